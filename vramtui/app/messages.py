@@ -1,19 +1,13 @@
 """What the threads and the widgets tell the dashboard."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from vramtui.app.state.view import RowId, SortColumn
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.poller import ReadResult
-
-if TYPE_CHECKING:
-    from vramtui.core.runs.run_list import RunColumn
-    from vramtui.monitor.fleet import FleetColumn, JobColumn
 
 
 @dataclass
@@ -47,28 +41,6 @@ class PresetsRead(Message):
 
 
 @dataclass
-class SnapshotSaved(Message):
-    """The files of a snapshot are written, or `problem` says why they are not."""
-
-    paths: list[str]
-    problem: str = ""
-
-
-@dataclass
-class RowChosen(Message):
-    """A row of the process table was chosen; `held` when by a person, who then wants the order to stay."""
-
-    row: RowId
-
-
-@dataclass
-class SortChosen(Message):
-    """The heading of a column was clicked."""
-
-    column: SortColumn
-
-
-@dataclass
 class FieldStepped(Message):
     """A field of the run is to go up (1) or down (-1)."""
 
@@ -81,48 +53,6 @@ class GpuChosen(Message):
     """A GPU's bar was clicked."""
 
     uuid: str
-
-
-@dataclass
-class FleetRowChosen(Message):
-    """A GPU of a host was chosen: the host's name and the GPU's uuid."""
-
-    row: tuple[str, str]
-
-
-@dataclass
-class FleetSortChosen(Message):
-    """The heading of a column of the hosts was clicked."""
-
-    column: "FleetColumn"
-
-
-@dataclass
-class FleetJobChosen(Message):
-    """A job of several ranks, or one rank of it, was chosen."""
-
-    row: tuple[str, str]
-
-
-@dataclass
-class FleetJobSortChosen(Message):
-    """The heading of a column of the jobs was clicked."""
-
-    column: "JobColumn"
-
-
-@dataclass
-class RunChosen(Message):
-    """A past run was chosen."""
-
-    number: int
-
-
-@dataclass
-class RunSortChosen(Message):
-    """The heading of a column of past runs was clicked."""
-
-    column: "RunColumn"
 
 
 @dataclass

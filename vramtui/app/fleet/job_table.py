@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.fleet.jobs import JOBS_FROM_THE_LARGEST, JobRow
+from vramtui.app.fleet.jobs import JobRow
 from vramtui.app.fleet.model import FleetView
-from vramtui.app.messages import FleetJobChosen, FleetJobSortChosen
 from vramtui.app.state.rank_words import where_of, worst_of
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
+from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, under_cursor
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import Piece, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
@@ -20,7 +18,7 @@ from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.monitor.fleet import JobColumn
 
 WIDE = 100
-_WIDE: tuple[Column[JobColumn], ...] = (
+_WIDE: Columns[JobColumn] = (
     Column("job", "JOB", 28),
     Column("user", "USER", 10),
     Column("ranks", "RANKS", 9, numeric=True),
@@ -29,13 +27,10 @@ _WIDE: tuple[Column[JobColumn], ...] = (
     Column("imbalance", "UNEVEN", 9, numeric=True),
     Column("worst", "WORST RANK", 0),
 )
-_NARROW: tuple[Column[JobColumn], ...] = (
-    Column("job", "JOB", 20),
-    Column("ranks", "RANKS", 8, numeric=True),
-    Column("used", "USED GiB", 10, numeric=True),
-    Column("predicted", "PRED", 8, numeric=True),
-    Column("imbalance", "UNEVEN", 8, numeric=True),
-    Column("worst", "WORST RANK", 0),
+_NARROW = narrowed(
+    _WIDE,
+    {"job": 20, "ranks": 8, "used": 10, "predicted": 8, "imbalance": 8, "worst": 0},
+    {"predicted": "PRED"},
 )
 NONE = (
     "No job of several ranks is seen. A rank is known by its environment (RANK and WORLD_SIZE of torchrun and "
@@ -44,7 +39,7 @@ NONE = (
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> tuple[Column[JobColumn], ...]:
+def columns_for(breadth: int) -> Columns[JobColumn]:
     """The columns of a list so wide, the last of which is left to a scroll bar."""
     return filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
 
@@ -52,17 +47,13 @@ def columns_for(breadth: int) -> tuple[Column[JobColumn], ...]:
 class JobHeading(SortHeading[FleetView, JobColumn]):
     """The columns."""
 
-    def columns(self, width: int) -> tuple[Column[JobColumn], ...]:
+    def columns(self, width: int) -> Columns[JobColumn]:
         """Those of the rows below."""
         return columns_for(width)
 
     def sorting(self, view: FleetView) -> tuple[JobColumn, bool]:
         """Figures begin with the largest."""
-        return view.job_sort, (view.job_sort in JOBS_FROM_THE_LARGEST) != view.job_reverse
-
-    def choice(self, column: JobColumn) -> Message:
-        """Sort by it."""
-        return FleetJobSortChosen(column)
+        return view.job_sort, view.jobs_fall
 
 
 class JobRows(CursorRows[FleetView, JobRow]):
@@ -93,10 +84,6 @@ class JobRows(CursorRows[FleetView, JobRow]):
         if view.filter:
             return wrap(f"No job matches “{printable(view.filter)}”. Esc clears the filter.", width)
         return wrap(NONE, width)
-
-    def choice(self, row: JobRow) -> Message:
-        """This one."""
-        return FleetJobChosen(row.id)
 
 
 class JobTable(ListFrame[FleetView, JobColumn, JobRow]):

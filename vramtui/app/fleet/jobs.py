@@ -5,12 +5,10 @@ from typing import Any, get_args
 
 import msgspec
 
+from vramtui.app.ui.columns import ColumnSort
 from vramtui.core.base.text import printable
 from vramtui.core.runs.ranked_jobs import Rank, RankedJob
 from vramtui.monitor.fleet import JobColumn
-
-JOB_COLUMNS: tuple[JobColumn, ...] = get_args(JobColumn)
-JOBS_FROM_THE_LARGEST: frozenset[JobColumn] = frozenset({"ranks", "used", "predicted", "worst", "imbalance"})
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -42,12 +40,14 @@ _KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
 }
 
 
-class JobModel:
+class JobModel(ColumnSort[JobColumn]):
     """Knows what a person chose among the jobs: order, row, and which are opened."""
 
+    COLUMNS = get_args(JobColumn)
+    FROM_THE_LARGEST = ("ranks", "used", "predicted", "worst", "imbalance")
+
     def __init__(self) -> None:
-        self.sort: JobColumn = "used"
-        self.reverse = False
+        super().__init__("used")
         self._chosen: tuple[str, str] | None = None
         self._opened: set[tuple[str, str]] = set()
         self._rows: tuple[JobRow, ...] = ()
@@ -60,15 +60,6 @@ class JobModel:
     def chosen(self) -> JobRow | None:
         """The row under the cursor."""
         return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
-
-    def sort_by(self, column: JobColumn) -> None:
-        """Sort by it; by the same one again: the other way round."""
-        self.reverse = not self.reverse if column == self.sort else False
-        self.sort = column
-
-    def sort_next(self, direction: int) -> None:
-        """Sort by the column beside the present one."""
-        self.sort_by(JOB_COLUMNS[(JOB_COLUMNS.index(self.sort) + direction) % len(JOB_COLUMNS)])
 
     def toggle(self) -> Rank | None:
         """Open or close the chosen job; on a rank nothing changes, and it is returned."""
@@ -92,7 +83,7 @@ class JobModel:
     def _in_order(self, jobs: list[RankedJob]) -> list[RankedJob]:
         key = _KEYS[self.sort]
         known = [job for job in jobs if key(job) is not None]
-        known.sort(key=key, reverse=(self.sort in JOBS_FROM_THE_LARGEST) != self.reverse)
+        known.sort(key=key, reverse=self.falls)
         return known + [job for job in jobs if key(job) is None]
 
 

@@ -6,11 +6,10 @@ from typing import Any, get_args
 import msgspec
 
 from vramtui.app.fleet.jobs import JobModel, JobRow
+from vramtui.app.ui.columns import ColumnSort
 from vramtui.core.base.units import format_duration
 from vramtui.monitor.fleet import FleetColumn, GpuSummary, HostSummary, JobColumn, job_summaries, user_totals
 
-COLUMNS: tuple[FleetColumn, ...] = get_args(FleetColumn)
-FROM_THE_LARGEST: frozenset[FleetColumn] = frozenset({"used", "predicted", "utilization"})
 FORMS = ("host", "user", "gpu", "state")
 
 
@@ -51,7 +50,7 @@ class FleetView(msgspec.Struct, frozen=True):
     chosen: tuple[str, str] | None = None
     current: str = ""
     sort: FleetColumn = "host"
-    reverse: bool = False
+    falls: bool = False
     filter: str = ""
     total: int = 0
     hosts: int = 0
@@ -62,7 +61,7 @@ class FleetView(msgspec.Struct, frozen=True):
     jobs: tuple[JobRow, ...] = ()
     chosen_job: tuple[str, str] | None = None
     job_sort: JobColumn = "used"
-    job_reverse: bool = False
+    jobs_fall: bool = True
 
 
 _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
@@ -75,12 +74,14 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 }
 
 
-class FleetModel:
+class FleetModel(ColumnSort[FleetColumn]):
     """Knows what a person chose: order, filter, row."""
 
+    COLUMNS = get_args(FleetColumn)
+    FROM_THE_LARGEST = ("used", "predicted", "utilization")
+
     def __init__(self) -> None:
-        self.sort: FleetColumn = "host"
-        self.reverse = False
+        super().__init__("host")
         self.filter = ""
         self.by_job = False
         self.jobs = JobModel()
@@ -97,15 +98,6 @@ class FleetModel:
         first = self._rows[0] if self._rows else None
         return first if self._chosen is None else next((row for row in self._rows if row.id == self._chosen), first)
 
-    def sort_by(self, column: FleetColumn) -> None:
-        """Sort by it; by the same one again: the other way round."""
-        self.reverse = not self.reverse if column == self.sort else False
-        self.sort = column
-
-    def sort_next(self, direction: int) -> None:
-        """Sort by the column beside the present one."""
-        self.sort_by(COLUMNS[(COLUMNS.index(self.sort) + direction) % len(COLUMNS)])
-
     def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         """What there is to show."""
         return self._jobs_view(hosts, current) if self.by_job else self._gpus_view(hosts, current)
@@ -118,7 +110,7 @@ class FleetModel:
             jobs=rows,
             chosen_job=None if chosen is None else chosen.id,
             job_sort=jobs.sort,
-            job_reverse=jobs.reverse,
+            jobs_fall=jobs.falls,
             current=current,
             filter=self.filter,
             hosts=len(hosts),
@@ -136,7 +128,7 @@ class FleetModel:
             chosen=None if chosen is None else chosen.id,
             current=current,
             sort=self.sort,
-            reverse=self.reverse,
+            falls=self.falls,
             filter=self.filter,
             total=sum(row.gpu is not None for row in every),
             hosts=len(hosts),
@@ -152,7 +144,7 @@ class FleetModel:
         key = _KEYS[self.sort]
         keys = [key(row) for row in rows]
         places = [at for at, value in enumerate(keys) if value is not None]
-        places.sort(key=keys.__getitem__, reverse=(self.sort in FROM_THE_LARGEST) != self.reverse)
+        places.sort(key=keys.__getitem__, reverse=self.falls)
         return [rows[at] for at in places] + [row for row, value in zip(rows, keys, strict=True) if value is None]
 
 

@@ -1,18 +1,23 @@
 """The Fleet screen."""
 
+from typing import Any
+
 from textual.app import ComposeResult
 
 from vramtui.app.context import AppContext
 from vramtui.app.fleet.controller import FleetController
 from vramtui.app.fleet.job_table import JobRows, JobTable
-from vramtui.app.fleet.model import FleetView
+from vramtui.app.fleet.jobs import JobModel
+from vramtui.app.fleet.model import FleetModel, FleetView
 from vramtui.app.fleet.table import FleetRows, FleetTable
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
-from vramtui.app.messages import FleetJobChosen, FleetJobSortChosen, FleetRowChosen, FleetSortChosen
 from vramtui.app.state.view import View
+from vramtui.app.ui.columns import ColumnSort
+from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 
 FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
@@ -53,24 +58,19 @@ class FleetScreen(ViewScreen):
         del view
         return self._fleet.view()
 
-    def on_fleet_row_chosen(self, message: FleetRowChosen) -> None:
+    @property
+    def _listed(self) -> FleetModel | JobModel:
+        """What is listed now: GPUs or jobs."""
+        return self._model.jobs if self._model.by_job else self._model
+
+    def on_row_chosen(self, message: RowChosen[tuple[str, str]]) -> None:
         """Another row has the cursor."""
-        self._model.choose(message.row)
+        self._listed.choose(message.row)
         self._shared.redraw.now()
 
-    def on_fleet_sort_chosen(self, message: FleetSortChosen) -> None:
+    def on_sort_chosen(self, message: SortChosen[Any]) -> None:
         """A heading was clicked."""
-        self._model.sort_by(message.column)
-        self._shared.redraw.now()
-
-    def on_fleet_job_chosen(self, message: FleetJobChosen) -> None:
-        """Another job or rank has the cursor."""
-        self._model.jobs.choose(message.row)
-        self._shared.redraw.now()
-
-    def on_fleet_job_sort_chosen(self, message: FleetJobSortChosen) -> None:
-        """A heading of the jobs was clicked."""
-        self._model.jobs.sort_by(message.column)
+        self._listed.sort_by(message.column)
         self._shared.redraw.now()
 
     def action_fleet_jobs(self) -> None:
@@ -82,15 +82,13 @@ class FleetScreen(ViewScreen):
 
     def action_sort_fleet(self, direction: int) -> None:
         """Sort by the next column."""
-        (self._model.jobs if self._model.by_job else self._model).sort_next(direction)
+        self._listed.sort_next(direction)
         self._shared.redraw.now()
 
     def action_reverse_fleet(self) -> None:
         """The other way round."""
-        if self._model.by_job:
-            self._model.jobs.sort_by(self._model.jobs.sort)
-        else:
-            self._model.sort_by(self._model.sort)
+        listed: ColumnSort[Any] = self._listed
+        listed.sort_by(listed.sort)
         self._shared.redraw.now()
 
     def action_filter_fleet(self) -> None:

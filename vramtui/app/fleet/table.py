@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rich.style import Style
-from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.fleet.model import FROM_THE_LARGEST, FleetRow, FleetView
-from vramtui.app.messages import FleetRowChosen, FleetSortChosen
+from vramtui.app.fleet.model import FleetRow, FleetView
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, cell, filled, short_name, under_cursor
+from vramtui.app.ui.columns import Column, Columns, cell, filled, narrowed, short_name, under_cursor
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
@@ -20,7 +18,7 @@ from vramtui.monitor.fleet import FleetColumn, GpuSummary
 
 WIDE = 100
 BAR = 12  # cells of the bar of what is in use
-_WIDE: tuple[Column[FleetColumn], ...] = (
+_WIDE: Columns[FleetColumn] = (
     Column("host", "HOST", 20),
     Column("gpu", "GPU", 20),
     Column("used", "USED GiB", 28, numeric=True),
@@ -29,24 +27,21 @@ _WIDE: tuple[Column[FleetColumn], ...] = (
     Column("users", "USERS", 18),
     Column("state", "STATE", 0),
 )
-_NARROW: tuple[Column[FleetColumn], ...] = (
-    Column("host", "HOST", 14),
-    Column("gpu", "GPU", 12),
-    Column("used", "USED GiB", 14, numeric=True),
-    Column("predicted", "PRED", 7, numeric=True),
-    Column("utilization", "UTIL", 6, numeric=True),
-    Column("state", "STATE", 0),
+_NARROW = narrowed(
+    _WIDE,
+    {"host": 14, "gpu": 12, "used": 14, "predicted": 7, "utilization": 6, "state": 0},
+    {"predicted": "PRED"},
 )
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> tuple[Column[FleetColumn], ...]:
+def columns_for(breadth: int) -> Columns[FleetColumn]:
     """The columns of a list so wide, the last of which is left to a scroll bar."""
     return filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
 
 
 @lru_cache(maxsize=16)
-def _with_reason(columns: tuple[Column[FleetColumn], ...], *, has_gpu: bool) -> tuple[Column[FleetColumn], ...]:
+def _with_reason(columns: Columns[FleetColumn], *, has_gpu: bool) -> Columns[FleetColumn]:
     """Of a host that is down: its name, which GPU, and in all that is left why."""
     kept = columns[: 2 if has_gpu else 1]
     return (*kept, Column("state", "STATE", sum(column.width for column in columns[len(kept) :])))
@@ -55,17 +50,13 @@ def _with_reason(columns: tuple[Column[FleetColumn], ...], *, has_gpu: bool) -> 
 class FleetHeading(SortHeading[FleetView, FleetColumn]):
     """The columns."""
 
-    def columns(self, width: int) -> tuple[Column[FleetColumn], ...]:
+    def columns(self, width: int) -> Columns[FleetColumn]:
         """Those of the rows below."""
         return columns_for(width)
 
     def sorting(self, view: FleetView) -> tuple[FleetColumn, bool]:
         """Figures begin with the largest."""
-        return view.sort, (view.sort in FROM_THE_LARGEST) != view.reverse
-
-    def choice(self, column: FleetColumn) -> Message:
-        """Sort by it."""
-        return FleetSortChosen(column)
+        return view.sort, view.falls
 
 
 class FleetRows(CursorRows[FleetView, FleetRow]):
@@ -98,10 +89,6 @@ class FleetRows(CursorRows[FleetView, FleetRow]):
         if view.filter:
             return wrap(f"No GPU matches “{printable(view.filter)}”. Esc clears the filter.", width)
         return ["Connecting …"]
-
-    def choice(self, row: FleetRow) -> Message:
-        """This one."""
-        return FleetRowChosen(row.id)
 
 
 class UserTotals(Lines[FleetView]):

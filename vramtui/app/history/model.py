@@ -5,9 +5,19 @@ from typing import Protocol
 
 import msgspec
 
+from vramtui.app.ui.columns import ColumnSort
 from vramtui.core.runs.calibration import Calibration
 from vramtui.core.runs.run import Spread, StoredRun, spreads
-from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, errors_of, filtered, histogram, in_order
+from vramtui.core.runs.run_list import (
+    FROM_THE_LARGEST,
+    RUN_COLUMNS,
+    RunColumn,
+    RunFilter,
+    errors_of,
+    filtered,
+    histogram,
+    in_order,
+)
 
 
 class RunStore(Protocol):
@@ -73,7 +83,7 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     note: str = ""
     chosen: StoredRun | None = None
     sort: RunColumn = "when"
-    reverse: bool = False
+    falls: bool = True
     filter: str = ""
     errors: tuple[Errors, ...] = ()
     calibration: Calibration | None = None
@@ -81,12 +91,14 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     now: float = 0.0
 
 
-class HistoryModel:
+class HistoryModel(ColumnSort[RunColumn]):
     """Takes past runs and choices, and answers with the view of them. Knows no widget, no clock and no file."""
 
+    COLUMNS = RUN_COLUMNS
+    FROM_THE_LARGEST = FROM_THE_LARGEST
+
     def __init__(self) -> None:
-        self.sort: RunColumn = "when"
-        self.reverse = False
+        super().__init__("when")
         self.filter = ""
         self.problem = ""
         self.is_read = False
@@ -112,13 +124,8 @@ class HistoryModel:
 
     def sort_by(self, column: RunColumn) -> None:
         """Sort by `column`; by the same one again: the other way round."""
-        self.reverse = not self.reverse if column == self.sort else False
-        self.sort = column
+        super().sort_by(column)
         self._arrange()
-
-    def sort_next(self, direction: int) -> None:
-        """Sort by the column to the right (1) or left (-1) of the present one."""
-        self.sort_by(RUN_COLUMNS[(RUN_COLUMNS.index(self.sort) + direction) % len(RUN_COLUMNS)])
 
     def set_filter(self, text: str) -> None:
         """Show only runs that hold every word of `text`."""
@@ -143,7 +150,7 @@ class HistoryModel:
             problem=self.problem,
             chosen=self.chosen,
             sort=self.sort,
-            reverse=self.reverse,
+            falls=self.falls,
             filter=self.filter,
             errors=self._errors,
             calibration=self.calibration,

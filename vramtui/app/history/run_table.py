@@ -5,25 +5,23 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from rich.style import Style
-from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.history.model import HistoryView
-from vramtui.app.messages import RunChosen, RunSortChosen
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, cell, delta_colour, filled, short_name, under_cursor
+from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, short_name, under_cursor
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import Piece, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib, format_percent
 from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_list import FAILED, FROM_THE_LARGEST, RunColumn, ending_words
+from vramtui.core.runs.run_list import FAILED, RunColumn, ending_words
 
 FULL = 100
 LEAST_PRESET = 18
 
-_WIDE: tuple[Column[RunColumn], ...] = (
+_WIDE: Columns[RunColumn] = (
     Column("when", "WHEN", 18),
     Column("host", "HOST", 12),
     Column("gpu", "GPU", 15),
@@ -33,15 +31,10 @@ _WIDE: tuple[Column[RunColumn], ...] = (
     Column("error", "Δ", 10, numeric=True),
     Column("ended", "ENDED", 20),
 )
-_NARROW: tuple[Column[RunColumn], ...] = (
-    Column("when", "WHEN", 13),
-    Column("host", "HOST", 8),
-    Column("gpu", "GPU", 7),
-    Column("preset", "PRESET", 0),
-    Column("predicted", "PREDICT", 8, numeric=True),
-    Column("observed", "SEEN", 7, numeric=True),
-    Column("error", "Δ", 9, numeric=True),
-    Column("ended", "ENDED", 15),
+_NARROW = narrowed(
+    _WIDE,
+    {"when": 13, "host": 8, "gpu": 7, "preset": 0, "predicted": 8, "observed": 7, "error": 9, "ended": 15},
+    {"predicted": "PREDICT", "observed": "SEEN"},
 )
 EMPTY = (
     "No runs recorded yet.",
@@ -52,7 +45,7 @@ EMPTY = (
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int) -> tuple[Column[RunColumn], ...]:
+def columns_for(breadth: int) -> Columns[RunColumn]:
     """The columns of a list `breadth` columns wide, the last of which is left to a scroll bar; the preset's has what is
     left, and the host gives way to it.
     """
@@ -113,17 +106,13 @@ def _style(run: Run, column: RunColumn, palette: Palette, on: str) -> Style:
 class RunHeading(SortHeading[HistoryView, RunColumn]):
     """The columns of the list of runs."""
 
-    def columns(self, width: int) -> tuple[Column[RunColumn], ...]:
+    def columns(self, width: int) -> Columns[RunColumn]:
         """Those of the rows below."""
         return columns_for(width)
 
     def sorting(self, view: HistoryView) -> tuple[RunColumn, bool]:
         """Moments begin with the latest and figures with the largest."""
-        return view.sort, (view.sort in FROM_THE_LARGEST) != view.reverse
-
-    def choice(self, column: RunColumn) -> Message:
-        """Sort by it."""
-        return RunSortChosen(column)
+        return view.sort, view.falls
 
 
 class RunRows(CursorRows[HistoryView, StoredRun]):
@@ -148,10 +137,6 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
     def sentences(self, view: HistoryView, width: int) -> Sequence[str]:
         """Why there are no runs."""
         return _sentences(view, width)
-
-    def choice(self, row: StoredRun) -> Message:
-        """Look at this one."""
-        return RunChosen(row.id)
 
 
 class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):

@@ -9,14 +9,16 @@ from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_errors import RunCalibration, RunErrors
 from vramtui.app.history.run_table import RunTable
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
-from vramtui.app.messages import RunChosen, RunSortChosen
 from vramtui.app.state.view import View
+from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun
+from vramtui.core.runs.run_list import RunColumn
 
 WIDE, VERY_WIDE = 112, 170
 FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
@@ -72,12 +74,12 @@ class HistoryScreen(ViewScreen):
 
     # --- the list ------------------------------------------------------------------------------------------------
 
-    def on_run_chosen(self, message: RunChosen) -> None:
+    def on_row_chosen(self, message: RowChosen[int]) -> None:
         """Another row has the cursor."""
-        self._model.choose(message.number)
+        self._model.choose(message.row)
         self._shared.redraw.now()
 
-    def on_run_sort_chosen(self, message: RunSortChosen) -> None:
+    def on_sort_chosen(self, message: SortChosen[RunColumn]) -> None:
         """A heading was clicked."""
         self._model.sort_by(message.column)
         self._shared.redraw.now()

@@ -1,7 +1,7 @@
 """What lists with columns have in common: widths, headings, cells, and the column under the pointer."""
 
-from collections.abc import Iterable
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 from textual.strip import Strip
@@ -20,6 +20,52 @@ class Column(msgspec.Struct, Generic[Name], frozen=True):
     title: str
     width: int
     numeric: bool = False
+
+
+Columns = tuple[Column[Name], ...]
+
+
+class ColumnSort(Generic[Name]):
+    """The column that a list is sorted by, and whether the other way round. Who derives from it says which there are.
+
+    Attributes:
+        COLUMNS: all, from left to right.
+        FROM_THE_LARGEST: those that begin with the largest.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]]
+    FROM_THE_LARGEST: ClassVar[Collection[str]]
+
+    def __init__(self, sort: Name) -> None:
+        self.sort = sort
+        self.reverse = False
+
+    @property
+    def falls(self) -> bool:
+        """Whether the largest comes first."""
+        return (self.sort in self.FROM_THE_LARGEST) != self.reverse
+
+    def sort_by(self, column: Name) -> None:
+        """Sort by it; by the same one again: the other way round."""
+        self.reverse = not self.reverse if column == self.sort else False
+        self.sort = column
+
+    def sort_next(self, direction: int) -> None:
+        """Sort by the column to the right (1) or left (-1) of the present one."""
+        at = self.COLUMNS.index(self.sort) + direction
+        self.sort_by(cast("Name", self.COLUMNS[at % len(self.COLUMNS)]))
+
+
+def narrowed(
+    columns: Columns[Name], widths: Mapping[Any, int], titles: Mapping[Any, str] | None = None
+) -> Columns[Name]:
+    """The columns where there is less room: only those named in `widths`, so wide, some with a shorter title."""
+    shorter = titles or {}
+    return tuple(
+        Column(column.name, shorter.get(column.name, column.title), widths[column.name], column.numeric)
+        for column in columns
+        if column.name in widths
+    )
 
 
 def filled(columns: Iterable[Column[Name]], width: int, least: int = 0) -> tuple[Column[Name], ...]:

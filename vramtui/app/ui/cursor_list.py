@@ -1,6 +1,7 @@
 """The base of every list with a cursor: rows that are made when they are seen, and drawn again when they differ."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from textual import events
@@ -23,8 +24,16 @@ class Identified(Protocol):
         ...
 
 
+Id = TypeVar("Id")
 One = TypeVar("One", bound=Identified)
 Shown = TypeVar("Shown")
+
+
+@dataclass
+class RowChosen(Message, Generic[Id]):
+    """A row was chosen by hand: what tells it from the others of its list."""
+
+    row: Id
 
 
 def moving_keys(prefix: str) -> list[BindingType]:
@@ -84,10 +93,6 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def sentences(self, view: Shown, width: int) -> Sequence[str]:
         """What stands there instead of rows, in lines."""
-        raise NotImplementedError
-
-    def choice(self, row: One) -> Message:
-        """What tells the dashboard that a row was chosen by hand."""
         raise NotImplementedError
 
     def by_hand(self, view: Shown) -> bool:
@@ -226,7 +231,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         if self.rows:
             # Before it is drawn: the next key may come first, and goes on from here.
             self._cursor, self._sought = max(0, min(len(self.rows) - 1, at)), True
-            self.post_message(self.choice(self.rows[self._cursor]))
+            self.post_message(RowChosen(self.rows[self._cursor].id))
 
     def action_move(self, rows: int) -> None:
         """Up and down."""

@@ -1,5 +1,6 @@
 """A list with a heading, in a frame that tells how many there are."""
 
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from textual import events
@@ -17,6 +18,13 @@ One = TypeVar("One", bound=Identified)
 Shown = TypeVar("Shown")
 
 
+@dataclass
+class SortChosen(Message, Generic[Name]):
+    """The heading of a column was clicked."""
+
+    column: Name
+
+
 class SortHeading(Lines[Shown], Generic[Shown, Name]):
     """The names of the columns, the one that sorts marked; a click sorts. Who derives from it says which they are."""
 
@@ -30,10 +38,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         """The column that sorts, and whether the largest comes first."""
         raise NotImplementedError
 
-    def choice(self, column: Name) -> Message:
-        """What tells the dashboard that a column was chosen to sort by."""
-        raise NotImplementedError
-
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del height
@@ -44,7 +48,7 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         """Sort by the column under the pointer."""
         column = column_at(self.columns(self.size.width), event.x)
         if column is not None:
-            self.post_message(self.choice(column))
+            self.post_message(SortChosen(column))
 
 
 class ListFrame(Vertical, Generic[Shown, Name, One]):

@@ -11,7 +11,7 @@ from vramtui.app.state.process_tree import BRANCH, TREE
 from vramtui.app.state.row import job_id, worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
+from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
@@ -25,7 +25,7 @@ PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
 # Those that come only where a process has told them: few drivers, and not every host.
 RARE: tuple[SortColumn, ...] = ("sm", "job")
-_WIDE: tuple[Column[SortColumn], ...] = (
+_WIDE: Columns[SortColumn] = (
     Column("pid", "PID", 8, numeric=True),
     Column("gpu", "GPU", 5, numeric=True),
     Column("user", "USER", 10),
@@ -41,21 +41,11 @@ _WIDE: tuple[Column[SortColumn], ...] = (
     Column("job", "JOB", 20),
     Column("command", "COMMAND", 0),
 )
-_NARROW: tuple[Column[SortColumn], ...] = (
-    Column("pid", "PID", 7, numeric=True),
-    Column("gpu", "GPU", 5, numeric=True),
-    Column("user", "USER", 7),
-    Column("type", "TYPE", 6),
-    Column("now", "NOW GiB", 8, numeric=True),
-    Column("peak", "PEAK", 7, numeric=True),
-    Column("predicted", "PREDICT", 8, numeric=True),
-    Column("delta", "Δ", 9, numeric=True),
-    Column("sm", "SM %", 6, numeric=True),
-    Column("cpu", "CPU %", 7, numeric=True),
-    Column("host", "RAM GiB", 8, numeric=True),
-    Column("time", "TIME", 8, numeric=True),
-    Column("job", "JOB", 13),
-    Column("command", "COMMAND", 0),
+_NARROW = narrowed(
+    _WIDE,
+    {column.name: column.width for column in _WIDE}
+    | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 9, "host": 8, "job": 13},
+    {"predicted": "PREDICT"},
 )
 
 
@@ -67,7 +57,7 @@ def columns_for(
     *,
     predicts: bool = True,
     rare: frozenset[SortColumn] = frozenset(),
-) -> tuple[Column[SortColumn], ...]:
+) -> Columns[SortColumn]:
     """The columns of a table.
 
     Args:
@@ -100,9 +90,7 @@ def _as_allowed(every: Collection[Column[SortColumn]], spare: int, rare: frozens
     return found
 
 
-def row_strip(
-    columns: tuple[Column[SortColumn], ...], row: ProcessRow, palette: Palette, width: int, cursor: str | None
-) -> Strip:
+def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
     """One row; `cursor` is the colour under it when it is the chosen one."""
     on = cursor or "background"
     exited = row.process is not None and row.process.state == "exited"

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 
 from rich.cells import cell_len
-from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.messages import RowChosen, SortChosen
 from vramtui.app.state.grouped_rows import RowGroups
 from vramtui.app.state.process_filter import doubt
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
@@ -34,10 +32,6 @@ class Heading(SortHeading[View, SortColumn]):
     def sorting(self, view: View) -> tuple[SortColumn, bool]:
         """Numbers begin with the largest."""
         return view.sort, (view.sort not in FROM_THE_SMALLEST) != view.reverse
-
-    def choice(self, column: SortColumn) -> Message:
-        """Sort by it."""
-        return SortChosen(column)
 
 
 class Rows(CursorRows[View, ProcessRow]):
@@ -68,10 +62,6 @@ class Rows(CursorRows[View, ProcessRow]):
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no rows."""
         return wrap(_empty(view), width)
-
-    def choice(self, row: ProcessRow) -> Message:
-        """Look at this one."""
-        return RowChosen(row.id)
 
     def by_hand(self, view: View) -> bool:
         """Once a row is chosen, rows keep their order."""

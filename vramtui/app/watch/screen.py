@@ -8,14 +8,16 @@ from textual.containers import Container, Vertical
 
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
-from vramtui.app.messages import FieldStepped, GpuChosen, RowChosen, SortChosen
-from vramtui.app.state.view import View
+from vramtui.app.messages import FieldStepped, GpuChosen
+from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.themes import Palette
 from vramtui.app.ui.banner import Banner
+from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
@@ -116,7 +118,7 @@ class Watch(ViewScreen):
 
     # --- the table -----------------------------------------------------------------------------------------------
 
-    def on_row_chosen(self, message: RowChosen) -> None:
+    def on_row_chosen(self, message: RowChosen[RowId]) -> None:
         """A row was chosen by hand."""
         self._state.choose(message.row, hold=True)
         self._shared.redraw.for_key()
@@ -128,7 +130,7 @@ class Watch(ViewScreen):
             self._state.choose(row.id, hold=True)
             self._shared.redraw.now()
 
-    def on_sort_chosen(self, message: SortChosen) -> None:
+    def on_sort_chosen(self, message: SortChosen[SortColumn]) -> None:
         """A heading was clicked."""
         self._state.sort_by(message.column)
         self._shared.redraw.now()
