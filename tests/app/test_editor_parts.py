@@ -11,8 +11,8 @@ from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.outline import UNSET, Outline, key_of_entry
 from vramtui.app.editor.form.panel import stepped
 from vramtui.app.editor.toml_text import open_fences, same_ends, stretches
-from vramtui.presets.form.choice_helps import CHOICE_HELPS
 from vramtui.presets.form.form import form_of
+from vramtui.presets.form.help_texts import choice_words
 from vramtui.presets.form.types import FormField, Kind
 
 SCHEMA = "vramtui.core.schema"
@@ -132,7 +132,7 @@ def _choices_of_the_schema() -> dict[str, set[str]]:
 def test_every_choice_that_a_preset_has_is_explained() -> None:
     choices = _choices_of_the_schema()
     assert {"precision", "optimizer", "quantization", "strategy"} <= set(choices)
-    unexplained = {name: values - set(CHOICE_HELPS.get(name, {})) for name, values in choices.items()}
+    unexplained = {name: values - set(choice_words().get(name, {})) for name, values in choices.items()}
     assert {name: values for name, values in unexplained.items() if values} == {}
 
 

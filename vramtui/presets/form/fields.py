@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import inspect
 
-from vramtui.presets.form.choice_helps import choice_helps
-from vramtui.presets.form.help_texts import helps_of, summary_of
+from vramtui.presets.form.help_texts import choice_helps, helps_of, summary_of
 from vramtui.presets.form.types import FormField, Kind
 from vramtui.presets.schema import dotted, options_of, struct_for
 from vramtui.presets.toml.edits import Readable

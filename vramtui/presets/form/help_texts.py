@@ -1,8 +1,14 @@
-"""One line of help for each key of a preset, from the docstrings of the core's Structs."""
+"""One line of help for each key of a preset, from the docstrings of the core's Structs; and a few words for each choice
+of a key, from `choice_helps.toml`, for types have no docstrings for their values.
+"""
 
 import inspect
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.resources import files
+
+from vramtui.presets.toml import reader as toml
 
 _ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _ENDS = re.compile(r"(?<=[.])(?<!al[.]) (?=[A-Z`])")
@@ -33,6 +39,23 @@ def helps_of(struct: type) -> dict[str, str]:
 def summary_of(struct: type) -> str:
     """The first sentence of a docstring."""
     return _sentence(_ENDS.split(_one_line(inspect.getdoc(struct) or ""))[0])
+
+
+@lru_cache(1)
+def choice_words() -> Mapping[str, Mapping[str, str]]:
+    """What each choice means, by the key and the choice; a table of the file may be that of several keys."""
+    words: dict[str, dict[str, str]] = {}
+    text = files("vramtui.presets.form").joinpath("choice_helps.toml").read_text(encoding="utf-8")
+    for names, table in toml.loads(text).items():
+        for name in names.split():
+            words.setdefault(name, {}).update(table)
+    return words
+
+
+def choice_helps(name: str, choices: Sequence[str]) -> tuple[str, ...]:
+    """A few words on each of the `choices` of the key called `name`; empty where there is nothing on one of them."""
+    words = choice_words().get(name, {})
+    return tuple(words[choice] for choice in choices) if choices and all(one in words for one in choices) else ()
 
 
 def _one_line(text: str) -> str:
