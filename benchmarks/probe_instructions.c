@@ -1,5 +1,4 @@
-/* Marks turns of a job that callgrind counts: its instrumentation begins once, for what it has translated it forgets at
-   each end. */
+/* Marks the turns of a job that callgrind counts. It begins once: at each end it forgets what it has translated. */
 #include <valgrind/callgrind.h>
 
 void count_begin(void) { CALLGRIND_START_INSTRUMENTATION; }

@@ -58,12 +58,12 @@ def pretend() -> None:
 class Training:
     """So many layers, trained by AdamW on one thread of the CPU."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, rows: int = 128) -> None:
         torch.manual_seed(0)
         block = (torch.nn.Sequential(torch.nn.Linear(96, 96), torch.nn.GELU()) for _ in range(layers))
         self.model = torch.nn.Sequential(*block)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), foreach=True)
-        self.data = torch.randn(128, 96)
+        self.data = torch.randn(rows, 96)
 
     def steps(self, count: int) -> None:
         """So many optimizer steps."""

@@ -1,5 +1,6 @@
 """What the doctor finds in a machine, and how it ends."""
 
+import errno
 import threading
 from pathlib import Path
 
@@ -31,13 +32,25 @@ def test_a_check_that_hangs_or_breaks_is_a_finding() -> None:
     def broken() -> Finding:
         raise ZeroDivisionError("by nothing")
 
-    hung, failed, fine = ask_all(
-        (Check("hang", hang), Check("broken", broken), Check("fine", lambda: found("fine", "ok"))), 0.1
+    def refused() -> Finding:
+        raise PermissionError(errno.EACCES, "Permission denied", "/proc/1\x1b[2J/maps")
+
+    hung, failed, locked, fine = ask_all(
+        (
+            Check("hang", hang),
+            Check("broken", broken),
+            Check("refused", refused),
+            Check("fine", lambda: found("fine", "ok")),
+        ),
+        0.1,
     )
     never.set()
     assert (hung.verdict, hung.message) == ("unknown", "no answer within 0.1 s")
-    assert failed.verdict == "unknown"
-    assert "ZeroDivisionError: by nothing" in failed.message
+    assert (failed.verdict, failed.message) == ("unknown", "the check itself broke")
+    assert "ZeroDivisionError: by nothing" in failed.hint
+    assert (locked.verdict, locked.hint) == ("unknown", "")
+    assert locked.message.startswith("not known: permission denied (/proc/1")
+    assert locked.message.isprintable()
     assert fine.verdict == "ok"
 
 
@@ -51,6 +64,19 @@ def test_folders_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert str(file) in finding.message
     assert "config" not in finding.message
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_may_not_be_looked_into_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until Python 3.12 `exists` raises for a folder inside of one that belongs to somebody else."""
+
+    def exists(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", "/somebody/config")
+    monkeypatch.setattr(Path, "exists", exists)
+    finding = machine.folders()
+    assert finding.verdict == "warning"
+    assert "cannot write to the config folder /somebody/config" in finding.message
 
 
 @pytest.mark.torch

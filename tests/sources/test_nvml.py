@@ -157,6 +157,18 @@ def test_mig_switched_off_while_running(stage: Stage) -> None:
     assert len(sample.gpus[1].processes) == 1
 
 
+def test_a_mig_layout_that_changes_is_seen_within_a_second(stage: Stage) -> None:
+    cut_into_instances(stage)
+    card = stage.world.gpus[1]
+    assert len(stage.tick().gpus) == 5
+    card.migs = [StubMig("7g.141gb", "MIG-c", 0, 0, total=141000 * MIB, used=400 * MIB)]
+    card.processes = [StubProcess(os.getpid(), 390 * MIB, "C", 0, 0)]
+    _, _, whole, _ = stage.tick(1).gpus
+    assert (whole.uuid, whole.mig_profile, whole.memory.total) == ("MIG-c", "7g.141gb", 141000 * MIB)
+    card.mig_mode, card.migs = 0, []
+    assert [gpu.mig_parent for gpu in stage.tick(1).gpus] == [None, None, None]
+
+
 def test_a_card_that_is_added_later(stage: Stage) -> None:
     assert len(stage.tick().gpus) == 3
     stage.world.gpus.append(stage.world.gpus[0])

@@ -26,18 +26,19 @@ class Numbers(Dataset[torch.Tensor]):
         return torch.full((4,), float(index))
 
 
-def train(loader: DataLoader[torch.Tensor]) -> list[str]:
+def train(loader: DataLoader[torch.Tensor], epochs: int = 1) -> list[str]:
     """The losses, every bit of them."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []
-    for batch in loader:
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item().hex())
+    for _ in range(epochs):
+        for batch in loader:
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item().hex())
     return losses
 
 
@@ -54,7 +55,17 @@ def main() -> None:
     """Each kind of worker once."""
     forked = train(DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork"))
     spawned = train(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context="spawn"))
-    sys.stdout.write(f"{forked}\n{spawned}\n{failing('raises')}\n{failing('dies')}\n")
+    served = train(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context="forkserver"))
+    lasting = DataLoader(
+        Numbers(),
+        batch_size=2,
+        num_workers=2,
+        multiprocessing_context="fork",
+        persistent_workers=True,
+        prefetch_factor=1,
+    )
+    kept = train(lasting, epochs=3)
+    sys.stdout.write(f"{forked}\n{spawned}\n{served}\n{kept}\n{failing('raises')}\n{failing('dies')}\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """A check: a question with a time limit, answered with a verdict, what was found and the next step."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
+
+from vramtui.core.base.text import printable
 
 Verdict = Literal["ok", "warning", "failed", "unknown"]
 
@@ -40,8 +43,7 @@ def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
         try:
             answers[check.id] = check.ask()
         except Exception as error:  # noqa: BLE001 - whatever breaks on a strange machine is one finding, not the end
-            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            answers[check.id] = Finding(check=check.id, verdict="unknown", message=f"the check failed: {what}")
+            answers[check.id] = _broken(check, error)
 
     threads = [threading.Thread(target=answer, args=(check,), daemon=True) for check in checks]
     for thread in threads:
@@ -49,6 +51,16 @@ def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
     for thread in threads:
         thread.join(limit)
     return [answers.get(check.id, _late(check, limit)) for check in checks]
+
+
+def _broken(check: Check, error: Exception) -> Finding:
+    if isinstance(error, OSError) and error.strerror:
+        message = f"not known: {error.strerror.lower()}"
+        if error.filename is not None:
+            message += f" ({printable(os.fsdecode(error.filename))})"
+        return Finding(check=check.id, verdict="unknown", message=message)
+    told = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return Finding(check=check.id, verdict="unknown", message="the check itself broke", hint=f"Please report: {told}")
 
 
 def _late(check: Check, limit: float) -> Finding:

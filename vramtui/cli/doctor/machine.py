@@ -67,9 +67,9 @@ def folders() -> Finding:
 
 def _writable(path: Path) -> bool:
     """Whether files can be made in `path`, or in the folder that it would be made in."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
     try:
+        while not path.exists() and path != path.parent:
+            path = path.parent
         with tempfile.TemporaryFile(dir=path):
             return True
     except OSError:

@@ -162,13 +162,14 @@ class CardReader:
         now = self._clock()
         if self._static.read(self.caller, self._handle, now):
             self._identity |= self._static.values
-        if self._rare.read(self.caller, self._handle, now) or not self._knows_instances:
-            self._knows_instances = False  # the driver may be gone in the middle
+        self._rare.read(self.caller, self._handle, now)
+        if self._changing.read(self.caller, self._handle, now):
+            self._shares = self._busy.read(self.caller, self._handle)
+            self._knows_instances = False
+        if not self._knows_instances:
             found = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
             self._knows_instances = found is not None
             self._instances = self._instances if found is None else found
-        if self._changing.read(self.caller, self._handle, now):
-            self._shares = self._busy.read(self.caller, self._handle)
         return self._card(*self._parts())
 
     def _card(self, instances: list[DeviceReading], mig_used: int | None) -> list[DeviceReading]:
