@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,6 +94,8 @@ def job(plan: argparse.Namespace) -> None:
         count.turn_ends()
         return taken / steps
 
+    # A job on a GPU has threads; in a process that has none glibc leaves out its locks, until the probe's own comes.
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
     torch.set_num_threads(1)
     pretend()
     training = Training(plan.layers, ROWS)

@@ -4,15 +4,24 @@ python benchmarks/soak.py [--minutes 30] [--seed 1] [--no-keys] [--verbose]
 
 GPUs are lost and come back, calls fail and hang, processes come and go by the hundred under pids that are used again,
 memory and names change, and somebody leans on the keyboard. It reports crashes, the growth of the program's memory
-after the first minutes, how late a frame was at most (at least the time is drawn every second), and how much CPU time
-the program itself used before it: on a machine that is busy otherwise, only that tells whose fault it was.
+after the first minutes, and the frames that came latest (at least the time is drawn every second): how late, what CPU
+time the program used since the frame before, and how long its threads and this command stood in the kernel's queue for
+a processor meanwhile (/proc/PID/task/*/schedstat). What is left without the queue is the program's own lateness; on a
+machine that is busy otherwise only that is its fault. While a call of the driver hangs nothing is new before the
+deadline of the read, after which everything is drawn with its age.
+
+Exit: 0 if it did not crash, grew by 2 MB at most (told of more than five minutes) and was by itself never later than
+0.5 s, nor, while the driver hung, than that deadline and the second between two looks at it; else 1.
 """
 
 import argparse
 import contextlib
+import os
 import random
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,8 +47,13 @@ from tests.stub.world import (
     StubProcess,
     World,
 )
+from vramtui.monitor.poller import read_deadline
 
 GPUS, PROCESSES = 8, 125
+LATEST = 5  # frames that are told
+INTERVAL = 1.0  # seconds between reads of the driver
+MOST_GROWTH, MOST_LATE = 2e6, 0.5  # bytes, seconds
+MOST_LATE_HUNG = read_deadline(INTERVAL) + 1.0
 CTRL_C = "\x03"
 INTERRUPTED = 130
 EVERY = 0.2  # seconds between changes
@@ -95,6 +109,11 @@ class Chaos:
             gpu.used = 4 * MIB + sum(max(0, row.used) for row in gpu.processes)
         self.world.write(self._state)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a call about any card does not return for a while."""
+        return any(gpu.hangs for gpu in self.world.gpus)
+
     def _move(self, gpu: StubGpu) -> None:
         chance = self._chance
         gpu.utilization = None if chance.random() < 0.02 else chance.randrange(101)
@@ -121,44 +140,96 @@ class Chaos:
         return StubProcess(self._chance.randrange(1, 4000), self._chance.randrange(1, 900) * MIB)
 
 
-class Stopwatch:
-    """How late a frame was at most, and what had been typed before it: at least the time is drawn every second.
+@dataclass(frozen=True, order=True)
+class Frame:
+    """A frame that came late, all in seconds: what the program used and waited for since the one before."""
 
-    `busiest` is the most CPU time that the program itself used between two frames. On a machine that does other things
-    as well a frame is late because the program gets no processor; what it did meanwhile tells which it was.
-    """
+    late: float
+    cpu: float
+    queued: float
+    queued_here: float
+    hung: bool
+    typed: str
+
+    @property
+    def own(self) -> float:
+        """How late it would have been with a processor at hand."""
+        return max(0.0, self.late - self.queued - self.queued_here)
+
+
+class Stopwatch:
+    """The frames that came latest, and what had been typed before them: at least the time is drawn every second."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._program = psutil.Process(terminal.process.pid)
-        self._sent, self._drawn, self._used = terminal.bytes_sent, time.monotonic(), 0.0
-        self._used = self._cpu()
+        self._sent, self._drawn, self._before = terminal.bytes_sent, time.monotonic(), (0.0, 0.0, 0.0)
+        self._before = self._spent()
         self._typed = self._typing = ""
-        self.worst, self.after, self.used_then, self.busiest = 0.0, "", 0.0, 0.0
+        self._hung = False
+        self.latest: list[Frame] = []
+        self.own = {True: 0.0, False: 0.0}  # while the driver hung, and while it answered
+        self.busiest = 0.0
 
-    def typed(self, keys: str) -> None:
-        """These keys were sent."""
+    def happens(self, keys: str, *, hangs: bool) -> None:
+        """These keys were sent, and whether the driver hangs."""
         self._typing += keys
+        self._hung |= hangs
 
     def look(self, now: float) -> None:
         """See whether anything has come since the last look."""
         if self._terminal.bytes_sent == self._sent:
             return
-        late, used = now - self._drawn - CLOCK, self._cpu()
-        self.busiest = max(self.busiest, used - self._used)
-        if late > self.worst:
-            self.worst, self.after, self.used_then = late, self._typed + self._typing, used - self._used
-        self._sent, self._drawn, self._used = self._terminal.bytes_sent, now, used
-        self._typed, self._typing = self._typing, ""
+        spent = self._spent()
+        cpu, waited, here = (after - before for after, before in zip(spent, self._before, strict=True))
+        frame = Frame(now - self._drawn - CLOCK, cpu, waited, here, self._hung, self._typed + self._typing)
+        self.busiest = max(self.busiest, frame.cpu)
+        self.own[frame.hung] = max(self.own[frame.hung], frame.own)
+        self.latest = sorted((*self.latest, frame), reverse=True)[:LATEST]
+        self._sent, self._drawn, self._before = self._terminal.bytes_sent, now, spent
+        self._typed, self._typing, self._hung = self._typing, "", False
 
-    def _cpu(self) -> float:
-        with contextlib.suppress(psutil.Error):
-            times = self._program.cpu_times()
-            return float(times.user + times.system)
-        return self._used
+    def _spent(self) -> tuple[float, float, float]:
+        """Seconds so far: CPU of the program, its threads' in the queue (they wait for each other), this command's."""
+        with contextlib.suppress(psutil.Error, OSError):
+            times = psutil.Process(pid := self._terminal.process.pid).cpu_times()
+            return float(times.user + times.system), sum(queued(pid)), max(queued(os.getpid()))
+        return self._before
 
 
-def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
+def queued(pid: int) -> Iterator[float]:
+    """Seconds for which each thread of a process could have run and another had the processor."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield int((task / "schedstat").read_text().split()[1]) / 1e9
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it; `screen` is the last one where it crashed."""
+
+    minutes: float
+    crashed: bool
+    growth: float
+    rss: float
+    watch: Stopwatch
+    screen: str
+
+    @property
+    def verdicts(self) -> tuple[tuple[str, bool | None], ...]:
+        """What is promised, and whether it is kept; None where the time was too short to tell."""
+        grown = self.growth <= MOST_GROWTH if self.minutes * 60 > WARM_UP else None
+        return (
+            ("no crash", not self.crashed),
+            (f"memory grows by {MOST_GROWTH / 1e6:.0f} MB at most after the first minutes", grown),
+            (f"no frame later than {MOST_LATE} s by itself", self.watch.own[False] <= MOST_LATE),
+            (
+                f"none later than {MOST_LATE_HUNG} s by itself while the driver hangs",
+                self.watch.own[True] <= MOST_LATE_HUNG,
+            ),
+        )
+
+
+def soak(options: argparse.Namespace, folder: Path) -> Outcome:
     """Run, and say what came of it."""
     chaos, chance = Chaos(options.seed, folder / "world"), random.Random(options.seed)
     environment: dict[str, str | None] = {
@@ -171,7 +242,7 @@ def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
     over, warm = begun + 60 * options.minutes, begun + min(WARM_UP, 20 * options.minutes)
     first = last = 0.0
     waiting = list(FIRST)
-    with Terminal(ours(1.0).command, size=(160, 50), env=environment, keep=False) as terminal:
+    with Terminal(ours(INTERVAL).command, size=(160, 50), env=environment, keep=False) as terminal:
         terminal.wait_for("Processes")
         watch = Stopwatch(terminal)
         while (now := time.monotonic()) < over and terminal.process.poll() is None:
@@ -179,33 +250,26 @@ def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
             if now - changed >= EVERY:
                 chaos.change()
                 changed = now
+                keys = ""
                 if (waiting or chance.random() < 0.3) and not options.no_keys:
-                    watch.typed(keys := waiting.pop(0) if waiting else chance.choice(KEYS))
+                    keys = waiting.pop(0) if waiting else chance.choice(KEYS)
                     terminal.send(keys)
+                watch.happens(keys, hangs=chaos.hangs)
             if now - counted >= COUNT:
                 counted = now
                 last = terminal.usage()[1] if terminal.process.poll() is None else last
                 first = first or (last if now >= warm else 0.0)
                 terminal.skip()
                 if options.verbose:
-                    print(f"{now - begun:6.0f} s {last / 1e6:6.1f} MB, {watch.worst:.2f} s late after {watch.after!r}")
+                    print(f"{now - begun:6.0f} s {last / 1e6:6.1f} MB, {watch.own[False]:.2f} s late by itself")
             time.sleep(0.02)
         code = terminal.process.poll()
         if code is None:
             terminal.send(CTRL_C)
         ended = terminal.ended()
         shown = terminal.text if ended != INTERRUPTED else ""
-    return {
-        "minutes": (time.monotonic() - begun) / 60,
-        "crashes": int(code is not None or ended != INTERRUPTED),
-        "growth_bytes": last - first,
-        "rss_bytes": last,
-        "worst_frame_seconds": watch.worst,
-        "worst_frame_after": watch.after,
-        "worst_frame_cpu_seconds": watch.used_then,
-        "busiest_frame_cpu_seconds": watch.busiest,
-        "screen": shown,
-    }
+    crashed = code is not None or ended != INTERRUPTED
+    return Outcome((time.monotonic() - begun) / 60, crashed, last - first, last, watch, shown)
 
 
 def main() -> None:
@@ -218,16 +282,20 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory(prefix="vramtui-") as folder:
         found = soak(options, Path(folder))
-    print(f"{found['minutes']:.1f} minutes, {GPUS} GPUs x {PROCESSES} processes, a change every {EVERY} s")
-    print(f"crashes            {found['crashes']}")
-    print(
-        f"memory growth      {float(found['growth_bytes']) / 1e6:+.1f} MB, to {float(found['rss_bytes']) / 1e6:.0f} MB"
-    )
-    print(f"worst frame        {found['worst_frame_seconds']:.2f} s late, after {found['worst_frame_after']!r}")
-    print(f"its own CPU then   {found['worst_frame_cpu_seconds']:.2f} s since the frame before")
-    print(f"most CPU a frame   {found['busiest_frame_cpu_seconds']:.2f} s")
-    if found["screen"]:
-        print(found["screen"])
+    print(f"{found.minutes:.1f} minutes, {GPUS} GPUs x {PROCESSES} processes, a change every {EVERY} s")
+    print(f"memory growth      {found.growth / 1e6:+.1f} MB, to {found.rss / 1e6:.0f} MB")
+    print(f"most CPU a frame   {found.watch.busiest:.2f} s")
+    print("latest frames      late    own CPU   queued   (here)   late by itself   driver    after the keys")
+    for frame in found.watch.latest:
+        times = (frame.late, frame.cpu, frame.queued, frame.queued_here, frame.own)
+        row = [f"{seconds:.2f} s" for seconds in times]
+        driver = "hangs" if frame.hung else "answers"
+        print("{:>23} {:>10} {:>8} {:>8} {:>16}   {:<9} {!r}".format(*row, driver, frame.typed))
+    for promise, kept in found.verdicts:
+        print(f"{'too short to tell' if kept is None else 'pass' if kept else 'FAIL'}  {promise}")
+    if found.screen:
+        print(found.screen)
+    raise SystemExit(any(kept is False for _, kept in found.verdicts))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.fuzz_pictures import view_of
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text
 from tests.app.stand_ins import PRESETS, RoundEstimator
@@ -308,3 +309,15 @@ def test_rows_that_show_the_same_size_keep_their_places() -> None:
 
     assert rows(100, 98, 103) == rows(98, 103, 100) == [1, 2, 3]
     assert rows(100, 98, 3000) == [3, 1, 2]
+
+
+def test_cards_of_one_uuid_are_each_shown() -> None:
+    """A damaged recording has them, and so may a broken driver; it ended the dashboard."""
+    sample = moments.usual()
+    card = msgspec.structs.replace(sample.gpus[0], processes=sample.gpus[0].processes[:1])
+    other = msgspec.structs.replace(card, processes=(msgspec.structs.replace(card.processes[0], pid=7),))
+    last = msgspec.structs.replace(other, processes=())
+    for cards in ((card, other), (other, card), (card, other, last), (last, card, other)):
+        view = view_of([msgspec.structs.replace(sample, gpus=cards)])
+        assert len(view.bars) == len(cards)
+        assert list(view.rows)

@@ -197,6 +197,8 @@ def _read(tmp_path: Path, text: str | bytes, name: str = "x.yaml") -> JobFile:
         (b"\xff\xfe", "is not UTF-8 text"),
         ("x" * (LARGEST + 1), "is larger than 128 KiB"),
         ("[" * 50_000, "x.yaml is n"),
+        ("a: " + "[" * 40 + "]" * 40, "is no YAML: more than 32 levels"),
+        ("a: [" + ",".join(["[[[[[]]]]]"] * 5000) + "]", "is no YAML: more than 20,000 values"),
         ("a: !!python/object/apply:os.system ['true']\n", "is no YAML: line 1: could not determine a constructor"),
         ("? [a]\n: 1\n", "is no YAML: line 1: found unhashable key"),
         ("a: &a\n  b: *a\n  per_device_train_batch_size: 1\nc: *a\n", "says nothing that a preset could take"),

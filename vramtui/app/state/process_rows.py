@@ -79,12 +79,13 @@ class ProcessRows(Sequence[ProcessRow]):
         self._made: dict[int, ProcessRow] = {}
         self._by_held: tuple[FrozenOrder, list[int], list[int]] | None = None
         start = 0
+        alike = len({gpu.uuid for gpu in sample.gpus}) < len(sample.gpus)  # as a recording may say, or a broken driver
         for told in sample.gpus:
             gpu, age = last_answer(sample, told, answered)
             # The history goes on; what is looked up here, while a View is drawn again or held, stays.
             tracks = dict(history.here(sample.host.name, gpu.uuid))
             processes: Sequence[Process] = gpu.processes
-            if len(tracks) != len(processes) or "processes" in gpu.absent:
+            if alike or len(tracks) != len(processes) or "processes" in gpu.absent:
                 processes = [process for process in processes if process.pid in tracks]
             grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
             rest = remainders(gpu, age, sample.host, grown)
