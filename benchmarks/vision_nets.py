@@ -7,6 +7,7 @@ letter, so that equal blocks are equal lists, which are then folded into repeats
 """
 
 import json
+import operator
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 import torchvision  # type: ignore[import-not-found] # only here
 from torch import fx, nn
+
+from benchmarks.detection_nets import Hold, Regions, nets
 
 NETS = (
     *("alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"),
@@ -26,7 +29,10 @@ NETS = (
     *(f"regnet_{kind}_{size}" for kind in "xy" for size in ("400mf", "800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")),
     *("regnet_y_128gf", "swin_t", "swin_s", "swin_b"),
 )
-LEAVES = ("LayerNorm2d", "StochasticDepth", "Permute", "ShiftedWindowAttention", "PatchMerging")
+LEAVES = (
+    *("LayerNorm2d", "StochasticDepth", "Permute", "ShiftedWindowAttention", "PatchMerging", "FrozenBatchNorm2d"),
+    *("Output", "Regions", "Hold"),
+)
 ACTS = {
     nn.ReLU: "relu",
     nn.ReLU6: "relu6",
@@ -55,12 +61,14 @@ def _side(value: Any) -> int:  # noqa: ANN401 - torch has several types of it
 def _module(module: nn.Module) -> list[Row]:  # noqa: PLR0911 - a kind of module a line
     """The layers of a module without branches; none where it does nothing."""
     match module:
-        case nn.Conv2d():
+        case nn.Conv2d() | nn.ConvTranspose2d():
             return [_conv(module)]
         case nn.Linear():
             return [{"type": "linear", "out_features": module.out_features, "bias": module.bias is not None}]
         case nn.BatchNorm2d():
-            return [{"type": "norm", "norm": "batch"}]
+            return [{"type": "norm", "norm": "batch", **_weights(module)}]
+        case nn.GroupNorm():
+            return [{"type": "norm", "norm": "group", "groups": module.num_groups}]
         case nn.Dropout():
             return [{"type": "dropout", "probability": module.p}] if module.p else []
         case nn.MaxPool2d() | nn.AvgPool2d():
@@ -84,6 +92,10 @@ def _own(module: Any) -> list[Row]:  # noqa: ANN401, PLR0911 - torchvision has n
             return [{"type": "norm", "norm": "layer2d"}]
         case "LayerNorm":
             return [{"type": "norm"}]
+        case "FrozenBatchNorm2d":
+            return [{"type": "norm", "norm": "frozen"}]
+        case "Output":
+            return [{"type": "output", "loss": module.loss, **({"rows": True} if module.rows else {})}]
         case "StochasticDepth":
             return [{"type": "drop-path"}] if module.p else []
         case "Permute":
@@ -98,10 +110,17 @@ def _own(module: Any) -> list[Row]:  # noqa: ANN401, PLR0911 - torchvision has n
     return [act | ({"inplace": True} if getattr(module, "inplace", False) else {})]
 
 
-def _conv(module: nn.Conv2d) -> Row:
+def _weights(module: nn.Module) -> Row:
+    return {} if all(one.requires_grad for one in module.parameters()) else {"weights": "frozen"}
+
+
+def _conv(module: nn.Conv2d | nn.ConvTranspose2d) -> Row:
     row: Row = {"type": "conv", "out_channels": module.out_channels, "kernel_size": _side(module.kernel_size)}
     row |= {key: value for key in ("stride", "padding") if (value := _side(getattr(module, key))) != (key == "stride")}
     row |= {"groups": module.groups} if module.groups > 1 else {}
+    row |= {"dilation": _side(module.dilation)} if _side(module.dilation) > 1 else {}
+    row |= {"transposed": True} if isinstance(module, nn.ConvTranspose2d) else {}
+    row |= _weights(module)
     return row | ({"bias": False} if module.bias is None else {})
 
 
@@ -121,28 +140,46 @@ class _Writer:
     def __init__(self, graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
         self.graph, self.modules = graph, modules
         self.rows: list[Row] = []
-        self.same: dict[fx.Node, fx.Node] = {}
         self.at: fx.Node | None = None
         self.names: dict[fx.Node, str] = {}
         self.left: dict[fx.Node, int] = {}
+        self.sources: dict[fx.Node, list[fx.Node]] = {}
+        self.called: set[str] = set()
 
     def write(self) -> list[Row]:
         """Every layer."""
+        sized: dict[fx.Node, fx.Node] = {}
         for node in self.graph.nodes:
-            for source in node.all_input_nodes:
-                self.left[source] = self.left.get(source, 0) + 1
+            sources = [
+                sized.get(one, one)
+                for one in node.all_input_nodes
+                if self.sources.get(one) or one.op == "placeholder" or one in sized
+            ]
+            if node.op == "call_function" and node.target in (getattr, operator.getitem):
+                sized[node] = sources[0]
+            elif node.op not in ("placeholder", "get_attr", "output") and sources:
+                self.sources[node] = list(dict.fromkeys(sources))
+                for source in self.sources[node]:
+                    self.left[source] = self.left.get(source, 0) + 1
+        layers = list(self.sources)
         for node in self.graph.nodes:
-            if node.op not in ("placeholder", "get_attr", "output"):
-                self._node(node)
             if node.op == "placeholder":
-                self._made(node)
+                self._made(node, layers[0])
+        for node, following in zip(layers, [*layers[1:], None], strict=True):
+            self._node(node)
+            self._made(node, following)
         return self.rows
 
-    def _made(self, node: fx.Node) -> None:
+    def _made(self, node: fx.Node, following: fx.Node | None) -> None:
         """Mark it where it is used twice, or where something else comes between."""
         self.at = node
-        following = node.next
-        if self.left.get(node, 0) > 1 or node not in following.all_input_nodes:
+        left = self.left.get(node, 0)
+        goes_on = following is not None and node in self.sources[following]
+        if following is not None and any(
+            kind in str(following.target) for kind in ("interpolate", "hold", "boxes", "more")
+        ):
+            goes_on = "interpolate" in str(following.target) and node is self.sources[following][0]
+        if left > 1 or (left and not goes_on):
             name = next(letter for letter in _letters() if letter not in self.names.values())
             self.names[node] = name
             self.rows.append({"type": "mark", "name": name})
@@ -157,18 +194,21 @@ class _Writer:
             self.rows.append({"type": "take", "name": self.names[node]})
 
     def _node(self, node: fx.Node) -> None:
-        sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
+        sources = self.sources[node]
         name = node.target if isinstance(node.target, str) else node.target.__name__
-        if name in ("add", "iadd", "mul", "cat") and len(sources) > 1:
+        module = self.modules.get(name) if node.op == "call_module" else None
+        names = [self.names[source] for source in sources] if isinstance(module, (Regions, Hold)) else []
+        if isinstance(module, Hold):
+            self.rows += [{"type": "take", "name": name} for name in names]
+        elif isinstance(module, Regions):
+            self.rows.append({"type": "regions", "names": names, "size": module.size, **module.counts})
+        elif name in ("add", "iadd", "mul", "cat") and len(sources) > 1:
             self._joined(node, name, sources)
-        elif name == "cat":
-            pass
-        else:
+        elif name != "cat":
             self._begin(sources[0])
             self.rows += self._rows(node, name)
         for source in sources:
             self._used(source)
-        self._made(node)
 
     def _joined(self, node: fx.Node, name: str, sources: list[fx.Node]) -> None:
         here = sources[-1] if self.at is sources[-1] else sources[0]
@@ -180,11 +220,28 @@ class _Writer:
         row |= {} if how == "add" else {"how": how}
         self.rows.append(row | ({"inplace": True} if name == "iadd" and here is node.args[0] else {}))
 
-    def _rows(self, node: fx.Node, name: str) -> list[Row]:  # noqa: PLR0911 - an operator a line
+    def _rows(self, node: fx.Node, name: str) -> list[Row]:  # noqa: C901, PLR0911 - an operator a line
         if node.op == "call_module":
-            return _module(self.modules[str(node.target)])
+            rows = _module(self.modules[name])
+            if name in self.called and next(self.modules[name].parameters(), None) is not None:
+                rows = [row | {"weights": "shared"} for row in rows]
+            self.called.add(name)
+            return rows
         if name == "mul":
             return [{"type": "scale"}]
+        if name == "interpolate":
+            like = self.sources[node][1:]
+            return [{"type": "upsample", "like": self.names[like[0]]} if like else {"type": "upsample"}]
+        if "max_pool2d" in name:
+            return [
+                {
+                    "type": "pooling",
+                    "kernel_size": node.args[1] if len(node.args) > 1 else node.kwargs["kernel_size"],
+                    "stride": node.kwargs["stride"],
+                }
+            ]
+        if name == "normalize":
+            return [{"type": "norm", "norm": "l2"}]
         if name == "mean":
             return [_pooled(), {"type": "flatten"}]
         if name in ("relu", "relu_"):
@@ -225,32 +282,43 @@ def folded(rows: list[Row]) -> list[Row]:
     return out
 
 
+def _taken(row: Row) -> set[str]:
+    """What it takes up of the marks before it."""
+    named = {row["name"]} if row["type"] == "take" else {row["like"]} if "like" in row else set()
+    return named | set(row.get("names", ()))
+
+
 def _closed(rows: list[Row]) -> bool:
     marked: set[str] = set()
     for row in rows:
         if row["type"] == "mark":
             marked.add(row["name"])
-        elif not {row["name"]} <= marked if row["type"] == "take" else not set(row.get("names", ())) <= marked:
+        elif not _taken(row) <= marked:
             return False
     return True
 
 
 def main() -> None:
     """Write the file."""
-    nets = {}
-    for name in NETS:
+    written: dict[str, Any] = {}
+    for name in NETS if len(sys.argv) < 3 else ():
         model = torchvision.models.get_model(name)
         rows = _Writer(_Leaves().trace(model), dict(model.named_modules())).write()
         weights = torchvision.models.get_model_weights(name).DEFAULT
         size = int(getattr(weights.transforms(), "crop_size", [224])[0])
-        nets[name] = {
+        written[name] = {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "image_size": size,
             "layers": folded(rows),
         }
-        sys.stderr.write(f"{name}: {len(rows)} layers, {len(nets[name]['layers'])} folded\n")
+        sys.stderr.write(f"{name}: {len(rows)} layers, {len(written[name]['layers'])} folded\n")
+    for name, part, net, size in nets():
+        rows = _Writer(_Leaves().trace(part), dict(part.named_modules())).write()
+        parameters = sum(parameter.numel() for parameter in net.parameters())
+        written[name] = {"parameters": parameters, "image_size": size, "layers": folded(rows)}
+        sys.stderr.write(f"{name}: {len(rows)} layers, {len(written[name]['layers'])} folded\n")
     with open(sys.argv[1], "w", encoding="utf-8") as file:  # noqa: PTH123 - a file named on the command line
-        rows_of = (f' "{name}": {json.dumps(net, separators=(",", ":"))}' for name, net in nets.items())
+        rows_of = (f' "{name}": {json.dumps(net, separators=(",", ":"))}' for name, net in written.items())
         file.write("{\n" + ",\n".join(rows_of) + "\n}\n")
 
 

@@ -130,6 +130,13 @@ def test_checking_finds_what_no_single_key_is_wrong_with(own_folder: Path) -> No
     assert "odd.toml:7: model.num_attention_heads" in line
 
 
+def test_checking_a_models_file_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    answer = CliRunner().invoke(presets, ["check", str(tmp_path / "config.json")])
+    assert answer.exit_code == 2
+    assert "config.json is a model, no preset; `vramtui estimate" in answer.output
+
+
 def test_checking_what_is_not_there(own_folder: Path) -> None:
     done = RUNNER.invoke(presets, ["check", str(own_folder / "none.toml")])
     assert done.exit_code == 2

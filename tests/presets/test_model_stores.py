@@ -207,6 +207,25 @@ def test_a_name_goes_into_drafts_and_presets(home: Path) -> None:
     assert model.num_hidden_layers == 6
 
 
+def test_a_net_by_its_name_goes_into_presets(home: Path) -> None:
+    library = PresetLibrary(user_folder=home / "own")
+    written = create_preset(library, "net", "fasterrcnn_resnet50_fpn").read_text()
+    assert 'kind = "sequential"' in written
+    assert library.refresh()
+    assert library.get("net").preset.model == library.get("fasterrcnn_resnet50_fpn").preset.model
+
+
+def test_an_index_of_shards_is_traced_by_the_config_beside_it(home: Path) -> None:
+    index = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode()
+    for name, content in {"config.json": layers(CONFIG, 4), "model.safetensors.index.json": index}.items():
+        (home / name).write_bytes(content)
+    library = PresetLibrary(user_folder=home / "own")
+    by_index, by_config = (
+        library.to_trace(str(home / name)) for name in ("model.safetensors.index.json", "config.json")
+    )
+    assert by_index.preset.model == by_config.preset.model
+
+
 @pytest.mark.parametrize("name", ["some-org/None", "some-org/None-8B@main", "none:7b"])
 def test_an_unknown_name_says_where_it_was_looked_for(name: str, home: Path) -> None:
     assert home.is_dir()

@@ -144,8 +144,10 @@ class PresetLibrary:
             from vramtui.presets.model_stores.local_models import find_model  # noqa: PLC0415 - as in `_of_model_file`
 
             found = find_model(name_or_path)
-            path = None if found is None else found.path / "config.json" if found.path.is_dir() else found.path
-            if found is not None and path is not None and path.suffix == ".json":
+            path = found.path if found is not None else None
+            if path is not None and (path.is_dir() or path.name.endswith(".index.json")):
+                path = (path if path.is_dir() else path.parent) / "config.json"
+            if found is not None and path is not None and path.suffix == ".json" and path.is_file():
                 from vramtui.presets.model_files.as_preset import preset_to_trace, title_of  # noqa: PLC0415 - as above
 
                 preset, key = preset_to_trace(path, found.name), found.name or title_of(path)

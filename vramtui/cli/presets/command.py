@@ -99,8 +99,15 @@ def _width() -> int:
 
 def _check(files: list[Path]) -> tuple[int, list[str]]:
     from vramtui.presets import PresetLibrary, check_file, preset_files  # noqa: PLC0415 - as above
+    from vramtui.presets.model_stores.local_models import is_model_file  # noqa: PLC0415 - as above
 
     problems = []
+    models = [printable(str(path)) for path in files if is_model_file(str(path))]
+    if models:
+        problems = [f"{model} is a model, no preset; `vramtui estimate {model}` reads it" for model in models]
+        files = [path for path in files if printable(str(path)) not in models]
+        if not files:
+            return 0, problems
     if files:
         paths = [path for given in files for path in (preset_files(given) if given.is_dir() else (given,))]
         if not paths:

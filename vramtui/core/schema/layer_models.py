@@ -10,6 +10,7 @@ from vramtui.core.schema.common_types import Count, Pixels, Probability
 Shape = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=4)]
 Padding = Annotated[int, Meta(ge=0, le=2**20)]
 Times = Annotated[int, Meta(ge=1, le=10000)]
+Weights = Literal["trained", "frozen", "shared"]
 
 
 class Linear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="linear"):
@@ -20,14 +21,22 @@ class Linear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Conv2d(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="conv"):
-    """A convolution over (channels, height, width)."""
+    """A convolution over (channels, height, width).
+
+    Attributes:
+        transposed: torch.nn.ConvTranspose2d, which makes its input `stride` times as high and wide.
+        weights: its own, its own without a gradient, or those of a layer before it, which are not counted again.
+    """
 
     out_channels: Count
     kernel_size: Count
     stride: Count = 1
     padding: Padding = 0
+    dilation: Count = 1
     groups: Count = 1
     bias: bool = True
+    transposed: bool = False
+    weights: Weights = "trained"
 
 
 class Permute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="permute"):
@@ -49,9 +58,14 @@ class DropPath(
 
 
 class Upsample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="upsample"):
-    """(channels, height, width) made `scale` times as high and wide by interpolation, as on a UNet's way up."""
+    """(channels, height, width) made `scale` times as high and wide by interpolation, as on a UNet's way up.
+
+    Attributes:
+        like: as high and wide as what was marked so, instead of `scale` times.
+    """
 
     scale: Count = 2
+    like: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="mark"):
@@ -80,6 +94,36 @@ class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     inplace: bool = False
 
 
+class Regions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="regions"):
+    """Squares cut out of what was marked, as torchvision.ops.MultiScaleRoIAlign: each is a sample from here on.
+
+    Attributes:
+        names: the levels of a pyramid, as they were marked.
+        size: height and width of a square.
+        training: squares of an image in training, at most.
+        inference: squares of an image in inference, at most.
+    """
+
+    names: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1000)]
+    size: Count = 7
+    training: Count = 512
+    inference: Count = 1000
+
+
+class ModelOutput(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="output"
+):
+    """What is here is one of several answers, which stay to the end; their losses take the place of `model.loss`.
+
+    Attributes:
+        loss: cross entropy over channels, a focal loss over every number, or one over a few `sampled` rows.
+        rows: it is copied with its channels last, and joined with the other levels' answers.
+    """
+
+    loss: Literal["cross_entropy", "focal", "sampled"] = "cross_entropy"
+    rows: bool = False
+
+
 class WindowAttention(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="window-attention"
 ):
@@ -100,11 +144,13 @@ class Norm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A norm: over the batch for each channel, over groups of channels, or over the last dimension.
 
     `layer2d` is a layer norm over the channels of (channels, height, width). `manual` is a layer norm written in single
-    operators: mean, variance, quotient, scale and shift.
+    operators: mean, variance, quotient, scale and shift. `frozen` is torchvision's FrozenBatchNorm2d, whose numbers are
+    buffers; `l2` divides by the length over the channels.
     """
 
-    norm: Literal["batch", "layer", "layer2d", "group", "rms", "manual"] = "layer"
+    norm: Literal["batch", "layer", "layer2d", "group", "rms", "manual", "frozen", "l2"] = "layer"
     groups: Count = 32
+    weights: Weights = "trained"
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="activation"):
@@ -202,6 +248,8 @@ Layer = (
     | Mark
     | Take
     | Join
+    | Regions
+    | ModelOutput
     | WindowAttention
     | PatchMerging
 )

@@ -34,6 +34,8 @@ HEADER = 512
 FLOAT = 4
 HALF = 2
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
+MEASURED_ON = 9
+"""The major capability of the H200; on others cuDNN takes other kernels for half of the convolutions."""
 NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
 

@@ -53,6 +53,7 @@ def is_written(found: PresetFile) -> bool:
     own file, or a model's name.
     """
     made = found.path.startswith(("http://", "https://")) or found.path.endswith((".yaml", ".yml"))
+    made = made or found.path == found.key  # torchvision's or timm's name of a net
     return not (found.derived or made or is_model_file(found.path))
 
 

@@ -19,11 +19,13 @@ from vramtui.core.schema.layer_models import (
     Layer,
     Linear,
     Mark,
+    ModelOutput,
     Norm,
     PatchMerging,
     Permute,
     Pool,
     Recurrent,
+    Regions,
     Repeat,
     Scale,
     SelfAttention,
@@ -50,6 +52,11 @@ from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
 
 GROUP = "activations"
 RESIDUAL = "what goes in"
+COUNTED_NOTE = "which convolutions cuDNN gives a workspace is by thresholds fitted on an H200"
+BOXES_NOTE = (
+    "squares cut out of an image are as many as the net takes at most; anchors, matching and what chooses among boxes "
+    "are not counted"
+)
 WORKSPACES_NOTE = (
     "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it"
 )
@@ -72,7 +79,9 @@ class LayerList:
         self.buffers = 0
         self.shape: Shape = ()
         self.strided = False
+        self.frozen: list[Parameter] = []
         self.marked: dict[str, tuple[Tensor, Shape]] = {}
+        self.outputs: list[tuple[Tensor, Shape, ModelOutput]] = []
 
     def operators(self, tape: Tape) -> Operators:
         """Operators that write on `tape`."""
@@ -118,8 +127,10 @@ class LayerList:
             y = ops.add(x, y, "sum")
         if y is x:
             y = ops.pointwise(x, "copy", saves="nothing")
-        tape.close(y)
+        GraphOps(writer).answers(self.outputs, training=self.training)
+        tape.close(None if self.outputs and self.training else y)
         self.buffers += writer.buffers
+        self.frozen += writer.frozen
         self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
     def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
@@ -146,13 +157,8 @@ class LayerList:
                 x = self._branched(GraphOps(writer), x, layer)
         return x
 
-    def _branched(
-        self,
-        graph: GraphOps,
-        x: Tensor,
-        layer: Permute | Scale | DropPath | Upsample | Mark | Take | Join | WindowAttention | PatchMerging,
-    ) -> Tensor:
-        """The layers of nets with branches."""
+    def _branched(self, graph: GraphOps, x: Tensor, layer: Layer) -> Tensor:
+        """The layers of nets with branches, and what is between images and rows."""
         shape = self.shape
         match layer:
             case Permute():
@@ -164,19 +170,36 @@ class LayerList:
                 x = graph.drop_path(x, layer.probability if self.training else 0)
             case Upsample():
                 _need_image(shape, "upsampling")
-                self.shape = (shape[0], shape[1] * layer.scale, shape[2] * layer.scale)
-                x = graph.moved(x, self.batch * prod(self.shape), "upsampled")
-            case Mark():
-                self.marked[layer.name] = x, shape
-            case Take():
-                x, self.shape = self._found(layer.name)
-            case Join():
-                x, self.shape = graph.join(x, shape, [self._found(name) for name in layer.names], layer)
+                sides = tuple(layer.scale * side for side in shape[1:])
+                self.shape = (shape[0], *(self._found(layer.like)[1][1:] if layer.like else sides))
+                x = graph.moved(x, graph.writer.batch * prod(self.shape), "upsampled")
             case WindowAttention():
                 x = graph.windows(x, shape, layer)
             case PatchMerging():
                 _need_image(shape, "patch merging")
                 x, self.shape = graph.merge(x, shape)
+            case _:
+                x = self._marks(graph, x, layer)
+        return x
+
+    def _marks(self, graph: GraphOps, x: Tensor, layer: Layer) -> Tensor:
+        """Where branches part, meet and end."""
+        shape = self.shape
+        match layer:
+            case Mark():
+                self.marked[layer.name] = x, shape
+            case Take():
+                x, self.shape = self._found(layer.name)
+                graph.writer.batch = x.numel // prod(self.shape)
+                graph.tape.touch(x)
+            case Join():
+                x, self.shape = graph.join(x, shape, [self._found(name) for name in layer.names], layer)
+            case Regions():
+                count = layer.training if self.training else layer.inference
+                x, self.shape = graph.regions([self._found(name) for name in layer.names], layer, count)
+            case ModelOutput():
+                x = graph.output(x, rows=layer.rows)
+                self.outputs.append((x, shape, layer))
         return x
 
     def _found(self, name: str) -> tuple[Tensor, Shape]:
@@ -263,11 +286,11 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
     if loose:
         writer.add(tuple(loose), checkpointed=False)
     targets, kept = _loss(writer, model) if training else (0, 0)
-    parameters = tuple(writer.parameters)
+    parameters, frozen = tuple(writer.parameters), tuple(writer.frozen)
     looked_up = isinstance(_first(model), Embedding)
     batch = rounded(run.batch_size * prod(model.input_shape) * (8 if looked_up else precision.stream))
     return Program(
-        frozen=() if training else parameters,
+        frozen=frozen if training else (*parameters, *frozen),
         trained=parameters if training else (),
         recipe=precision,
         stages=writer.stages,
@@ -277,7 +300,10 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         loss=kept,
         buffers=writer.buffers,
         buffers_formula="running means, variances and counters of the batch norms",
-        notes=cudnn_notes(cudnn=model.cudnn, parameters=parameters),
+        notes=(
+            *cudnn_notes(cudnn=model.cudnn, parameters=parameters, counted=True),
+            *([BOXES_NOTE] if any(layer.loss != "cross_entropy" for _, _, layer in writer.outputs) else []),
+        ),
         measured=not model.cudnn or all(parameter.module != "rnn" for parameter in parameters),
     )
 
@@ -321,6 +347,8 @@ def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
                 names = {layer.name} if isinstance(layer, Take) else set(layer.names)
                 if not names <= marked:
                     return True
+            case Regions() | ModelOutput():
+                return True
     return False
 
 
@@ -329,10 +357,11 @@ def _need_image(shape: Shape, what: str) -> None:
         raise UserError(f"model.layers: {what} needs three dimensions, and here the shape is {shape}")
 
 
-def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
+def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...], counted: bool = False) -> tuple[str, ...]:
     """What is not known about convolutions and recurrent layers."""
     modules = {parameter.module for parameter in parameters} if cudnn else set()
-    return (*([WORKSPACES_NOTE] if "conv" in modules else []), *([RECURRENT_NOTE] if "rnn" in modules else []))
+    note = COUNTED_NOTE if counted else WORKSPACES_NOTE
+    return (*([note] if "conv" in modules else []), *([RECURRENT_NOTE] if "rnn" in modules else []))
 
 
 def _first(model: SequentialModel) -> Layer:
@@ -346,10 +375,17 @@ def _first(model: SequentialModel) -> Layer:
 
 def _loss(writer: LayerList, model: SequentialModel) -> tuple[int, int]:
     """Write the loss; bytes of the targets, and those that the loss keeps."""
+    if writer.outputs:
+        # As in torchvision's references/segmentation/train.py, where `output` stands until the next one.
+        maps = [(x, shape) for x, shape, layer in writer.outputs if layer.loss == "cross_entropy" and not layer.rows]
+        targets = max((rounded(8 * x.numel // shape[0]) for x, shape in maps), default=0)
+        return targets, sum(x.storage.size for x, _ in maps)
     tape, ops, x = writer.open()
     kept = class_loss(ops, x, model.loss)
     tape.close(None)
     writer.stages.append(TapeStage(tape))
     if model.loss == "cross_entropy":
-        return rounded(8 * writer.batch * prod(writer.shape[:-1])), kept
+        # Of an image the channels are the classes.
+        rest = writer.shape[1:] if len(writer.shape) == 3 else writer.shape[:-1]
+        return rounded(8 * writer.batch * prod(rest)), kept
     return (rounded(x.numel * writer.recipe.stream) if model.loss == "mse" else 0), kept

@@ -6,14 +6,25 @@ Shapes: image (b, c, y, x), weight (o, c / groups, k, k), answer (b, o, y', x').
 from math import prod
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool
+from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.convolution_workspaces import (
+    FLOAT,
+    MEASURED_ON,
+    ConvolutionForm,
+    Convolved,
+    Direction,
+    convolution_workspace,
+    convolved_of,
+    measured_workspace,
+)
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 Shape = tuple[int, ...]
+AMPERE = (8, 0)  # the first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do
 SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "softmax"}
 # In place they keep what they write over as a copy, since their backward needs it.
 SAVES_COPY = {"relu6", "silu", "gelu", "hardswish", "hardsigmoid"}
@@ -29,11 +40,14 @@ class LayerOps:
         self.cudnn = cudnn
         self.times = times
         self.buffers = 0
+        self.frozen: list[Parameter] = []
 
-    def own(self, module: str, *shape: int) -> int:
+    def own(self, module: str, *shape: int, weights: Weights = "trained") -> int:
         """Note a parameter and give the bytes of its gradient."""
-        self.parameters.append(Parameter(module, shape, self.times))
-        return rounded(prod(shape) * self.ops.parameter)
+        if weights != "shared":
+            kept = self.frozen if weights == "frozen" else self.parameters
+            kept.append(Parameter(module, shape, self.times))
+        return 0 if weights == "frozen" else rounded(prod(shape) * self.ops.parameter)
 
     def linear(
         self, x: Tensor, shape: Shape, features: int, *, bias: bool, strided: bool = False
@@ -60,26 +74,57 @@ class LayerOps:
             )
         out_shape = (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
         weight = layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size
-        grad_bytes = self.own("conv", *weight)
-        grad_bytes += self.own("conv", layer.out_channels) if layer.bias else 0
+        grad_bytes = self.own("conv", *weight, weights=layer.weights)
+        grad_bytes += self.own("conv", layer.out_channels, weights=layer.weights) if layer.bias else 0
+        trained = layer.weights != "frozen"
         x = self.ops.lowered(x, "conv input, cast")
-        casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=True)]
-        casts += [self.ops.weight_copy(layer.out_channels, "conv bias", trained=True)] if layer.bias else []
+        casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=trained)]
+        casts += [self.ops.weight_copy(layer.out_channels, "conv bias", trained=trained)] if layer.bias else []
         copies = [copy for copy in casts if copy is not None]
-        out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, "conv output", tracked=True)
+        out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, "conv output", tracked=trained or x.tracked)
         patches = rounded(channels * layer.kernel_size**2 * prod(out_shape[1:]) * x.itemsize)
+        forward, backward = self._workspaces(x, shape, out_shape, layer)
         plain = layer.kernel_size == 1 and layer.stride == 1 and layer.padding == 0
         self.ops.tape.op(
             [x, *copies],
             [out],
-            saves=[x, *copies[:1]],
-            flows=[(x, True), *((copy, True) for copy in copies)],
+            saves=[x, *copies[:1]] if trained else copies[:1],
+            flows=[(x, True), *((copy, trained) for copy in copies)],
             grad_bytes=0 if copies else grad_bytes,
-            workspace=0 if self.cudnn or plain else patches,
-            backward_workspace=0 if self.cudnn else patches,
+            workspace=forward if self.cudnn else 0 if plain else patches,
+            backward_workspace=backward if self.cudnn else patches,
             gemm=not self.cudnn,
         )
         return out, out_shape
+
+    def _workspaces(self, x: Tensor, before: Shape, after: Shape, layer: Conv2d) -> tuple[int, int]:
+        """CuDNN's forward workspace, and the larger one of the two gradients."""
+        capability = self.ops.card.capability
+        if not self.cudnn or (x.itemsize == FLOAT and capability < AMPERE):
+            return 0, 0
+        wide, narrow = (before, after) if layer.transposed else (after, before)
+        form = ConvolutionForm(
+            dtype="float32" if x.itemsize == FLOAT else "bfloat16",
+            window=(layer.kernel_size, layer.kernel_size),
+            stride=(layer.stride, layer.stride),
+            dilation=(layer.dilation, layer.dilation),
+            groups=layer.groups,
+        )
+        convolved = convolved_of(
+            (self.batch, *before),
+            (wide[0], narrow[0] // layer.groups, layer.kernel_size, layer.kernel_size),
+            (self.batch, *after),
+            x.itemsize,
+            layer.groups,
+            transposed=layer.transposed,
+            form=form if capability[0] == MEASURED_ON else None,
+            padding=(layer.padding, layer.padding),
+        )
+        ways: tuple[Direction, ...] = ("input", "forward") if layer.transposed else ("forward", "input")
+        back: list[Direction] = [ways[1]] if x.tracked else []
+        back += ["weight"] if layer.weights != "frozen" else []
+        sizes = [_workspace(convolved, way) for way in (ways[0], *back)]
+        return sizes[0], max(sizes[1:], default=0)
 
     def pool(self, x: Tensor, shape: Shape, layer: Pool) -> tuple[Tensor, Shape]:
         """Pooling: a maximum saves its input and where it was found; an average only its input."""
@@ -102,8 +147,11 @@ class LayerOps:
 
     def norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
         """The norms of torch.nn, and a layer norm written by hand."""
+        if layer.norm in {"frozen", "l2"}:
+            return self._fixed_norm(x, shape, layer)
         size = shape[0] if layer.norm in {"batch", "group", "layer2d"} else shape[-1]
-        grad_bytes = self.own("norm", size) + (0 if layer.norm == "rms" else self.own("norm", size))
+        grad_bytes = self.own("norm", size, weights=layer.weights)
+        grad_bytes += 0 if layer.norm == "rms" else self.own("norm", size, weights=layer.weights)
         if layer.norm in {"layer", "layer2d"}:
             return self.ops.layer_norm(x, size, "layer norm")
         if layer.norm == "rms":
@@ -115,9 +163,28 @@ class LayerOps:
         count = size if layer.norm == "batch" else self.batch * layer.groups
         if layer.norm == "group" and size % layer.groups:
             raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
-        out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=True)
+        if layer.norm == "group" and self.ops.autocast is not None:
+            x = self.ops.cast(x, 4, "group norm input in fp32")
+        tracked = layer.weights != "frozen" or x.tracked
+        out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=tracked)
         saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
         self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+        return out
+
+    def _fixed_norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
+        """A product and a sum with buffers in fp32, of which nothing is kept (FrozenBatchNorm2d, torchvision 0.28,
+        ops/misc.py); or a quotient by the length of each pixel's channels.
+        """
+        channels = _image(shape, "norm")[0]
+        if layer.norm == "l2":
+            rows = self.ops.tape.new(x.numel // channels, x.itemsize, "lengths", tracked=False)
+            out = self.ops.tape.new(x.numel, x.itemsize, "quotient", tracked=x.tracked)
+            self.ops.tape.op([x], [out], saves=[x], beside=[rows], flows=[(x, True)])
+            return out
+        self.buffers += 4 * rounded(4 * channels) * self.times
+        scaled = self.ops.pointwise(x, "frozen norm, scaled", saves="nothing", itemsize=max(4, x.itemsize))
+        out = self.ops.pointwise(scaled, "frozen norm, shifted", saves="nothing")
+        self.ops.tape.touch(x)
         return out
 
     def _manual_norm(self, x: Tensor, size: int) -> Tensor:
@@ -168,6 +235,11 @@ class LayerOps:
         return self.ops.pointwise(x, layer.act, saves=saves, itemsize=4 if raised else None)
 
 
+def _workspace(convolved: Convolved, way: Direction) -> int:
+    measured = measured_workspace(convolved, way)
+    return rounded(convolution_workspace(convolved, way) if measured is None else measured[0])
+
+
 def _image(shape: Shape, what: str) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise UserError(f"model.layers: {what} needs (channels, height, width), and here the shape is {shape}")
@@ -177,7 +249,10 @@ def _image(shape: Shape, what: str) -> tuple[int, int, int]:
 
 def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
     stride = layer.stride or layer.kernel_size
-    room = side + 2 * layer.padding - layer.kernel_size
+    if isinstance(layer, Conv2d) and layer.transposed:
+        return max(1, (side - 1) * stride - 2 * layer.padding + layer.kernel_size)
+    reach = 1 + (layer.kernel_size - 1) * (layer.dilation if isinstance(layer, Conv2d) else 1)
+    room = side + 2 * layer.padding - reach
     out = (-(-room // stride) if isinstance(layer, Pool) and layer.ceil_mode else room // stride) + 1
     if out < 1:
         raise UserError(f"model.layers: {what} of size {layer.kernel_size} is larger than the {side} that come in")

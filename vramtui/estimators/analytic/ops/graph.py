@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from math import prod
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.layer_models import Join, Norm, WindowAttention
+from vramtui.core.schema.layer_models import Join, ModelOutput, Norm, Regions, WindowAttention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+
+_FOCAL = ("valid answers", "targets", "p", "cross entropy", "1 - targets", "1 - p_t", "its power", "alpha")
 
 
 class GraphOps:
@@ -56,6 +59,52 @@ class GraphOps:
         )
         self.tape.op([part for part, _ in parts], [out], flows=[(part, False) for part, _ in parts])
         return out, shape
+
+    def regions(self, levels: Sequence[tuple[Tensor, Shape]], layer: Regions, count: int) -> tuple[Tensor, Shape]:
+        """`count` squares of an image: each level's are put into zeros, and so are made twice; of the levels nothing is
+        kept (_multiscale_roi_align, torchvision 0.28, ops/poolers.py).
+        """
+        x, (channels, *_) = levels[0][0], levels[0][1]
+        shape = channels, layer.size, layer.size
+        self.writer.batch = levels[0][0].numel // prod(levels[0][1]) * count
+        out = self.tape.new(
+            self.writer.batch * prod(shape), x.itemsize, "regions", tracked=any(level.tracked for level, _ in levels)
+        )
+        size = out.storage.size
+        self.tape.op(
+            [level for level, _ in levels],
+            [out],
+            flows=[(level, True) for level, _ in levels],
+            workspace=size,
+            backward_workspace=2 * size,
+        )
+        return out, shape
+
+    def answers(self, outputs: Sequence[tuple[Tensor, Shape, ModelOutput]], *, training: bool) -> None:
+        """Each answer stays until all are made; then come their losses."""
+        for x, _, _ in outputs:
+            self.tape.touch(x)
+        for x, _, layer in outputs if training else ():
+            if layer.loss == "cross_entropy":
+                class_loss(self.ops, x, "cross_entropy")
+            elif layer.loss == "focal":
+                self._focal(x)
+            else:
+                # The gradient of a few rows is one of all rows.
+                self.tape.op([x], [self.tape.new(1, 4, "loss", tracked=True)], flows=[(x, True)])
+
+    def output(self, x: Tensor, *, rows: bool) -> Tensor:
+        """An answer as it is kept: copied with its channels last, and once more beside the other levels'."""
+        return self.moved(self.moved(x, x.numel, "rows of an answer"), x.numel, "answers, joined") if rows else x
+
+    def _focal(self, x: Tensor) -> None:
+        """sigmoid_focal_loss of torchvision 0.28 (ops/focal_loss.py), operator by operator: eight tensors of the
+        answer's size are kept, and four more stand meanwhile.
+        """
+        full = rounded(x.numel * 4)
+        kept = [self.tape.new(x.numel, 4, f"focal loss: {name}", tracked=False) for name in _FOCAL]
+        loss = self.tape.new(1, 4, "loss", tracked=True)
+        self.tape.op([x], [loss], beside=kept, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full)
 
     def scale(self, x: Tensor, shape: Shape) -> Tensor:
         """A factor for each channel."""

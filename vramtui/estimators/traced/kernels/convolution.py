@@ -6,6 +6,7 @@ import torch
 
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     FLOAT,
+    MEASURED_ON,
     ConvolutionForm,
     Direction,
     convolution_workspace,
@@ -18,7 +19,6 @@ from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, part
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _DOUBLE = 8
-_MEASURED_ON = 9  # the capability of the H200; on others cuDNN takes other kernels for half of the convolutions
 # The largest shortfall measured beside the real CUDA build before any workspace was counted: PyTorch-GAN's acgan.py
 # reserves 28 % more. By the thresholds ResNets, VGG, DenseNet, MobileNet and UNets are within 1.4 % of allocated and
 # 3.5 % of reserved, but small nets miss most of it. Nets of measured convolutions alone have no such note.
@@ -81,7 +81,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         at = "input" if at == "forward" else "forward"
     on_tensor_cores = tensor.element_size() != _DOUBLE and _copies_in_tf32(tensor, memory.device)
     measured = None
-    if memory.device.capability[0] == _MEASURED_ON and on_tensor_cores:
+    if memory.device.capability[0] == MEASURED_ON and on_tensor_cores:
         measured = measured_workspace(convolved, at)
     if measured is None or not measured[1]:
         memory.warn(CUDNN_NOTE)

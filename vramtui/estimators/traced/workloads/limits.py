@@ -8,8 +8,10 @@ from vramtui.core.schema.layer_models import (
     Join,
     Layer,
     Mark,
+    ModelOutput,
     PatchMerging,
     Permute,
+    Regions,
     Repeat,
     Scale,
     SequentialModel,
@@ -22,7 +24,7 @@ from vramtui.estimators.traced.workloads.configs import config_of
 
 PRECISIONS = ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "amsgrad", "rmsprop", "adagrad")
-BRANCHED = (DropPath, Join, Mark, PatchMerging, Permute, Scale, Take, Upsample, WindowAttention)
+BRANCHED = (DropPath, Join, Mark, ModelOutput, PatchMerging, Permute, Regions, Scale, Take, Upsample, WindowAttention)
 INSTEAD = "trace your own script instead: vramtui trace FILE.py"
 
 

@@ -80,11 +80,15 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
     if net is None:
         return None
     layers = [dict(layer) for layer in net["layers"]]
+    size = net["image_size"]
+    if isinstance(size, list):
+        shape = [3, *(size if image_size is None else [image_size, image_size])]
+        return {"kind": "sequential", "input_shape": shape, "layers": layers, "parameters": net["parameters"]}
     last = max(at for at, layer in enumerate(layers) if SIZES_OF_CLASSES & layer.keys())
     key = next(iter(SIZES_OF_CLASSES & layers[last].keys()))
     exact = {"parameters": net["parameters"]} if layers[last][key] == classes else {}
     layers[last][key] = classes
-    pixels = image_size or net["image_size"]
+    pixels = image_size or size
     return {"kind": "sequential", "input_shape": [3, pixels, pixels], "layers": layers, **exact}
 
 
