@@ -312,10 +312,10 @@ def main() -> None:
             "layers": folded(rows),
         }
         sys.stderr.write(f"{name}: {len(rows)} layers, {len(written[name]['layers'])} folded\n")
-    for name, part, net, size in nets():
+    for name, part, net, sides in nets():
         rows = _Writer(_Leaves().trace(part), dict(part.named_modules())).write()
         parameters = sum(parameter.numel() for parameter in net.parameters())
-        written[name] = {"parameters": parameters, "image_size": size, "layers": folded(rows)}
+        written[name] = {"parameters": parameters, "image_size": sides, "layers": folded(rows)}
         sys.stderr.write(f"{name}: {len(rows)} layers, {len(written[name]['layers'])} folded\n")
     with open(sys.argv[1], "w", encoding="utf-8") as file:  # noqa: PTH123 - a file named on the command line
         rows_of = (f' "{name}": {json.dumps(net, separators=(",", ":"))}' for name, net in written.items())

@@ -46,7 +46,7 @@ PUBLISHED = {
 
 
 def _workload(run: dict[str, Any]) -> Workload:
-    kind = TrainRun if run["kind"] == "train" else InferRun
+    kind: type[TrainRun | InferRun] = TrainRun if run["kind"] == "train" else InferRun
     asked = {key: run[key] for key in ("batch_size", "precision")}
     asked |= {"optimizer": run["optimizer"]} if run["kind"] == "train" else {}
     return Workload(model=msgspec.convert(vision_table(run["net"]), SequentialModel), run=msgspec.convert(asked, kind))
