@@ -23,7 +23,7 @@ from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Process, Sample, decode_sample, encode_sample
-from vramtui.core.observation.snapshot import take_snapshot
+from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.edited_text import EditedText
@@ -105,7 +105,7 @@ def recordings(data: bytes) -> None:
     again.unlink(missing_ok=True)
     with closing(RecordingWriter(again, recording.header)) as writer:
         for sample in recording.samples:
-            writer.write(sample)
+            writer.write(RecordedTick(sample))
     back = read_recording(again)
     assert back.samples == recording.samples, "samples are lost"
     assert back.header == recording.header
@@ -123,7 +123,7 @@ def probe(data: bytes) -> None:
     path.unlink(missing_ok=True)
     sample = _sample([_gpu("NVIDIA H200", [_process(4213, "python train.py")])])
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
-        writer.write(sample, (job,))
+        writer.write(RecordedTick(sample, (job,)))
     (back,) = read_recording(path).jobs_at(AT) or (ObservedJob(pid=4213),)
     assert back.pid == job.pid
     display([sample], (job,))
@@ -227,7 +227,7 @@ def _seed_recording() -> bytes:
         for later in range(3):
             memory = msgspec.structs.replace(sample.gpus[0].memory, used=(later + 1) << 30)
             gpu = msgspec.structs.replace(sample.gpus[0], memory=memory)
-            writer.write(msgspec.structs.replace(sample, taken_at=AT + later, gpus=(gpu,)))
+            writer.write(RecordedTick(msgspec.structs.replace(sample, taken_at=AT + later, gpus=(gpu,))))
     return path.read_bytes()
 
 

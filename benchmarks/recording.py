@@ -25,7 +25,7 @@ from vramtui.core.observation.probe_messages import (
     ProbePhase,
 )
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, process_key
-from vramtui.core.observation.snapshot import device_of
+from vramtui.core.observation.snapshot import RecordedTick, device_of
 from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
@@ -182,7 +182,7 @@ def main() -> None:
             jobs = {pid: tell(job, sample.taken_at, chance) for pid, job in jobs.items()}
             told = tuple(jobs.values())
             began = time.process_time()
-            writer.write(sample, told, predictions)
+            writer.write(RecordedTick(sample, told, predictions))
             spent += time.process_time() - began
         writer.close()
         size = path.stat().st_size

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.recording import a_second_later, host, jobs_of, predictions_of, tell
 from vramtui.app.app import Dashboard
 from vramtui.app.replay.controller import ReplayController
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter
@@ -44,7 +45,7 @@ def record(path: Path, gpus: int, processes: int, seconds: int) -> None:
     for _ in range(seconds):
         sample = a_second_later(sample, chance)
         jobs = {pid: tell(job, sample.taken_at, chance) for pid, job in jobs.items()}
-        writer.write(sample, tuple(jobs.values()), predictions)
+        writer.write(RecordedTick(sample, tuple(jobs.values()), predictions))
     writer.close()
 
 

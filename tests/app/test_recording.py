@@ -1,7 +1,6 @@
 """`r`: what is watched goes to whoever writes it, and nothing that happens to the file holds the screen up."""
 
 import threading
-from collections.abc import Mapping, Sequence
 
 import pytest
 from textual.pilot import Pilot
@@ -17,6 +16,7 @@ from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.monitor.recorder import MOST_WAITING, RecorderThread, RecordingResult
 
 SAMPLES = climbing(30)
@@ -42,19 +42,13 @@ class Paper:
         assert (first.taken_at, interval) == (SAMPLES[0].taken_at, 1.0)
         return self
 
-    def write(
-        self,
-        sample: Sample,
-        jobs: Sequence[ObservedJob],
-        predictions: Mapping[ProcessKey, Prediction],
-        peaks: Mapping[ProcessKey, Peak],
-    ) -> None:
+    def write(self, tick: RecordedTick) -> None:
         self.asked.set()
         self.ready.wait(120)
         if len(self.ticks) == self._full:
             raise UserError("the recording cannot be written: no space left on device")
-        self.peaks = dict(peaks)
-        self.ticks.append((sample, tuple(jobs), dict(predictions)))
+        self.peaks = dict(tick.peaks)
+        self.ticks.append((tick.sample, tuple(tick.jobs), dict(tick.predictions)))
 
     def close(self) -> None:
         self.closed.set()

@@ -9,6 +9,7 @@ from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.dashboard import command
 from vramtui.cli.dashboard.command import signaller_for
 from vramtui.cli.main import program
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.sources.demo.source import DemoSource
 from vramtui.sources.host.signals import Signals
@@ -35,7 +36,7 @@ def test_nor_does_the_demo() -> None:
 def test_nor_does_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "day.jsonl.gz"
     writer = RecordingWriter(path, RecordingHeader())
-    writer.write(DemoSource().read())
+    writer.write(RecordedTick(DemoSource().read()))
     writer.close()
     signaller, refusal = signaller_for(open_source(demo=False, replay=path), read_only=False, from_command_line=False)
     assert signaller is None

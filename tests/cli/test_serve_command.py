@@ -32,6 +32,7 @@ from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.serve.access import Access
 from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Host, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.records.recording.live import LiveRecording
 from vramtui.records.run_history import RunHistory
@@ -194,16 +195,16 @@ def _sample(at: float, name: str = "h") -> Sample:
 def test_a_reader_that_stands_still_holds_up_nobody_and_begins_with_the_latest() -> None:
     broadcast = Broadcast(ServedHeader(hosts=("gpu01", "gpu02"), interval=1.0))
     with broadcast.host(0).begin(HEADER) as first, broadcast.host(1).begin(HEADER) as other:
-        other.write(_sample(1.0), (), {}, {})
+        other.write(RecordedTick(_sample(1.0)))
         still, quick = broadcast.add_reader(), ServedFeed(broadcast.add_reader(), LiveRecording)
         assert quick.hosts[1].read().taken_at == 1.0
         for at in range(2, 60):  # far more than a pipe holds
-            first.write(_sample(float(at), "h" * 4000), (), {}, {})
+            first.write(RecordedTick(_sample(float(at), "h" * 4000)))
             assert quick.hosts[0].read().taken_at == float(at)
     os.close(still)
     deadline = time.monotonic() + PATIENCE
     while sum(thread.name == "write to tab" for thread in threading.enumerate()) > 1:
-        first.write(_sample(60.0), (), {}, {})
+        first.write(RecordedTick(_sample(60.0)))
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -211,7 +212,7 @@ def test_a_reader_that_stands_still_holds_up_nobody_and_begins_with_the_latest()
 def test_a_host_that_is_down_says_why_in_every_tab_and_comes_back() -> None:
     broadcast = Broadcast(ServedHeader(hosts=("gpu01", "gpu02"), interval=1.0, banner="not real"))
     with broadcast.host(0).begin(HEADER) as host:
-        host.write(_sample(1.0), (), {}, {})
+        host.write(RecordedTick(_sample(1.0)))
         broadcast.host(1).trouble("gpu02: it refuses connections.")
         feed = ServedFeed(broadcast.add_reader(), LiveRecording)
         assert (feed.header.hosts, feed.header.banner) == (("gpu01", "gpu02"), "not real")
@@ -219,7 +220,7 @@ def test_a_host_that_is_down_says_why_in_every_tab_and_comes_back() -> None:
         with pytest.raises(SourceFailed, match="it refuses connections"):
             feed.hosts[1].read()
         with broadcast.host(1).begin(HEADER) as back:
-            back.write(_sample(7.0), (), {}, {})
+            back.write(RecordedTick(_sample(7.0)))
             deadline = time.monotonic() + PATIENCE
             while True:
                 with suppress(SourceFailed):
@@ -236,8 +237,8 @@ def test_a_tab_begins_with_what_was_seen_before_it_was_opened() -> None:
     broadcast.earlier(1).fill(HEADER, [_sample(at, "gpu02") for at in (1.0, 5.0)])
     with broadcast.host(0).begin(HEADER) as host, broadcast.host(1).begin(HEADER) as other:
         for at in range(10, 40):
-            host.write(_sample(float(at)), (job,) if at > 20 else (), {}, {})
-        other.write(_sample(39.0, "gpu02"), (), {}, {})
+            host.write(RecordedTick(_sample(float(at)), (job,) if at > 20 else ()))
+        other.write(RecordedTick(_sample(39.0, "gpu02")))
     feed = ServedFeed(broadcast.add_reader(), LiveRecording)
     first, second = feed.hosts
     assert [sample.taken_at for sample in first.past.samples()] == [float(at) for at in range(10, 39, 3)]
@@ -250,10 +251,10 @@ def test_a_tab_begins_with_what_was_seen_before_it_was_opened() -> None:
 def test_of_many_hosts_less_is_kept_and_a_clock_set_back_begins_anew() -> None:
     kept = EarlierMoments(256)
     for at in range(2000):
-        kept.add(HEADER, _sample(float(at)))
+        kept.add(HEADER, RecordedTick(_sample(float(at))))
     times = [sample.taken_at for line in kept.lines() if (sample := LiveRecording().take(line)) is not None]
     assert (len(times), times[-1] - times[0]) == (8, 7 * 113.0)  # seconds: the first whole ones past 900 / 8
-    kept.add(HEADER, _sample(5.0))
+    kept.add(HEADER, RecordedTick(_sample(5.0)))
     assert len(kept.lines()) == 2  # a header and a sample
 
 

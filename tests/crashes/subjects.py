@@ -12,6 +12,7 @@ from tests.examples import SMALL, a_run
 from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Host, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.presets.reading import parse_preset
 from vramtui.presets.settings import read_settings, write_settings
 from vramtui.presets.toml.whole_files import write_new
@@ -118,7 +119,7 @@ def _record(ending: str) -> Callable[[Path], object]:
         _said(folder).unlink(missing_ok=True)
         with closing(RecordingWriter(path, RecordingHeader(started_at=1000.0))) as writer:
             for sample in SAMPLES:
-                writer.write(sample)
+                writer.write(RecordedTick(sample))
                 _said(folder).write_text(str(sample.taken_at))
 
     return record

@@ -10,6 +10,7 @@ from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, HARMLESS, HOSTILE
 from tests.installed.terminal import Terminal
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 
 
@@ -24,7 +25,9 @@ def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
             )
             memory = Memory(total=80 * GIB, used=(11 + tick) * GIB, reserved=GIB, free=(68 - tick) * GIB)
             gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", memory=memory, processes=(job,))
-            writer.write(Sample(taken_at=1000 + tick / 5, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
+            writer.write(
+                RecordedTick(Sample(taken_at=1000 + tick / 5, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
+            )
     return path
 
 
@@ -70,7 +73,9 @@ def hour(tmp_path: Path) -> Path:
             job = Process(pid=77, type="C", used_memory=used, user="eve", command="rehearsed.py", started_at=5.0)
             memory = Memory(total=80 * GIB, used=used + GIB, reserved=GIB, free=78 * GIB - used)
             gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", memory=memory, processes=(job,))
-            writer.write(Sample(taken_at=1000.0 + tick, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
+            writer.write(
+                RecordedTick(Sample(taken_at=1000.0 + tick, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
+            )
     return path
 
 

@@ -10,6 +10,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
 from vramtui.records.recording.jobs import JobLine, ReadJobs
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
@@ -28,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "r.jsonl"
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for at in range(1, SECONDS + 1):
-            writer.write(sample(float(at)))
+            writer.write(RecordedTick(sample(float(at))))
     return path
 
 

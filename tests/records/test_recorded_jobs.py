@@ -24,6 +24,7 @@ from vramtui.core.observation.probe_messages import (
     ProbeDevice,
     ProbePhase,
 )
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
@@ -193,7 +194,7 @@ def record(path: Path, *ticks: Sequence[ObservedJob]) -> Recording:
     sample = moment().sample
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for place, jobs in enumerate(ticks):
-            writer.write(msgspec.structs.replace(sample, taken_at=100.0 + place), jobs)
+            writer.write(RecordedTick(msgspec.structs.replace(sample, taken_at=100.0 + place), jobs))
     return read_recording(path)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vramtui.core.observation.history import FastSample, History, Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 
 KEY = ProcessKey("h", "GPU-0", 7, 5.0)
@@ -31,7 +32,7 @@ def test_what_was_seen_before_and_between_is_told_once(tmp_path: Path) -> None:
             history.add(sample(at, used))
             peak = history.tracks[KEY].peak
             assert peak is not None
-            writer.write(sample(at, used), (), {}, {KEY: peak})
+            writer.write(RecordedTick(sample(at, used), (), {}, {KEY: peak}))
     recording = read_recording(path)
     told = {at: recording.peaks_at(float(at)) for at in range(1, 8)}
     (before,), (between,) = told.pop(2), told.pop(6)
@@ -45,5 +46,5 @@ def test_there_and_back(tmp_path: Path) -> None:
     path = tmp_path / "r.gz"
     peak = Peak(bytes=1 << 40, at=0.5, how="accounting", interval=0.1)
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
-        writer.write(sample(1.0, 5), (), {}, {KEY: peak})
+        writer.write(RecordedTick(sample(1.0, 5), (), {}, {KEY: peak}))
     assert list(read_recording(path).peaks_at(1.0)) == [(KEY, peak)]

@@ -14,6 +14,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.predictions import MOST_PREDICTIONS
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
@@ -44,7 +45,7 @@ def key_of(sample: Sample, process: Process) -> ProcessKey:
 def write(path: Path, *ticks: tuple[Sample, dict[ProcessKey, Prediction]]) -> Recording:
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for sample, predictions in ticks:
-            writer.write(sample, (), predictions)
+            writer.write(RecordedTick(sample, (), predictions))
     return read_recording(path)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording import samples as recorded_samples
 from vramtui.records.recording.samples import BLOCK, Samples
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
@@ -31,7 +32,7 @@ def growing(count: int) -> tuple[Sample, ...]:
 def written(path: Path, samples: tuple[Sample, ...]) -> Path:
     with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for sample in samples:
-            writer.write(sample)
+            writer.write(RecordedTick(sample))
     return path
 
 

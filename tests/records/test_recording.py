@@ -20,6 +20,7 @@ from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
 HEADER = RecordingHeader(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
@@ -33,7 +34,7 @@ NAMES = ["recording.jsonl", "recording.jsonl.gz"]
 def _record(path: Path) -> bytes:
     with closing(RecordingWriter(path, HEADER)) as writer:
         for sample in SAMPLES:
-            writer.write(sample)
+            writer.write(RecordedTick(sample))
     return path.read_bytes()
 
 
@@ -49,7 +50,7 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
 def test_every_line_is_in_the_file_as_soon_as_it_is_written(name: str, tmp_path: Path) -> None:
     with closing(RecordingWriter(tmp_path / name, HEADER)) as writer:
         for count, sample in enumerate(SAMPLES, 1):
-            writer.write(sample)
+            writer.write(RecordedTick(sample))
             assert len(read_recording(tmp_path / name).samples) == count
 
 
@@ -81,7 +82,7 @@ def _write_for_ever(path: Path, tell: int) -> NoReturn:
     try:
         writer = RecordingWriter(path, HEADER)
         for count in itertools.count():
-            writer.write(msgspec.structs.replace(SAMPLES[count % 5], taken_at=100.0 + count))
+            writer.write(RecordedTick(msgspec.structs.replace(SAMPLES[count % 5], taken_at=100.0 + count)))
             os.write(tell, b".")
     finally:
         os._exit(1)
@@ -220,7 +221,7 @@ def test_any_name_can_be_recorded(tmp_path_factory: pytest.TempPathFactory, comm
     gpu = Gpu(index=0, uuid="GPU-0", name="T4", processes=(Process(pid=1, type="C", command=command),))
     sample = Sample(taken_at=1.0, source="nvml", host=Host(name="h"), gpus=(gpu,))
     with closing(RecordingWriter(path, HEADER)) as writer:
-        writer.write(sample)
+        writer.write(RecordedTick(sample))
     (read,) = read_recording(path).samples
     has_surrogate = any(0xD800 <= ord(character) <= 0xDFFF for character in command)
     assert has_surrogate or read == sample

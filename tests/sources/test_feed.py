@@ -15,6 +15,7 @@ import pytest
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.source import silence_limit
 from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.records.recording.live import LiveRecording
@@ -37,7 +38,7 @@ def sample(at: float, used: int = 5) -> Sample:
 def whole(*samples: Sample) -> bytes:
     encoder = RecordingEncoder()
     head = encoder.header(RecordingHeader(interval=0.1))
-    return head + b"".join(encoder.lines(one) for one in samples)
+    return head + b"".join(encoder.lines(RecordedTick(one)) for one in samples)
 
 
 def piped(live: LiveRecording | None = None) -> tuple[PipeSource, int]:
@@ -50,7 +51,7 @@ def test_what_comes_through_a_pipe_is_seen_as_it_comes() -> None:
     encoder = RecordingEncoder()
     os.write(writer, encoder.header(RecordingHeader(interval=0.1)))
     for at in (10.0, 11.0, 12.0):
-        os.write(writer, encoder.lines(sample(at, int(at))))
+        os.write(writer, encoder.lines(RecordedTick(sample(at, int(at)))))
         assert source.read() == sample(at, int(at))
     os.close(writer)
     with pytest.raises(SourceFailed, match=r"the pipe has ended\."):
@@ -99,7 +100,7 @@ def test_peaks_between_samples_come_along() -> None:
     live = LiveRecording()
     source, writer = piped(live)
     peak = Peak(bytes=90, at=9.5)
-    os.write(writer, whole() + RecordingEncoder().lines(sample(10.0), peaks={KEY: peak}))
+    os.write(writer, whole() + RecordingEncoder().lines(RecordedTick(sample(10.0), peaks={KEY: peak})))
     assert source.read().taken_at == 10.0
     _until(lambda: live._decoder.peaks._told)
     assert list(live.peaks(10.0)) == [(KEY, peak)]

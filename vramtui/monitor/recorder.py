@@ -2,18 +2,14 @@
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import ProcessKey, Sample
-
-if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.snapshot import RecordedTick
 
 MOST_WAITING = 120  # samples that may wait for the disk
 
@@ -26,14 +22,8 @@ class RecordingSink(Protocol):
         """The file."""
         ...
 
-    def write(
-        self,
-        sample: Sample,
-        jobs: "Sequence[ObservedJob]",
-        predictions: Mapping[ProcessKey, Prediction],
-        peaks: Mapping[ProcessKey, Peak],
-    ) -> None:
-        """Add a sample, what jobs told, predictions, and lifetime peaks.
+    def write(self, tick: RecordedTick) -> None:
+        """Add one moment.
 
         Raises:
             UserError: it cannot be written.
@@ -68,15 +58,6 @@ class RecordingResult(msgspec.Struct, frozen=True):
     samples: int
     dropped: int
     problem: str = ""
-
-
-class RecordedTick(NamedTuple):
-    """What is recorded of one moment."""
-
-    sample: Sample
-    jobs: "Sequence[ObservedJob]"
-    predictions: Mapping[ProcessKey, Prediction]
-    peaks: Mapping[ProcessKey, Peak]
 
 
 Deliver = Callable[["RecorderThread", RecordingResult], object]
@@ -125,7 +106,7 @@ class RecorderThread(threading.Thread):
                 if sink is None:
                     sink = self._recorder(tick.sample, self._interval)
                     self.where = sink.where
-                sink.write(*tick)
+                sink.write(tick)
                 self.written += 1
         except (UserError, OSError) as error:
             problem = str(error)

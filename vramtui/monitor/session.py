@@ -10,7 +10,7 @@ from vramtui.core.estimate.prediction import Prediction, prediction_of
 from vramtui.core.observation.alerts import Alert, AlertRules, Alerts
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.core.observation.snapshot import Snapshot, device_of, estimates_of, take_snapshot
+from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of, estimates_of, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
@@ -20,7 +20,6 @@ from vramtui.monitor.job_ooms import oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
 from vramtui.monitor.predictor import LazyUsual, Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
-from vramtui.monitor.recorder import RecordedTick
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob

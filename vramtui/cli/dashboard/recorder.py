@@ -2,55 +2,17 @@
 
 import re
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.readings import Sample
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.records.recording.writer import RecordingWriter
 
 TRIES = 100  # names that may be taken already
-
-
-class FileSink:
-    """One recording in a file."""
-
-    def __init__(self, writer: "RecordingWriter") -> None:
-        self._writer = writer
-
-    @property
-    def where(self) -> str:
-        """The file."""
-        return printable(str(self._writer.path))
-
-    def write(
-        self,
-        sample: Sample,
-        jobs: "Sequence[ObservedJob]",
-        predictions: Mapping[ProcessKey, Prediction],
-        peaks: Mapping[ProcessKey, Peak],
-    ) -> None:
-        """Add a sample.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        self._writer.write(sample, jobs, predictions, peaks)
-
-    def close(self) -> None:
-        """End the file.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        self._writer.close()
 
 
 class FileRecorder:
@@ -59,7 +21,7 @@ class FileRecorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def __call__(self, first: Sample, interval: float) -> FileSink:
+    def __call__(self, first: Sample, interval: float) -> "RecordingWriter":
         """A new recording.
 
         Raises:
@@ -76,7 +38,7 @@ class FileRecorder:
                 f"the folder for recordings, {printable(str(self._folder))}, cannot be used: {reason}"
             ) from None
         header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
-        return FileSink(RecordingWriter(self._free(first), header))
+        return RecordingWriter(self._free(first), header)
 
     def _free(self, first: Sample) -> Path:
         host = re.sub(r"[^A-Za-z0-9._-]+", "-", first.host.name).strip(".-")[:64] or "host"

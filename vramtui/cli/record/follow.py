@@ -4,7 +4,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from vramtui.cli.common.open_source import OpenedSource
@@ -14,10 +14,7 @@ from vramtui.core.observation.readings import Sample
 
 if TYPE_CHECKING:
     from vramtui.cli.common.probe_client import ProbeClient
-    from vramtui.core.estimate.prediction import Prediction
-    from vramtui.core.observation.history import Peak
-    from vramtui.core.observation.probe_messages import ObservedJob
-    from vramtui.core.observation.readings import ProcessKey
+    from vramtui.core.observation.snapshot import RecordedTick
     from vramtui.monitor.fast_sampler import FastTargets
     from vramtui.monitor.poller import ReadQueue
     from vramtui.monitor.session import MonitorSession
@@ -29,13 +26,7 @@ OVERDUE = "the driver does not answer; still waiting"
 class TickSink(Protocol):
     """Where a recording goes."""
 
-    def write(
-        self,
-        sample: Sample,
-        jobs: "Sequence[ObservedJob]",
-        predictions: "Mapping[ProcessKey, Prediction]",
-        peaks: "Mapping[ProcessKey, Peak]",
-    ) -> None:
+    def write(self, tick: "RecordedTick") -> None:
         """Take one moment; may wait for whoever reads."""
         ...
 
@@ -158,5 +149,5 @@ class Follower:
         self._session.ingest(sample)
         while self._newest and isinstance(more := self._reads.next(0.0), Sample):
             self._session.ingest(more)
-        self._sink.write(*self._session.recorded_tick())
+        self._sink.write(self._session.recorded_tick())
         self._report.took()

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +10,9 @@ import typer
 from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.errors import UserError
-from vramtui.core.observation.readings import Sample
 
 if TYPE_CHECKING:
-    from vramtui.core.estimate.prediction import Prediction
-    from vramtui.core.observation.history import Peak
-    from vramtui.core.observation.probe_messages import ObservedJob
-    from vramtui.core.observation.readings import ProcessKey
+    from vramtui.core.observation.snapshot import RecordedTick
     from vramtui.monitor.fast_sampler import FastTargets
     from vramtui.records.recording.recording import RecordingHeader
 
@@ -82,19 +77,13 @@ class StandardOutput:
         self._out = sys.stdout.buffer
         self._write(self._encoder.header(header))
 
-    def write(
-        self,
-        sample: Sample,
-        jobs: "Sequence[ObservedJob]",
-        predictions: "Mapping[ProcessKey, Prediction]",
-        peaks: "Mapping[ProcessKey, Peak]",
-    ) -> None:
+    def write(self, tick: "RecordedTick") -> None:
         """Write one moment; waits while the pipe is full.
 
         Raises:
             BrokenPipeError: nobody reads any more.
         """
-        self._write(self._encoder.lines(sample, jobs, predictions, peaks))
+        self._write(self._encoder.lines(tick))
 
     def _write(self, text: bytes) -> None:
         self._out.write(text)

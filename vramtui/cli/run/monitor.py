@@ -150,7 +150,7 @@ class GpuWatch:
 
     def _write(self, writer: "RecordingWriter") -> None:
         try:
-            writer.write(*self._session.recorded_tick())
+            writer.write(self._session.recorded_tick())
         except UserError as error:
             # The disk is full, or the like: the job goes on, and its report says it.
             self.problem, self._writer = str(error), None

@@ -14,13 +14,12 @@ import msgspec
 
 from vramtui.cli.record.follow import OVERDUE
 from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.sources.feed.served import ServedFailure, ServedHeader
 
 if TYPE_CHECKING:
-    from vramtui.core.estimate.prediction import Prediction
     from vramtui.core.observation.history import Peak
-    from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.readings import ProcessKey
     from vramtui.records.recording.recording import RecordingHeader
 
@@ -49,18 +48,18 @@ class EarlierMoments:
     def fill(self, header: "RecordingHeader", samples: Iterable[Sample]) -> None:
         """Take what the source itself knows of the time before."""
         for sample in samples:
-            self.add(header, sample)
+            self.add(header, RecordedTick(sample))
 
-    def add(self, header: "RecordingHeader", sample: Sample, jobs: "Sequence[ObservedJob]" = ()) -> None:
+    def add(self, header: "RecordingHeader", tick: RecordedTick) -> None:
         """Take a moment that is not the newest any more, where it is time for one; the oldest goes."""
-        at = sample.taken_at
+        at = tick.sample.taken_at
         if self._last <= at < self._last + self._step:
             return
         with self._lock:
             if at < self._last:  # the clock was set back: what was seen by it is later than what comes
                 self._kept.clear()
             self._last = at
-            text = RecordingEncoder.header(header) + RecordingEncoder().lines(sample, jobs)
+            text = RecordingEncoder.header(header) + RecordingEncoder().lines(RecordedTick(tick.sample, tick.jobs))
             self._kept.append(zlib.compress(text, QUICK))
 
     def lines(self) -> list[bytes]:
@@ -74,10 +73,7 @@ class BroadcastTick(NamedTuple):
     """What a recording says of a moment of one host, with the recording's first line."""
 
     header: "RecordingHeader"
-    sample: Sample
-    jobs: "Sequence[ObservedJob]"
-    predictions: "Mapping[ProcessKey, Prediction]"
-    peaks: "Mapping[ProcessKey, Peak]"
+    tick: RecordedTick
 
 
 class HostNews(NamedTuple):
@@ -114,7 +110,7 @@ class Broadcast:
         with self._lock:
             former = self._latest.get(number, HostNews())
             if moment is not None and former.moment is not None:
-                self._earlier[number].add(former.moment.header, former.moment.sample, former.moment.jobs)
+                self._earlier[number].add(former.moment.header, former.moment.tick)
             self._latest[number] = HostNews(moment or former.moment, failure)
             self._readers = [reader for reader in self._readers if reader.is_alive()]
             for reader in self._readers:
@@ -148,16 +144,10 @@ class HostBroadcast:
         self._header = header
         yield self
 
-    def write(
-        self,
-        sample: Sample,
-        jobs: "Sequence[ObservedJob]",
-        predictions: "Mapping[ProcessKey, Prediction]",
-        peaks: "Mapping[ProcessKey, Peak]",
-    ) -> None:
+    def write(self, tick: "RecordedTick") -> None:
         """Take one moment; never waits."""
         assert self._header is not None
-        self._broadcast.put(self._number, BroadcastTick(self._header, sample, jobs, predictions, peaks))
+        self._broadcast.put(self._number, BroadcastTick(self._header, tick))
 
     def took(self) -> None:
         """A sample is written."""
@@ -186,7 +176,8 @@ class TabWriter(threading.Thread):
             waiting = self._waiting.get(number, HostNews()).moment
             moment = news.moment
             if waiting is not None and moment is not None:
-                moment = moment._replace(peaks=_joined(waiting.peaks, moment.peaks))
+                peaks = _joined(waiting.tick.peaks, moment.tick.peaks)
+                moment = moment._replace(tick=moment.tick._replace(peaks=peaks))
             self._waiting[number] = HostNews(moment or waiting, news.failure)
             self._changed.notify()
 
@@ -217,7 +208,7 @@ class TabWriter(threading.Thread):
             if encoder is None:
                 encoder = self._encoders[number] = RecordingEncoder()
                 text = encoder.header(moment.header)
-            text += encoder.lines(moment.sample, moment.jobs, moment.predictions, moment.peaks)
+            text += encoder.lines(moment.tick)
         mark = b"%d:" % number
         lines = [mark + line for line in text.splitlines(keepends=True)]
         if news.failure:

@@ -1,6 +1,8 @@
 """Everything known at one moment, as it is taken away: sample, peaks, predictions and comparisons."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,7 +11,9 @@ from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
 
@@ -33,6 +37,22 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison | None = None
     times: tuple[float, ...] = ()
     values: tuple[int, ...] = ()
+
+
+class RecordedTick(NamedTuple):
+    """What a recording has of one moment.
+
+    Attributes:
+        sample: what was seen.
+        jobs: what each job with a probe has told so far.
+        predictions: those of the sample's processes that have one.
+        peaks: what the sample's processes held at most in their lives, as far as that is known.
+    """
+
+    sample: Sample
+    jobs: Sequence[ObservedJob] = ()
+    predictions: Mapping[ProcessKey, Prediction] = MappingProxyType({})
+    peaks: Mapping[ProcessKey, Peak] = MappingProxyType({})
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,15 +11,10 @@ The 1 of the header, and `schema` in a whole sample, is the format's only number
 be wrong about what it reads; new fields and new kinds of lines leave it as it is, and readers pass over them.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-
 import msgspec
 
-from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import Peak
-from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.core.observation.readings import ProcessKey, Sample, encode_sample
+from vramtui.core.observation.readings import Sample, encode_sample
+from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.export.sanitize import clean
 from vramtui.records.recording.deltas import DeltaLine, difference
 from vramtui.records.recording.jobs import WrittenJobs
@@ -28,8 +23,6 @@ from vramtui.records.recording.predictions import WrittenPredictions
 from vramtui.records.recording.recording import RecordingHeader
 
 WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
-NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
-NO_PEAKS: Mapping[ProcessKey, Peak] = MappingProxyType({})
 
 
 class RecordingEncoder:
@@ -47,24 +40,12 @@ class RecordingEncoder:
         """The first line."""
         return msgspec.json.encode(header) + b"\n"
 
-    def lines(
-        self,
-        sample: Sample,
-        jobs: Sequence[ObservedJob] = (),
-        predictions: Mapping[ProcessKey, Prediction] = NOTHING,
-        peaks: Mapping[ProcessKey, Peak] = NO_PEAKS,
-    ) -> bytes:
-        """The next sample: what changed since the last one where that will do.
-
-        Args:
-            sample: what was seen.
-            jobs: what each job with a probe has told so far.
-            predictions: those of the sample's processes that have one.
-            peaks: what the sample's processes held at most in their lives, as far as that is known.
-        """
-        predicted = self._predictions.lines(sample, predictions)
-        told = self._jobs.lines(sample.taken_at, jobs)
-        lines = (self._sample_line(sample), *predicted, *self._peaks.lines(sample, peaks), *told)
+    def lines(self, tick: RecordedTick) -> bytes:
+        """The next sample: what changed since the last one where that will do."""
+        sample = tick.sample
+        predicted = self._predictions.lines(sample, tick.predictions)
+        told = self._jobs.lines(sample.taken_at, tick.jobs)
+        lines = (self._sample_line(sample), *predicted, *self._peaks.lines(sample, tick.peaks), *told)
         return b"".join(line + b"\n" for line in lines)
 
     def _sample_line(self, sample: Sample) -> bytes:

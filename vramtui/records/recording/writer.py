@@ -6,18 +6,15 @@ goes by what is in the file, not by its name.
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from gzip import GzipFile
 from pathlib import Path
 from typing import IO
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import Peak
-from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.records.recording.encoder import NO_PEAKS, NOTHING, RecordingEncoder
+from vramtui.core.observation.snapshot import RecordedTick
+from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.records.recording.reader import RecordingReader
 from vramtui.records.recording.recording import Recording, RecordingHeader
 
@@ -47,15 +44,14 @@ class RecordingWriter:
         self._encoder = RecordingEncoder()
         self._write(self._encoder.header(header))
 
-    def write(
-        self,
-        sample: Sample,
-        jobs: Sequence[ObservedJob] = (),
-        predictions: Mapping[ProcessKey, Prediction] = NOTHING,
-        peaks: Mapping[ProcessKey, Peak] = NO_PEAKS,
-    ) -> None:
-        """Add one sample; the arguments are those of `RecordingEncoder.lines`."""
-        self._write(self._encoder.lines(sample, jobs, predictions, peaks))
+    @property
+    def where(self) -> str:
+        """The file, to be read by a person."""
+        return printable(str(self.path))
+
+    def write(self, tick: RecordedTick) -> None:
+        """Add one moment."""
+        self._write(self._encoder.lines(tick))
 
     def close(self) -> None:
         """End the file."""
@@ -79,7 +75,7 @@ class RecordingWriter:
 
     def _failure(self, error: OSError) -> UserError:
         reason = error.strerror or str(error)
-        return UserError(f"the recording {printable(str(self.path))} cannot be written: {printable(reason).lower()}")
+        return UserError(f"the recording {self.where} cannot be written: {printable(reason).lower()}")
 
 
 def read_recording(path: Path, progress: Callable[[float], None] | None = None) -> Recording:
