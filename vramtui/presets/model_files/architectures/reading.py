@@ -15,9 +15,9 @@ from vramtui.presets.model_files.architectures.keys import Keys, layer_count
 from vramtui.presets.model_files.architectures.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.presets.model_files.architectures.older import OLDER
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList, numbers_in
+from vramtui.presets.model_files.blueprints.blueprint import WHOLE_FAMILIES
 from vramtui.presets.model_files.blueprints.composite import add_parts, joins
 from vramtui.presets.model_files.blueprints.full_config import filled_in, text_type
-from vramtui.presets.model_files.blueprints.whole import WHOLE_FAMILIES
 
 KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 # Where models of several parts keep the one that reads words.

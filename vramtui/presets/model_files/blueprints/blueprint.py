@@ -8,12 +8,21 @@ gate: h; x 2; if KEY                so many of it, and only where a key or an ex
 each n:                             what follows is there in each of n layers; `once:` ends it
 in vision:                          what follows is named by the keys of that part; `in root:` by the whole config's
 kept: 2 * h; x n                    no tensor, but what that many layers keep of each token
+
+They stand in the text files of this folder, `# ...` being a comment:
+
+== pixtral, pixtral_large           begins the blueprint of these types of a model or of a part of one
+use LAYERS                          the lines of a piece, which `== LAYERS` begins; its name is in capital letters
 """
 
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 
+from vramtui.presets.model_files.architectures.family import Family
+from vramtui.presets.model_files.architectures.keys import Keys
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
 
@@ -34,6 +43,23 @@ class TensorLine(msgspec.Struct, frozen=True, kw_only=True):
 
 NamedLine = tuple[str, str, str]  # a name, what it stands for, and in which part
 Blueprint = tuple[TensorLine | NamedLine, ...]
+
+
+def read_blueprints(*names: str) -> dict[str, str]:
+    """The blueprints in the text files of these names by their types; a file may use the pieces of those before it."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    folder = files("vramtui.presets.model_files.blueprints")
+    for name in names:
+        for line in folder.joinpath(f"{name}.txt").read_text(encoding="utf-8").splitlines():
+            if line.startswith("== "):
+                lines = []
+                found |= dict.fromkeys(line[3:].split(", "), lines)
+            elif line.startswith("use "):
+                lines += found[line[4:]]
+            elif line and not line.startswith("#"):
+                lines.append(line)
+    return {kind: "\n".join(lines) for kind, lines in found.items() if not kind.isupper()}
 
 
 def parse(text: str, others: Mapping[str, str]) -> Blueprint:
@@ -103,3 +129,22 @@ def add_tensors(tensors: TensorList, blueprint: Blueprint, scope: Scope, caches:
         tensors.add(line.name, *sizes, count=count)
         if line.bias and own.evaluate(line.bias):
             tensors.add(line.name, sizes[0], count=count)
+
+
+# Language models that are not built like Llama or BERT.
+WHOLE = {**read_blueprints("encoders"), **read_blueprints("whole")}
+
+
+@cache
+def _blueprint(kind: str) -> Blueprint:
+    return parse(WHOLE[kind], WHOLE)
+
+
+def _family(kind: str) -> Family:
+    def build(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
+        add_tensors(tensors, _blueprint(kind), Scope(keys.values, inside=keys.inside), caches)
+
+    return Family(whole=build, tied=True, norm=2, gated=False, bias=True, mlp_bias=True)
+
+
+WHOLE_FAMILIES: dict[str, Family] = {kind: _family(kind) for kind in WHOLE}

@@ -6,12 +6,18 @@ from typing import Any
 import msgspec
 
 from vramtui.presets.model_files.architectures.tensor_list import TensorList
-from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse
-from vramtui.presets.model_files.blueprints.joints import HEARD, IMAGES, JOINTS
+from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse, read_blueprints
 from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
-from vramtui.presets.model_files.blueprints.towers import TOWERS
+from vramtui.presets.model_files.blueprints.staged_towers import STAGED
 from vramtui.presets.model_files.bounded import Damaged
 
+JOINTS, HEARD, IMAGES = (
+    read_blueprints("layers", "joints"),
+    read_blueprints("sound_tokens"),
+    read_blueprints("image_tokens"),
+)
+# A part without a type is counted by what it belongs to.
+TOWERS = {"": "", **read_blueprints("layers", "sound", "images"), **STAGED}
 SUFFIX = "_config"
 TOWER_SIZES = {
     "hidden_size": "h", "num_hidden_layers": "n", "num_attention_heads": "heads", "intermediate_size": "i",

@@ -125,42 +125,32 @@ def _bigvgan() -> Iterable[str]:
     yield f"conv_out: 1, {last}, 7"
 
 
-# The voice of Qwen2.5-Omni by a transformer over spectra, with an encoder of the speaker (ECAPA-TDNN, Desplanques et
-# al. 2020, arXiv 2005.07143).
-DIT = """
-inner = heads * head_dim
-time: h, 256; bias
-time: h, h; bias
-codes: num_embeds + 1, emb_dim
-input: h, mel_dim + enc_dim + enc_emb_dim + emb_dim; bias
-each n:
-modulation: 6 * h, h; bias
-qkv: inner, h; bias; x 3
-o: h, inner; bias
-up: ff_mult * h, h; bias
-down: h, ff_mult * h; bias
-once:
-modulation_out: 2 * h, h; bias
-out: mel_dim, h; bias
-c = enc_channels[0]
-last = enc_channels[len(enc_channels) - 1]
-blocks = len(enc_channels) - 2
-narrow = c // enc_res2net_scale
-conv_in: c, mel_dim, enc_kernel_sizes[0]; bias
-conv_tdnn: c, c, 1; bias; x 2 * blocks
-conv_part: narrow, narrow, enc_kernel_sizes[1]; bias; x blocks * (enc_res2net_scale - 1)
-conv_squeeze: enc_se_channels, c, 1; bias; x blocks
-conv_excite: c, enc_se_channels, 1; bias; x blocks
-conv_joined: last, blocks * c, enc_kernel_sizes[len(enc_channels) - 1]; bias
-conv_pool: enc_attention_channels, 3 * last, 1; bias
-conv_pooled: last, enc_attention_channels, 1; bias
-conv_speaker: enc_dim, 2 * last, 1; bias
-"""
+def _davit() -> str:
+    """DaViT (Ding et al. 2022, arXiv 2204.03645): four stages, each of blocks over windows and over channels."""
+    lines = []
+    for stage in range(4):
+        before = f"embed_dim[{stage - 1}]" if stage else "in_channels"
+        lines += [
+            f"w = embed_dim[{stage}]",
+            f"conv_patch: w, {before}, patch_size[{stage}], patch_size[{stage}]; bias",
+            f"norm_patch: {before}; bias; if get(patch_prenorm, [False, True, True, True])[{stage}]",
+            f"norm_patch: w; bias; if not get(patch_prenorm, [False, True, True, True])[{stage}]",
+            f"each 2 * depths[{stage}]:",
+            "conv_depth: w, 1, 3, 3; bias; x 2",
+            "norm: w; bias; x 2",
+            "qkv: 3 * w, w; bias=qkv_bias",
+            "proj: w, w; bias",
+            "up: int(w * mlp_ratio), w; bias",
+            "down: w, int(w * mlp_ratio); bias",
+            "once:",
+        ]
+    return "\n".join(lines)
+
 
 STAGED: dict[str, str] = {
     "gemma3n_vision": "\n".join(_mobilenet_v5()),
     "vibevoice_acoustic_tokenizer_encoder": "\n".join(_vibevoice()),
     "mimi": "\n".join(_mimi()),
     "qwen2_5_omni_bigvgan": "\n".join(_bigvgan()),
-    "qwen2_5_omni_dit": DIT,
+    "florence_vision": _davit(),
 }
