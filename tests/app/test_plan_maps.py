@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
 from vramtui.app.plan.axes import axes_of, usual_axes, variant
+from vramtui.app.plan.axis_kinds import ladder, short, with_present
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
-from vramtui.app.plan.ladders import ladder, short, with_present
 from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
 from vramtui.app.plan.widgets.heatmap import edge_before, edge_below, figure

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
-from vramtui.presets.settings import EXAMPLE
+from vramtui.presets.settings import example_settings
 from vramtui.presets.toml import reader as toml
 
 invoke = CliRunner().invoke
@@ -49,7 +49,7 @@ def test_editing_makes_the_file_and_checks_it_afterwards(path: Path, monkeypatch
     monkeypatch.setenv("EDITOR", "true")
     done = invoke(program(), ["config", "edit"])
     assert done.exit_code == 0
-    assert path.read_text() == EXAMPLE
+    assert path.read_text() == example_settings()
     monkeypatch.setenv("EDITOR", "sh -c 'echo x >> \"$0\"'")
     assert invoke(program(), ["config", "edit"]).exit_code == 2
     monkeypatch.setenv("EDITOR", "no-such-editor")

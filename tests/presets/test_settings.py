@@ -13,7 +13,7 @@ from textual.theme import BUILTIN_THEMES
 from vramtui.app.themes import THEMES
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings, ThemeName
-from vramtui.presets.settings import EXAMPLE, find_setting_problems, read_settings
+from vramtui.presets.settings import example_settings, find_setting_problems, read_settings
 
 
 def test_without_a_file_everything_is_as_it_comes(tmp_path: Path) -> None:
@@ -22,9 +22,9 @@ def test_without_a_file_everything_is_as_it_comes(tmp_path: Path) -> None:
 
 def test_the_example_says_what_holds(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(EXAMPLE)
+    path.write_text(example_settings())
     assert read_settings(path) == Settings()
-    path.write_text(re.sub(r"(?m)^# (?=[a-z\"])(?!vramtui)", "", EXAMPLE))
+    path.write_text(re.sub(r"(?m)^# (?=[a-z\"])(?!vramtui)", "", example_settings()))
     chosen = read_settings(path)
     given = msgspec.to_builtins(chosen)
     for table, defaults in msgspec.to_builtins(Settings()).items():
@@ -60,7 +60,7 @@ def test_what_is_wrong_is_one_sentence(text: str, sentence: str, tmp_path: Path)
         read_settings(path)
 
 
-@given(st.text() | st.sampled_from(EXAMPLE.splitlines()))
+@given(st.text() | st.sampled_from(example_settings().splitlines()))
 def test_any_text_is_settings_or_problems(text: str) -> None:
     for problem in find_setting_problems(text):
         assert problem.sentence

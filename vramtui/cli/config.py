@@ -58,14 +58,14 @@ def edit() -> None:
     """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
     with exit_on_user_error():
         from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - only here
-        from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - as above
+        from vramtui.presets.settings import example_settings  # noqa: PLC0415 - as above
         from vramtui.presets.toml.whole_files import write_new  # noqa: PLC0415 - as above
 
         path = _path()
         if not path.exists():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_new(path, EXAMPLE.encode())
+                write_new(path, example_settings().encode())
             except OSError as error:
                 raise UserError(f"{path} cannot be created: {os_reason(error)}") from None
         run_editor(path)

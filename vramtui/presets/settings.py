@@ -1,6 +1,7 @@
 """The config file, `config.toml` beside the folder of presets: as strict as they are."""
 
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +16,10 @@ from vramtui.presets.toml.positions import key_lines
 from vramtui.presets.toml.whole_files import write_whole
 from vramtui.presets.toml.writer import set_values
 
-EXAMPLE = """\
-# vramtui's settings. Every line that begins with # shows what holds when nothing is said.
 
-[dashboard]
-# interval = 1.0          # seconds between looks at the GPUs
-# theme = "vramtui-dark"  # ctrl+t shows them all, nord and gruvbox among them; without it what suits the terminal
-# preset = "gpt2-124m"    # in the estimate panel from the beginning; none by default
-# read_only = false       # true: nothing is ever done to a process
-# calibration = false     # true: estimates go by what this host's own runs teach (K in the dashboard)
-
-[columns]
-# processes = ["pid", "gpu", "user", "now", "peak", "command"]  # by default as many as the width allows; all of them:
-#             pid gpu user type now peak predicted delta sm cpu host time job command (f in the dashboard)
-# group = "none"          # or job, user, gpu: one row for each, which opens (b in the dashboard)
-# bookkeeping = false     # true: what drivers keep and small remainders have rows of their own
-
-[snapshot]
-# folder = "reports"      # where snapshots go; by default where the program was started
-# formats = ["json", "csv", "md", "svg", "html"]  # and "png", by rsvg-convert, Inkscape or a browser
-
-[recording]
-# folder = "recordings"   # where recordings made with r go; by default recordings/ in the data folder
-
-[alerts]
-# kinds = ["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_of_memory"]
-# after = 2.0             # seconds that something has to last before it is said
-# until = 10.0            # seconds that it has to be over before it is said again
-# horizon = 3600.0        # growth is said when it reaches the limit within so many seconds
-# held = 268435456        # bytes that exited processes may hold
-# bell = false
-# notification = false    # a desktop notification, where the terminal can
-# command = "notify-send vramtui \\"$VRAMTUI_ALERT\\""
-
-[hosts]
-# train = ["gpu[01-08]"]  # a group for --host @train; ranges as Slurm writes them, names as ssh knows them
-
-[keys]
-# "watch.snapshot" = "s"  # any key by its name in the help (?)
-"""
+def example_settings() -> str:
+    """A settings file in which every line that says something is a comment."""
+    return files("vramtui.presets").joinpath("example_config.toml").read_text(encoding="utf-8")
 
 
 def read_settings(path: Path) -> Settings:

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, Amount, Kind
-from vramtui.app.plan.ladders import short, with_present
+from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, Amount, Kind, short, with_present
 from vramtui.app.plan.sharding import AS_IS, shared
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel

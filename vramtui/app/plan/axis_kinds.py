@@ -1,11 +1,12 @@
-"""The kinds of axes: whose each is, what stands there now, what could stand there, and the keys that it sets."""
+"""The kinds of axes: whose each is, what stands there now, what could stand there (a ladder around what the preset
+says), and the keys that it sets.
+"""
 
 from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
 
-from vramtui.app.plan.ladders import ladder
 from vramtui.app.plan.sharding import AS_IS, schemes_for
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
@@ -14,12 +15,46 @@ from vramtui.estimators.planner.card_table import FSDP, can_share
 from vramtui.estimators.planner.mitigations import adapted_modules
 from vramtui.estimators.planner.planner import own_length
 
+DOUBLINGS = 40
 MOST, FINE, COARSE = 24, 4, 2
 USUAL_TOKENS, USUAL_SEQUENCES, USUAL_CARDS, MOST_CARDS = 4096, 256, 8, 64
 RANKS = (None, 4, 8, 16, 32, 64, 128, 256)
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 SMALL_QUANTIZATIONS = {"train": ("int8", "nf4", "nf4-double"), "infer": ("int8", "fp8", "int4", "nf4", "nf4-double")}
 Amount = int | float | str | None
+
+
+def ladder(value: int, count: int, steps: int) -> tuple[int, ...]:
+    """At most `count` rising numbers from 1 up, `value` among them with about a third of them below it.
+
+    Args:
+        value: what they stand around.
+        count: how many.
+        steps: rungs to each doubling: 4 gives 4, 5, 6, 7, 8, 10, 12, 14, 16 …; 2 gives 2, 3, 4, 6, 8, 12 …
+    """
+    low = set(range(1, steps))
+    rungs = sorted(low | {(steps + part) << power for power in range(DOUBLINGS) for part in range(steps)} | {value})
+    start = max(0, rungs.index(value) - count // 3)
+    return tuple(rungs[start : start + count])
+
+
+def with_present(rungs: tuple[int, ...], present: int | None) -> tuple[int, ...]:
+    """`rungs` with one more where `present` is none of them; the one farthest from it gives way."""
+    if present is None or present in rungs:
+        return rungs
+    more = sorted({*rungs, present})
+    more.pop(-1 if present < rungs[-1] else 0)
+    return tuple(more)
+
+
+def short(number: int) -> str:
+    """A number of at most five characters in a heading: 4096, 16k, 1M."""
+    if number < 10_000:
+        return str(number)
+    for unit, letter in ((1 << 20, "M"), (1 << 10, "k")):
+        if number >= unit and number % (unit // 2) == 0:
+            return f"{number / unit:g}{letter}"
+    return str(number)
 
 
 class Kind(msgspec.Struct, frozen=True):
