@@ -1,5 +1,6 @@
 """Where the program begins: `vramtui` and `python -m vramtui`."""
 
+import io
 import os
 import sys
 
@@ -29,11 +30,24 @@ def main() -> None:
 def _make_streams_writable() -> None:
     """A character that the output's encoding does not have is no reason to end; nor is an output that is closed."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
+        if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open to the end
-        elif stream.encoding.lower().replace("-", "") != "utf8":
-            stream.reconfigure(errors="replace")
+    asked = os.environ.get("VRAMTUI_ASCII", "0") not in ("", "0")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors=_ascii_form())
+        elif isinstance(stream, io.TextIOWrapper) and asked and stream.isatty():
+            stream.reconfigure(encoding="ascii", errors=_ascii_form())
+
+
+def _ascii_form() -> str:
+    """The name of a handler that writes an ASCII character for each that an encoding does not have."""
+    import codecs  # noqa: PLC0415 - only where a terminal has no Unicode
+
+    from vramtui.core.base.ascii import in_ascii  # noqa: PLC0415 - as above
+
+    codecs.register_error("ascii-form", in_ascii)
+    return "ascii-form"
 
 
 if __name__ == "__main__":

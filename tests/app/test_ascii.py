@@ -1,5 +1,11 @@
 """A terminal without Unicode, and one without colours."""
 
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +13,9 @@ from rich.cells import cell_len
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text
-from vramtui.app.terminal.ascii import plain_text
+from vramtui.core.base.ascii import plain_text
+
+ROOT = Path(__file__).parents[2]
 
 
 async def test_everything_on_the_screen_has_an_ascii_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +46,29 @@ def test_columns_are_kept(text: str) -> None:
 
 def test_the_edges_of_a_bar_do_not_look_used() -> None:
     assert plain_text("▐██┊░▒▌") == "|##|.=|"
+
+
+def test_every_character_that_the_program_can_print_has_one_in_ascii() -> None:
+    unnamed = {"\N{REPLACEMENT CHARACTER}", "\N{ZERO WIDTH NO-BREAK SPACE}"}
+    lost = {
+        (character, path.name)
+        for path in (ROOT / "vramtui").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for character in set(node.value) - unnamed
+        if not character.isascii() and plain_text(character) == "?"
+    }
+    assert not lost
+
+
+def test_letters_with_marks_keep_their_letter() -> None:
+    assert plain_text("café ×2, 8²") == "cafe x2, 82"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_command_writes_ascii_where_the_output_has_no_unicode(encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "vramtui", "estimate", "llama-3.1-8b-lora"]
+    answer = subprocess.run(command, env=environment, capture_output=True, check=False).stdout.decode(encoding)
+    assert "#####" in answer
+    assert "?" not in answer

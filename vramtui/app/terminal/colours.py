@@ -1,13 +1,26 @@
 """The theme that the terminal is drawn in, and the colours that follow from it."""
 
 import os
+import sys
 from collections.abc import Callable
 
+from rich.segment import Segment
 from textual.app import App
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
 
-from vramtui.app.terminal.ascii import AsciiFilter, ascii_wanted
 from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
+from vramtui.core.base.ascii import ascii_wanted, plain_text
+
+
+class AsciiFilter(LineFilter):
+    """Lets only ASCII through to the terminal."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same segments in ASCII."""
+        del background
+        return [Segment(plain_text(text), style, control) for text, style, control in segments]
 
 
 class Colours:
@@ -35,7 +48,7 @@ class Colours:
         """Make them the app's, as soon as that is one."""
         for theme in THEMES:
             self._app.register_theme(theme)
-        if ascii_wanted():
+        if ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None)):
             self._app._filters.append(AsciiFilter())  # noqa: SLF001 - there is no public list of them
         self._app.theme = "vramtui-dark"
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vramtui.core.base.ascii import ascii_wanted, plain_text
 from vramtui.core.base.colours import GROUND
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
@@ -25,7 +26,6 @@ CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
 KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 TRUE_COLOUR = {"truecolor", "24bit"}
-PLAIN = {ord("…"): "~", ord("–"): "-"}  # as the dashboard writes them where there is no Unicode
 
 
 class FirstFrame:
@@ -89,11 +89,8 @@ class FirstFrame:
         return f"\x1b[38;2;{ink};48;2;{ground}m"
 
     def _write(self, text: str) -> None:
-        plain = os.environ.get("VRAMTUI_ASCII", "0") not in ("", "0")
-        encoding = "ascii" if plain else sys.stderr.encoding
-        if not encoding.lower().startswith("utf"):
-            text = text.translate(PLAIN)
-        os.write(sys.stderr.fileno(), text.encode(encoding, "replace"))
+        plain = ascii_wanted(os.environ, sys.stderr.encoding)
+        os.write(sys.stderr.fileno(), (plain_text(text) if plain else text).encode(errors="replace"))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.close()

@@ -1,11 +1,7 @@
 """For terminals without Unicode: every character of ours has one in ASCII that reads the same."""
 
-import os
-import sys
-
-from rich.segment import Segment
-from textual.color import Color
-from textual.filter import LineFilter
+import unicodedata
+from collections.abc import Mapping
 
 _PAIRS = {
     "█▓▉▊▋": "#",
@@ -14,35 +10,37 @@ _PAIRS = {
     "▇": "#",
     "▒": "=",
     "░": ".",
-    "▌▍▎▏▐┊│┃┤├┌┐└┘": "|",
-    "┄─━┴": "-",
+    "▌▍▎▏▐┊│┃┤├┌┐└┘┼": "|",
+    "┄─━┴┬—": "-",
     "╭╮╰╯": "+",
-    "▸▶›": ">",
-    "‹◂": "<",
+    "▸▶›→": ">",
+    "‹◂←⏎": "<",
     "▾↓": "v",
-    "▴↑": "^",
+    "▴↑▲": "^",
     "✓": "+",
     "✗": "x",
     "·": "-",
     "–−": "-",
-    "…": "~",
+    "…±≈": "~",
     "Δ": "d",
     "°": "'",
     "×": "x",
     "“”": '"',
+    "‘’": "'",
     "‖": "=",
-    "●": "*",
+    "●•": "*",
+    "◐○": "o",
+    "√": "r",
+    "σ": "s",
 }
 _TABLE = {ord(character): plain for characters, plain in _PAIRS.items() for character in characters}
 _DENSITY = " ..::||##"
 
 
-def ascii_wanted() -> bool:
+def ascii_wanted(environment: Mapping[str, str], encoding: str | None = None) -> bool:
     """Whether the terminal's encoding has no Unicode, or `VRAMTUI_ASCII` asks for none."""
-    if os.environ.get("VRAMTUI_ASCII", "0") not in ("", "0"):
-        return True
-    encoding = (getattr(sys.__stdout__, "encoding", None) or "utf-8").lower().replace("-", "")
-    return not encoding.startswith("utf")
+    asked = environment.get("VRAMTUI_ASCII", "0") not in ("", "0")
+    return asked or not (encoding or "utf-8").lower().startswith("utf")
 
 
 def plain_text(text: str) -> str:
@@ -57,14 +55,14 @@ def _other(character: str) -> str:
     code = ord(character)
     if 0x2800 <= code <= 0x28FF:
         return _DENSITY[(code - 0x2800).bit_count()]
-    # Pictures of control characters.
-    return "^" if 0x2400 <= code <= 0x2421 else "?"
+    if 0x2400 <= code <= 0x2421:
+        return "^"  # a picture of a control character
+    base = unicodedata.normalize("NFKD", character)[0]  # é is e with a mark, ² is 2 set high
+    return base if base.isascii() and base.isprintable() else "?"
 
 
-class AsciiFilter(LineFilter):
-    """Lets only ASCII through to the terminal."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments in ASCII."""
-        del background
-        return [Segment(plain_text(text), style, control) for text, style, control in segments]
+def in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What a codec writes for what its encoding does not have: a handler for `codecs.register_error`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return plain_text(error.object[error.start : error.end]), error.end
