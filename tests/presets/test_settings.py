@@ -43,6 +43,7 @@ def test_the_themes_are_those_that_there_are() -> None:
     ("text", "sentence"),
     [
         ("[dashbord]", "1: dashbord is not a key of this file (did you mean dashboard?)"),
+        ('theme = "nord"', "1: theme is not a key of this file (did you mean dashboard.theme?)"),
         ("[dashboard]\nintervall = 2", "2: dashboard.intervall is not a key of [dashboard] (did you mean interval?)"),
         ("[dashboard]\ninterval = 0", "2: dashboard.interval is 0; it must be at least 0.1"),
         ('[dashboard]\ntheme = "dark"', "2: dashboard.theme is 'dark'"),

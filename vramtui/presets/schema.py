@@ -131,13 +131,23 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
     title = _title(struct, key)
     unknown = [name for name in value if name not in known]
     for number, name in enumerate(unknown[:MOST_UNKNOWN]):
-        meant = nearest(name, known) if number < MOST_GUESSED and len(name) < LONGEST_GUESSED else ""
+        guessed = number < MOST_GUESSED and len(name) < LONGEST_GUESSED
+        meant = _in_a_table(name, struct, key) or nearest(name, known) if guessed else ""
         yield Fault((*key, name), f"{dotted((*key, name))} is not a key of {title}{meant}", unknown=True)
     for name, field in fields.items():
         if name in value:
             yield from _check(value[name], field.type, (*key, name))
         elif field.required:
             yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
+
+
+def _in_a_table(name: str, struct: inspect.StructType, key: Key) -> str:
+    """That a key which is not one of `struct` is one of a table in it."""
+    for field in struct.fields:
+        for table in options_of(field.type):
+            if isinstance(table, inspect.StructType) and name in {inner.encode_name for inner in table.fields}:
+                return f" (did you mean {dotted((*key, field.encode_name, name))}?)"
+    return ""
 
 
 def struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
