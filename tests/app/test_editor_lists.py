@@ -110,7 +110,7 @@ async def test_tables_of_a_list_are_repeated_groups(tmp_path: Path) -> None:
         screen.form.go_to("model.layers")
         await _press(app, pilot, "x")
         assert screen.draft.text == LAYERS
-        assert "open it with →" in said(app)
+        assert "open it with Right" in said(app)
 
 
 async def test_plain_lists_take_one_more_as_it_is_typed(tmp_path: Path) -> None:

@@ -278,6 +278,18 @@ async def test_forgetting_asks_first(keys: tuple[str, ...]) -> None:
         assert chosen is past(driver).runs[1]  # the one that stands in its place
 
 
+async def test_a_run_that_goes_on_is_not_deleted() -> None:
+    runs = shelf()
+    async with history(runs) as driver:
+        chosen = past(driver).chosen
+        assert chosen is not None
+        assert chosen.run.ending == "running"
+        await press(driver, "d")
+        assert isinstance(driver[0].screen, HistoryScreen)
+        assert f"run {chosen.id} is still running" in screen_text(driver[0])
+        assert len(runs.kept) == 17
+
+
 async def test_nothing_to_do_anything_with() -> None:
     async with history(Shelf()) as driver:
         for key in ("enter", "s", "d"):

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import time
 from pathlib import Path
 
 import msgspec
@@ -148,6 +149,15 @@ def test_one_is_forgotten(kept: RunHistory) -> None:
     assert "gpt2-124m" in done.stdout
     assert kept.runs() == ()
     assert invoke(program(), ["history", "--forget", "1"]).exit_code == 2
+
+
+def test_one_that_goes_on_is_not_deleted(kept: RunHistory) -> None:
+    now = time.time()
+    kept.keep(msgspec.structs.replace(RUN, host="elsewhere", started_at=now - 60, ended_at=None, ending="running"))
+    done = invoke(program(), ["history", "--forget", "1"])
+    assert done.exit_code == 2
+    assert "run 1 is still running" in done.stderr
+    assert len(kept.runs()) == 1
 
 
 def test_calibration(kept: RunHistory) -> None:

@@ -18,7 +18,7 @@ from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun
-from vramtui.core.runs.run_list import RunColumn
+from vramtui.core.runs.run_list import RunColumn, why_not_deleted
 
 WIDE, VERY_WIDE = 112, 170
 FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
@@ -132,6 +132,10 @@ class HistoryScreen(ViewScreen):
         """Delete the selected run (asks first)."""
         stored = self._chosen_run()
         if stored is None or self._history.store is None:
+            return
+        refused = why_not_deleted(stored, self._shared.clock())
+        if refused:
+            self.notify(f"Not deleted: {refused}.", severity="warning", markup=False)
             return
         from vramtui.app.ui.dialog import Confirm  # noqa: PLC0415 - not needed to see the list
 

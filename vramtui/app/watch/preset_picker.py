@@ -98,7 +98,7 @@ class PresetChooser(Chooser):
         """List what holds every word, under headings until one is typed; totals follow for the lines that are seen."""
         options: list[Option] = []
         if self._matching and not wanted:
-            options.append(Option(Content("automatic: matched by the presets' [match]"), AUTOMATIC))
+            options.append(Option(Content("automatic: the preset that fits the command line"), AUTOMATIC))
             options.append(Option(Content("none: no preset"), NONE))
         words = wanted.lower().split()
         running = {found.key for found in self._desk.session.matched.values()}

@@ -17,7 +17,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun, spreads
-from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order
+from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order, why_not_deleted
 
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration, Learned
@@ -213,11 +213,16 @@ def _forget(history: "RunHistory", number: int) -> None:
     from vramtui.cli.history.text import in_a_line  # noqa: PLC0415 - only here
 
     try:
-        what = in_a_line(history.run(number).run)
+        found = history.run(number)
+        what = in_a_line(found.run)
     except UserError:
         if not history.forget(number):
             raise
         what = "it was damaged"
+    else:
+        refused = why_not_deleted(_as_they_stand([found])[0], time.time())
+        if refused:
+            raise UserError(refused)
     history.forget(number)
     sys.stdout.write(f"Run {number} deleted: {what}\n")
 

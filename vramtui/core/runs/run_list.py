@@ -88,6 +88,13 @@ def ending_words(run: Run, now: float) -> str:
     return f"{word} ({run.exit_code})" if run.exit_code else word
 
 
+def why_not_deleted(stored: StoredRun, now: float) -> str:
+    """Why a run cannot be deleted yet; empty where it can be. What follows would be kept as a new run."""
+    if ending_words(stored.run, now) != "running":
+        return ""
+    return f"run {stored.id} is still running (pid {stored.run.pid}); delete it after it has ended"
+
+
 def with_gone(kept: Iterable[StoredRun], host: str, is_gone: Callable[[int, float], bool]) -> tuple[StoredRun, ...]:
     """The runs, those of `host` whose process is gone no longer `running`: nobody saw when and how they ended.
 

@@ -26,8 +26,8 @@ KINDS = {
     "table": "table",
 }
 ELEMENT = "Ins: duplicate, Del: remove, Alt+↑ ↓: move."
-LIST = "→ open, Enter edit on one line."
-LONG_LIST = "→ open."
+LIST = "Right opens it, Enter edits it on one line."
+LONG_LIST = "Right opens it."
 
 
 def heading(group: FormGroup, palette: Palette, width: int, *, is_open: bool, in_hand: bool) -> Strip:
@@ -161,7 +161,7 @@ def about(
             strip([(f" {part}", wrong)], width, palette.text)
             for part in wrap(f"✗ {printable(problem.sentence)}", width - 2)
         ]
-    facts = facts_of(entry)
+    facts = facts_of(entry, width - 2)
     if facts:
         lines.append(strip([(" " + fit(facts, width - 2), palette.text)], width, palette.text))
     lines += [strip([(f" {part}", palette.dim)], width, palette.text) for part in wrap(_help(entry), width - 2)]
@@ -181,8 +181,8 @@ def _help(entry: FormGroup | FormField) -> str:
     return entry.help
 
 
-def facts_of(entry: FormGroup | FormField) -> str:
-    """Name, sort, range, unit and default in one line."""
+def facts_of(entry: FormGroup | FormField, width: int) -> str:
+    """Name, sort, range, unit and default in one line; the sort gives way where they do not fit."""
     if isinstance(entry, FormGroup) and entry.key.endswith(UNSET):
         return "not set in this preset"
     if isinstance(entry, FormGroup):
@@ -194,4 +194,5 @@ def facts_of(entry: FormGroup | FormField) -> str:
         facts.append(f"default {printable(entry.default) or 'empty'}")
     elif entry.required:
         facts.append("needed")
-    return " · ".join(fact for fact in facts if fact)
+    whole = " · ".join(fact for fact in facts if fact)
+    return whole if cell_len(whole) <= width else " · ".join(fact for fact in facts if fact and fact != kind)

@@ -151,7 +151,7 @@ class Outline:
         if not fields:
             return None
         many = f"{len(fields)} more key{'s' if len(fields) > 1 else ''}"
-        return FormGroup(title=many, key=key, help="→ shows them, / finds one by its name.", fields=fields)
+        return FormGroup(title=many, key=key, help="Right shows them, / finds one by its name.", fields=fields)
 
     def _within(self, field: FormField, depth: int) -> Iterator[tuple[FormField, int]]:
         """A field, and behind it what is in it, where that was opened."""

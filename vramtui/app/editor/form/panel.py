@@ -250,7 +250,7 @@ class FormPanel(Lines[View], can_focus=True):
 
     def _begin(self, field: FormField, text: str, *, put: bool = False) -> None:
         if not field.settable:
-            how = "open it with → and edit its values" if field.items else "edit it in the text (F6)"
+            how = "open it with Right and edit its values" if field.items else "edit it in the text (F6)"
             self.notify(f"{printable(field.key)} spans several lines: {how}.", markup=False)
             return
         self.input.begin(field, text, put=put)
