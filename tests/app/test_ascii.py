@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,13 @@ async def test_everything_on_the_screen_has_an_ascii_form(monkeypatch: pytest.Mo
         text = screen_text(app)
         assert text.isascii()
         assert "?" not in text.replace("? help", "")
+
+
+async def test_arrow_keys_are_words_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMTUI_ASCII", "1")
+    async with dashboard(climbing()) as (app, pilot):
+        await pilot.press("question_mark")
+        assert re.search(r"\bup k +Up\b", screen_text(app))
 
 
 async def test_no_color_sends_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import brief_command, printable
 
 
 def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:
@@ -40,3 +40,24 @@ def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None
     assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in safe)
     assert printable(safe) == safe
     safe.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "brief"),
+    [
+        ("/opt/conda/bin/python -u /home/anna/llm/train.py --lr 1", "train.py --lr 1"),
+        (
+            "/usr/bin/python3.12 -m vllm.entrypoints.cli.main serve",
+            "vllm.entrypoints.cli.main serve",
+        ),
+        ("python -c import_torch", "python -c import_torch"),
+        ("/usr/bin/python3", "python3"),
+        ("python -m", "python -m"),
+        ("./llama-server -m /models/a.gguf", "llama-server -m /models/a.gguf"),
+        ("ray::train/worker step", "ray::train/worker step"),
+        ("/", "/"),
+        ("", ""),
+    ],
+)
+def test_a_command_in_a_narrow_column_says_what_is_run(command: str, brief: str) -> None:
+    assert brief_command(command) == brief

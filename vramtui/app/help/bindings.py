@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterable
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 
+from vramtui.app.terminal.colours import is_ascii
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.view_only import is_refused
+
+ARROWS = {"↑": "up", "↓": "down", "←": "left", "→": "right"}  # in ASCII they would be ^, v, < and >: other keys
 
 
 def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Binding]]:
@@ -21,6 +24,7 @@ def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Bin
             if binding.id and not (view_only and is_refused(binding.action)):
                 keys, _ = found.setdefault(binding.id, ([], binding))
                 key = app.get_key_display(binding)
+                key = ARROWS.get(key, key) if is_ascii() else key
                 if key not in keys:  # two panels of one kind have the same
                     keys.append(key)
     return [(" ".join(keys), binding) for keys, binding in found.values()]

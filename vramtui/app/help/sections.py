@@ -43,8 +43,8 @@ class Section(NamedTuple):
 TABLE = (
     "A row is a process on a GPU, or 256 MiB and more that no process accounts for. What the driver keeps is in the"
     " GPU's bar, and in the last line beside what all processes, and each user's, hold.\n"
-    "NOW is what the driver reports for a process, PEAK the most seen of it, PREDICTED its preset's peak, and Δ"
-    " is PEAK against PREDICTED. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
+    "NOW is what the driver reports for a process, PEAK the most seen of it, PREDICT its preset's peak, and Δ"
+    " is PEAK against PREDICT. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
     " and a spike between two samples may have been higher.\n"
     "b groups the rows: a job is what shares user and command, ranks apart, and was started within a minute;"
     " a process tree is what one process started, ▸ with its pid.\n"

@@ -14,6 +14,11 @@ from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
 from vramtui.core.base.ascii import ascii_wanted, plain_text
 
 
+def is_ascii() -> bool:
+    """Whether this terminal is sent ASCII alone."""
+    return ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None))
+
+
 class AsciiFilter(LineFilter):
     """Lets only ASCII through to the terminal."""
 
@@ -48,7 +53,7 @@ class Colours:
         """Make them the app's, as soon as that is one."""
         for theme in THEMES:
             self._app.register_theme(theme)
-        if ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None)):
+        if is_ascii():
             self._app._filters.append(AsciiFilter())  # noqa: SLF001 - there is no public list of them
         self._app.theme = "vramtui-dark"
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 from operator import attrgetter
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
 
@@ -13,7 +14,7 @@ from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
 
 FULL = 84
@@ -106,6 +107,9 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
             taken = sum(before.width for before in columns[: columns.index(column)])
             pieces.append(("  " + fit(text, width - taken - 2), style or base))
             break
+        if column.name == "command" and row.process is not None and cell_len(text) >= column.width:
+            whole = printable(row.process.command_or_name or "")
+            text = text.removesuffix(whole) + brief_command(whole)
         made = cell(text, column)[spilt:]
         spilt = 0
         if column.name == "pid" and len(text) >= column.width:

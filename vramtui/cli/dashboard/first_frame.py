@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.core.base.ascii import ascii_wanted, plain_text
 from vramtui.core.base.colours import GROUND
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu, Process, Sample
 
@@ -108,7 +108,7 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
     for gpu in sample.gpus:
         if len(lines) >= height:
             break
-        lines += [_process_line(gpu, process) for process in _largest_first(gpu.processes)]
+        lines += [_process_line(gpu, process, width) for process in _largest_first(gpu.processes)]
     return [_cut(line, width) for line in lines[: height - 1]]
 
 
@@ -132,10 +132,11 @@ def _gpu_line(gpu: Gpu) -> str:
     return f"{name}  {used}" + ("" if gpu.utilization is None else f"  {gpu.utilization} %")
 
 
-def _process_line(gpu: Gpu, process: Process) -> str:
+def _process_line(gpu: Gpu, process: Process, width: int) -> str:
     held = "N/A" if process.used_memory is None else format_gib(process.used_memory)
     command = printable(process.command_or_name or UNKNOWN)
-    return f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {held:>7} {command}"
+    line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {held:>7} "
+    return line + (command if len(line + command) <= width else brief_command(command))
 
 
 def _largest_first(processes: Sequence[Process]) -> list[Process]:

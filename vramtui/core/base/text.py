@@ -1,5 +1,6 @@
 """Untrusted text made safe to show: process names and commands can hold anything."""
 
+import re
 import unicodedata
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -8,6 +9,8 @@ _MARKS = {"Mn", "Me"}
 # cell, or none of them where it should.
 MOST_MARKS = 4
 _REPLACEMENT = "\ufffd"
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
+_PYTHON_FLAGS = {"-u", "-B", "-E", "-I", "-O", "-OO", "-P", "-q", "-s", "-S"}
 MOST_REASON = 300  # characters of a reason that quotes what somebody wrote
 
 
@@ -32,6 +35,23 @@ def shortened(reason: str) -> str:
     """A reason whose beginning says what is wrong and whose end says where; a value of any length may stand between."""
     half = MOST_REASON // 2
     return reason if len(reason) <= MOST_REASON else f"{reason[:half]}…{reason[1 - half :]}"
+
+
+def brief_command(command: str) -> str:
+    """A command line for a narrow column: without the program's folder, and scripts and modules without Python.
+
+    `/opt/conda/bin/python -u /home/anna/train.py --lr 1` is `train.py --lr 1`: what tells jobs apart comes first.
+    """
+    program, *rest = command.split(" ")
+    name = program.rpartition("/")[2] if program.startswith(("/", "./", "~/")) else program
+    if _PYTHON.fullmatch(name):
+        after = [number for number, word in enumerate(rest) if word not in _PYTHON_FLAGS]
+        told = rest[after[0] :] if after else []
+        if told and told[0] == "-m":
+            return " ".join(told[1:]) or command
+        if told and not told[0].startswith("-"):
+            return " ".join([told[0].rpartition("/")[2] or told[0], *told[1:]])
+    return " ".join([name or program, *rest])
 
 
 def _safe(character: str) -> str:

@@ -25,7 +25,7 @@ KINDS = {
     "list": "list",
     "table": "table",
 }
-ELEMENT = "Ins: duplicate, Del: remove, Alt+↑ ↓: move."
+ELEMENT = "Ins: duplicate, Del: remove, Alt+Up and Down: move."
 LIST = "Right opens it, Enter edits it on one line."
 LONG_LIST = "Right opens it."
 
