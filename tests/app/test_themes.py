@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
@@ -68,5 +68,9 @@ async def test_the_chosen_line_of_a_list_is_marked_in_sixteen_colours_and_in_non
         assert options.highlighted == 0
         looks = [{(one.underline, one.bgcolor) for _, one, _ in options.render_line(at) if one} for at in (0, 1)]
         assert looks[0].isdisjoint(looks[1])
+        typed = app.screen.query_one(Input).render_line(0)
+        marked = [(text, one.color, one.bgcolor) for text, one, _ in typed if one and one.reverse]
+        default = Color.parse("ansi_default").rich_color
+        assert marked == [("f", default, default)]  # on "filter", in the terminal's own two colours
         assert app.colours.palette is not None
         assert bool(app.colours.palette.ink("error", "cursor").reverse) is plain

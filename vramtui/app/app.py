@@ -24,7 +24,7 @@ from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
 from vramtui.app.terminal.key_queue import KeyQueue
-from vramtui.app.themes import Palette
+from vramtui.app.themes import APP_CSS, Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.app.ui.view_screen import ViewScreen
@@ -65,7 +65,7 @@ class Dashboard(App[None]):
 
     TITLE = "vramtui"
     BINDINGS = APP_BINDINGS
-    CSS = "Toast { background: $panel; }"
+    CSS = APP_CSS
 
     def __init__(
         self,

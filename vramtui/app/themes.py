@@ -137,6 +137,13 @@ class Palette:
         return self.ink("muted")
 
 
+# In sixteen colours Textual's cursor in an input is black on white turned round: nothing on a black ground.
+APP_CSS = """
+Toast { background: $panel; }
+Input:ansi > .input--cursor { color: ansi_default; background: ansi_default; text-style: reverse; }
+"""
+
+
 def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = False) -> dict[str, str]:
     """`variables` with ours added where the theme, which may be any of Textual's, does not have them; `plain` where no
     colour reaches the terminal.

@@ -39,7 +39,7 @@ class HistoryScreen(ViewScreen):
         &.-wide #body, &.-very-wide #body { layout: horizontal; }
         &.-wide RunTable, &.-very-wide RunTable { width: 1fr; height: 100%; }
         &.-wide #side, &.-very-wide #side { height: 100%; layout: vertical; }
-        &.-wide #side { width: 42; }
+        &.-wide #side { width: 38; }
         &.-very-wide #side { width: 60; }
         &.-wide RunErrors, &.-very-wide RunErrors { width: 100%; height: 3fr; }
         &.-wide RunCalibration, &.-very-wide RunCalibration { width: 100%; height: 2fr; }

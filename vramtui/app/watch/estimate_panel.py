@@ -37,8 +37,8 @@ class EstimatePanel(Framed[View], can_focus=True):
     BINDINGS = [
         Binding("up,k", "field(-1)", "Previous field", id="estimate.field_before", show=False),
         Binding("down,j", "field(1)", "Next field", id="estimate.field_after", show=False),
-        Binding("left,minus,h", "step(-1)", "Field down", id="estimate.less", show=False),
-        Binding("right,plus,equals_sign,l", "step(1)", "Field up", id="estimate.more", show=False),
+        Binding("left,minus,h", "step(-1)", "Lower or previous value", id="estimate.less", show=False),
+        Binding("right,plus,equals_sign,l", "step(1)", "Higher or next value", id="estimate.more", show=False),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
