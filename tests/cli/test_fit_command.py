@@ -132,6 +132,27 @@ def test_a_map_over_two_numbers() -> None:
     assert (code, any(any(row) for row in read["fits"])) == (1, False)
 
 
+def test_a_map_takes_keys_without_their_table() -> None:
+    short = [text.removeprefix("run.") for text in OVER]
+    assert document("gpt2-124m", "--gpu", "T4", *short) == document("gpt2-124m", "--gpu", "T4", *OVER)
+
+
+def test_the_largest_of_a_key_without_its_table() -> None:
+    whole, short = (document("gpt2-124m", "--gpu", "T4", "--vary", key) for key in ("run.batch_size", "batch_size"))
+    assert whole == short
+
+
+def test_a_map_with_one_axis_names_a_second_one() -> None:
+    done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--gpu", "T4", "--over", "batch_size=1:8"])
+    ready = "vramtui: a map needs --over twice: --over batch_size=1:8 --over sequence_length=512:8192:512\n"
+    assert done.stderr == ready
+
+
+def test_the_smallest_card_comes_before_the_table() -> None:
+    lines = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-lora"]).stdout.splitlines()
+    assert lines[0].startswith("smallest card that fits: data centre H800, workstation RTXPRO6000, consumer none")
+
+
 def test_a_map_is_drawn_with_what_is_too_large_in_brackets() -> None:
     done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--memory", "4GiB", *OVER])
     assert done.exit_code == 0
@@ -175,7 +196,7 @@ def test_without_a_card_every_card_is_answered() -> None:
     assert cards["A10"]["verdict"] == "does not fit"
     assert (cards["H100"]["verdict"], cards["H100"]["vary"]) == ("fits", "run.max_model_len")
     assert cards["H100"]["largest"] == document("llama-3.1-8b-serve", "--gpu", "H100")[1]["largest"]
-    printed = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-serve"]).stdout
+    _, _, printed = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-serve"]).stdout.partition("\n")  # the answer
     assert ">131,072" in printed
     assert (
         printed.index("data centre") < printed.index("A100-80GB") < printed.index("consumer") < printed.index("RTX4090")

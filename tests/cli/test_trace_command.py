@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,6 +163,31 @@ def test_out_of_memory_on_a_small_card_is_a_no_with_the_allocators_figures() -> 
     assert "40.00 MiB" in done.stderr
     assert "out of memory in " in done.stderr
     assert "train.py:" in done.stderr
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_script_that_does_not_fit_is_told_its_largest_batch(folder: Path) -> None:
+    text = """
+        import argparse, torch
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch-size", type=int, default=16)
+        batch = parser.parse_args().batch_size
+        net = torch.nn.Linear(1024, 1024, device="cuda")
+        for _ in range(3):
+            net(torch.ones(batch * 1024, 1024, device="cuda")).sum().backward()
+        """
+    (folder / "sized.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    done = run("sized.py", "--memory", "760MiB")
+    assert done.exit_code == 1
+    told = re.search(r"largest batch that fits: (\d+) \(--batch-size \1\); (\d+) does not\n", done.stdout)
+    assert told is not None, done.stdout
+    largest = int(told[1])
+    assert int(told[2]) == largest + 1
+    assert run("sized.py", "--memory", "760MiB", "--json", "--", "--batch-size", str(largest)).exit_code == 0
+    refused = run("sized.py", "--memory", "760MiB", "--json", "--", "--batch-size", str(largest + 1))
+    assert refused.exit_code == 1
+    assert refused.stderr.count("out of memory") <= 1
+    assert json.loads(refused.stdout)["largest_batch"]["largest"] == largest
 
 
 @pytest.mark.usefixtures("warm_children")

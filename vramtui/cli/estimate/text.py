@@ -21,6 +21,7 @@ from vramtui.core.schema.preset import PresetFile
 
 PIPE_WIDTH = 160
 BAR = 30
+ALWAYS = ("batch_size", "precision", "optimizer")  # what people ask of a job first
 NARROWEST = 40
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
@@ -46,7 +47,7 @@ def print_estimates(
     _print_wrapped("", found.title)
     if found.preset.notes and not is_written(found):
         _print_wrapped("  ", found.preset.notes)
-    _print_values(found)
+    _print_values(found, whole=explain)
     if len(estimates) > 1:
         _print_beside(found, estimates)
     elif explain:
@@ -61,16 +62,32 @@ def print_estimates(
         )
 
 
-def _print_values(found: PresetFile) -> None:
+def _print_values(found: PresetFile, *, whole: bool) -> None:
+    """What the job is; of what it leaves as it is by default only what everybody asks for, unless `whole`."""
     workload = found.preset.workload
     table = workload.rule if isinstance(workload.model, RuleModel) else workload.run
     values = {key: value for key, value in msgspec.to_builtins(table).items() if value is not None}
+    if table is not None and not whole:
+        values = _not_by_default(table, values)
     _print_wrapped("  ", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
     if found.preset.workload.parallel is not None:
         usual = msgspec.to_builtins(Parallel())
         shared = msgspec.to_builtins(found.preset.workload.parallel)
         chosen = [f"{key} {_plain(value)}" for key, value in shared.items() if value != usual[key]]
         _print_wrapped("  ", f"parallel: {', '.join(chosen) or 'one card'}")
+
+
+def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[str, object]:
+    """Those of a table's `values`, and of the tables' in it, that are not what holds by default."""
+    usual = {field.encode_name: field.default for field in msgspec.structs.fields(type(table))}
+    kept: dict[str, object] = {}
+    for key, value in values.items():
+        inner = getattr(table, key, None)
+        if isinstance(value, dict) and isinstance(inner, msgspec.Struct):
+            kept[key] = _not_by_default(inner, value)
+        elif key in ALWAYS or value != usual.get(key, msgspec.NODEFAULT):
+            kept[key] = value
+    return kept
 
 
 def _print_short(found: PresetFile, one: Estimate) -> None:

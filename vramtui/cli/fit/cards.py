@@ -61,7 +61,8 @@ def _card_document(one: CardFit) -> dict[str, object]:
 def print_cards(columns: Sequence[Column]) -> None:
     """A table for each group of cards, those with the least memory first."""
     wide = text_width()
-    for found, _ in columns:
+    for found, cards in columns:
+        print_wrapped(_smallest(cards), wide)
         print_wrapped(found.title, wide)
     if any(can_share(found.preset.workload) for found, _ in columns):
         print_wrapped(FSDP_NOTE, wide)
@@ -76,6 +77,16 @@ def print_cards(columns: Sequence[Column]) -> None:
         print_table(
             headings, rows, right=[at for at in range(1, len(headings)) if not headings[at].startswith("SPARE")]
         )
+
+
+def _smallest(cards: Sequence[CardFit]) -> str:
+    """The answer in a line: of each group the card with the least memory that holds it."""
+    told = []
+    for group in CARD_GROUPS:
+        fitting = [one for one in cards if one.group == group and one.fit is not None and one.fit.is_enough]
+        least = min(fitting, key=lambda one: one.card.total_memory, default=None)
+        told.append(f"{group} {least.card.name if least else 'none'}")
+    return f"smallest card that fits: {', '.join(told)}"
 
 
 def _row(at: int, columns: Sequence[Column]) -> list[str]:

@@ -17,7 +17,7 @@ from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_o
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.planner.mitigations import Mitigation
-from vramtui.estimators.planner.planner import Edge, Plan, Planner
+from vramtui.estimators.planner.planner import Edge, Plan, Planner, key_in_full
 
 
 def fit(
@@ -96,10 +96,11 @@ def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
 
 def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
     """Answer with a map; exit code 1 when nothing in it fits."""
-    from vramtui.cli.fit.grid import map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.fit.grid import axes_of, map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
 
+    axes = axes_of(over)
     with named(found):
-        grid = map_of(found, device, over)
+        grid = map_of(found, device, axes)
     if json:
         print_json(map_document(found, device, grid))
     else:
@@ -135,7 +136,8 @@ def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Pla
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
     from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
 
-    return Planner(ANALYTIC, found.preset.workload, device, gpus, near=USUAL).plan(vary)
+    asked = None if vary is None else key_in_full(found.preset.workload, vary)
+    return Planner(ANALYTIC, found.preset.workload, device, gpus, near=USUAL).plan(asked)
 
 
 def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:

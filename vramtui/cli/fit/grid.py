@@ -8,6 +8,7 @@ from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.planner.grid import Axis, Grid, plan_grid
+from vramtui.estimators.planner.planner import key_in_full
 
 MOST_VALUES = 400
 COLUMNS, ROWS = 10, 20
@@ -21,7 +22,8 @@ def axes_of(over: list[str]) -> tuple[Axis, Axis]:
         UserError: there are not two, or one is not written KEY=FROM:TO or KEY=FROM:TO:STEP.
     """
     if len(over) != 2:
-        raise UserError("a map needs --over twice: --over run.batch_size=1:32 --over run.sequence_length=512:8192:512")
+        other = "sequence_length=512:8192:512" if "batch" in over[0] else "batch_size=1:32"
+        raise UserError(f"a map needs --over twice: --over {over[0]} --over {other}")
     first, second = (_axis(text) for text in over)
     if first[0] == second[0]:
         raise UserError(f"--over {first[0]} is given twice; a map needs two different numbers")
@@ -38,16 +40,17 @@ def _axis(text: str) -> Axis:
     return match[1], range(start, stop + 1, step)
 
 
-def map_of(found: PresetFile, device: Device, over: list[str]) -> Grid:
-    """The map.
+def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
+    """The map; an axis may leave the table of its key out, as --set may.
 
     Raises:
-        UserError: `over` is wrong, or names no numbers of the preset.
+        UserError: an axis names no number of the preset.
     """
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
 
-    across, down = axes_of(over)
-    return plan_grid(ANALYTIC, found.preset.workload, device, across, down)
+    workload = found.preset.workload
+    across, down = ((key_in_full(workload, key), values) for key, values in axes)
+    return plan_grid(ANALYTIC, workload, device, across, down)
 
 
 def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:

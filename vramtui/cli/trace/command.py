@@ -17,6 +17,7 @@ from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.fits import SIGNS, Fit
 
 if TYPE_CHECKING:
+    from vramtui.cli.trace.largest_batch import LargestBatch
     from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
     from vramtui.estimators.traced.process.run import TraceFailed
 
@@ -92,7 +93,15 @@ def trace(
             ranks=ranks,
         )
         result = _run(request, timeout, show_output=show_output, quiet=json)
-        _answer(result, json=json)
+        if not json:
+            _print_answer(result)
+        smaller = None if baseline else _largest_batch(request, result, timeout, quiet=json)
+        if json:
+            print_json(document(result, smaller))
+        elif smaller is not None:
+            from vramtui.cli.trace.largest_batch import sentence_of  # noqa: PLC0415 - only here
+
+            print(f"{sentence_of(smaller)}\n")
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))
         grown = None if check is None else check.grown(result)
@@ -101,13 +110,41 @@ def trace(
         exit_by((fit_of(result),))
 
 
-def _answer(result: "TraceResult", *, json: bool) -> None:
-    if json:
-        print_json(document(result))
-    else:
-        from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - only where it is asked for
+def _print_answer(result: "TraceResult") -> None:
+    from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - only where it is asked for
 
-        print_result(result, verdict_line(result))
+    print_result(result, verdict_line(result))
+
+
+def _fits(result: "TraceResult") -> bool:
+    return result.out_of_memory is None and fit_of(result).is_enough
+
+
+def _largest_batch(
+    request: "TraceRequest", result: "TraceResult", timeout: float | None, *, quiet: bool
+) -> "LargestBatch | None":
+    """Where a script did not fit and has a flag for its batch: the largest that would."""
+    from vramtui.cli.trace.largest_batch import batch_flag, largest_batch  # noqa: PLC0415 - only this command needs it
+    from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
+
+    is_script = bool(request.path) and request.function is None
+    found = batch_flag(request.path, request.arguments) if is_script and not _fits(result) else None
+    if found is None:
+        return None
+    line = ProgressLine("looking for the largest batch")
+
+    def needs(arguments: tuple[str, ...]) -> int | None:
+        smaller = msgspec.structs.replace(request, arguments=arguments)
+        traced = run(smaller, progress=None if quiet else line, timeout=timeout)
+        return traced.process if _fits(traced) else None
+
+    try:
+        return largest_batch(found, result.total_memory, needs)
+    except UserError:
+        return None  # it cannot be run with a smaller batch
+    finally:
+        line.clear()
 
 
 def fit_of(result: "TraceResult") -> Fit:
@@ -129,10 +166,11 @@ def verdict_line(result: "TraceResult") -> str:
     )
 
 
-def document(result: "TraceResult") -> dict[str, object]:
+def document(result: "TraceResult", smaller: "LargestBatch | None" = None) -> dict[str, object]:
     """What `--json` prints: the result, with the fine trace as `[event, allocated, reserved]`."""
     built: dict[str, object] = msgspec.to_builtins(result)
     built["verdict"] = "does not fit" if result.out_of_memory is not None else fit_of(result).verdict
+    built["largest_batch"] = None if smaller is None else msgspec.to_builtins(smaller)
     built["series"] = [[point.event, point.allocated, point.reserved] for point in result.series]
     return built
 

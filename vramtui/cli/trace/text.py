@@ -156,7 +156,8 @@ def columns() -> int:
 class ProgressLine:
     """One line on standard error that is written over, where that is a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str = "tracing") -> None:
+        self._title = title
         self.shown = sys.stderr.isatty()
 
     def __call__(self, progress: Progress) -> None:
@@ -164,7 +165,9 @@ class ProgressLine:
         if self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
             events = f", {progress.events:,} allocations and releases" if progress.events else ""
-            sys.stderr.write(f"\r\x1b[Ktracing: {progress.phase}{step}, {format_bytes(progress.allocated)}{events}")
+            sys.stderr.write(
+                f"\r\x1b[K{self._title}: {progress.phase}{step}, {format_bytes(progress.allocated)}{events}"
+            )
             sys.stderr.flush()
 
     def clear(self) -> None:

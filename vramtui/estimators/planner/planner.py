@@ -299,6 +299,11 @@ def other_keys(workload: Workload) -> tuple[str, ...]:
     return () if run.engine == "llama.cpp" else ("run.max_num_seqs",)
 
 
+def key_in_full(workload: Workload, key: str) -> str:
+    """`batch_size` as `run.batch_size`, where a number of that name is in one of the workload's tables."""
+    return next((f"{head}.{name}" for head, name, _ in _numbers(workload) if name == key), key)
+
+
 def value_at(workload: Workload, key: str, option: str = "--vary") -> int:
     """The whole number that stands at `key`, which `option` named.
 

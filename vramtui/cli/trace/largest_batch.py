@@ -1,0 +1,139 @@
+"""The largest batch with which a script that does not fit would, found by tracing it with smaller ones."""
+
+import ast
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+# What scripts and libraries call the number of sequences or images of one forward pass.
+FLAGS = {"per_device_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size", "device_batch_size"}
+FLAGS |= {"mini_batch_size", "batch", "bs", "b"}
+# A trace takes seconds. By then the largest batch is known or, of a batch of hundreds, bounded from both sides.
+MOST_TRACES, MOST_SECONDS = 8, 120.0
+
+
+class BatchFlag(msgspec.Struct, frozen=True, kw_only=True):
+    """The flag of a script's batch, its value, and the other arguments; `place` is where it stands among them."""
+
+    flag: str
+    value: int
+    others: tuple[str, ...]
+    place: int
+    joined: bool
+
+    def words(self, batch: int) -> tuple[str, ...]:
+        """The flag with another value, written as it was."""
+        return (f"{self.flag}={batch}",) if self.joined else (self.flag, str(batch))
+
+    def arguments(self, batch: int) -> tuple[str, ...]:
+        """The script's arguments with another batch."""
+        return (*self.others[: self.place], *self.words(batch), *self.others[self.place :])
+
+
+class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the search found: the largest batch that fits (0: none does), the next one tried that does not, and what the
+    process takes with the former.
+    """
+
+    flag: str
+    largest: int
+    too_large: int
+    process: int | None
+    arguments: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether no batch between the two is left untried."""
+        return self.too_large == self.largest + 1
+
+
+def batch_flag(path: str, arguments: Sequence[str]) -> BatchFlag | None:
+    """The batch's flag among a script's arguments, or else the one with a default that it adds to its parser."""
+    for at, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        value = value if equals else (arguments[at + 1] if at + 1 < len(arguments) else "")
+        if word.startswith("-") and _is_batch(flag) and re.fullmatch(r"[1-9]\d{0,8}", value):
+            others = (*arguments[:at], *arguments[at + (1 if equals else 2) :])
+            return BatchFlag(flag=flag, value=int(value), others=others, place=at, joined=bool(equals))
+    return _by_default(path, tuple(arguments))
+
+
+def _by_default(path: str, arguments: tuple[str, ...]) -> BatchFlag | None:
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for node in ast.walk(tree):
+        if not (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
+        ):
+            continue
+        names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        flag = next((name for name in reversed(names) if name.startswith("-") and _is_batch(name)), None)
+        default = next((key.value for key in node.keywords if key.arg == "default"), None)
+        value = default.value if isinstance(default, ast.Constant) else None
+        if flag is not None and isinstance(value, int) and value > 0:
+            return BatchFlag(flag=flag, value=value, others=arguments, place=len(arguments), joined=False)
+    return None
+
+
+def _is_batch(flag: str) -> bool:
+    return flag.lstrip("-").replace("-", "_") in FLAGS
+
+
+def largest_batch(found: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch | None:
+    """Search below the batch that did not fit.
+
+    Args:
+        found: the flag.
+        room: the card's memory.
+        needs: what the process takes with these arguments, None where that is more than the card has.
+    """
+    fits: dict[int, int] = {}
+    over, until = found.value, time.monotonic() + MOST_SECONDS
+    for _ in range(MOST_TRACES):
+        low = max(fits, default=0)
+        if over - low <= 1 or time.monotonic() > until:
+            break
+        batch = min(max(_guess(fits, over, room), low + 1), over - 1)
+        size = needs(found.arguments(batch))
+        if size is None:
+            over = batch
+        else:
+            fits[batch] = size
+    low = max(fits, default=0)
+    return LargestBatch(
+        flag=found.flag,
+        largest=low,
+        too_large=over,
+        process=fits.get(low),
+        arguments=" ".join(found.words(low or 1)),
+    )
+
+
+def _guess(fits: dict[int, int], over: int, room: int) -> int:
+    """Half; then as much as the room would hold if all of the memory grew with the batch; then along a line."""
+    if not fits:
+        return over // 2
+    low = max(fits)
+    if len(fits) == 1:
+        return low * room // fits[low]
+    before = sorted(fits)[-2]
+    grows = (fits[low] - fits[before]) / (low - before)
+    return low + int((room - fits[low]) / grows) if grows > 0 else (low + over) // 2
+
+
+def sentence_of(found: LargestBatch) -> str:
+    """What a person is told."""
+    if not found.largest:
+        return (
+            f"not even {found.arguments} fits" if found.exact else f"{found.flag} {found.too_large} does not fit either"
+        )
+    if found.exact:
+        return f"largest batch that fits: {found.largest} ({found.arguments}); {found.too_large} does not"
+    return (
+        f"a batch of {found.largest} fits ({found.arguments}), {found.too_large} does not; between them none was tried"
+    )
