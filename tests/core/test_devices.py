@@ -17,6 +17,8 @@ def test_every_alias_names_a_card() -> None:
 
 
 def test_an_unknown_card_gets_a_sentence_with_the_nearest_one() -> None:
+    with pytest.raises(UserError, match=r"no card called '4099' is known \(did you mean RTX4090\?\)"):
+        card("4099")
     with pytest.raises(UserError, match=r"no card called 'RTX4900' is known \(did you mean RTX4090\?\)"):
         card("RTX4900")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 
 
@@ -45,7 +45,7 @@ def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None
 @pytest.mark.parametrize(
     ("command", "brief"),
     [
-        ("/opt/conda/bin/python -u /home/anna/llm/train.py --lr 1", "train.py --lr 1"),
+        ("/opt/conda/bin/python -u /data/llm/train.py --lr 1", "train.py --lr 1"),
         (
             "/usr/bin/python3.12 -m vllm.entrypoints.cli.main serve",
             "vllm.entrypoints.cli.main serve",
@@ -61,3 +61,10 @@ def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None
 )
 def test_a_command_in_a_narrow_column_says_what_is_run(command: str, brief: str) -> None:
     assert brief_command(command) == brief
+
+
+def test_the_nearest_name_may_be_one_that_begins_with_the_word() -> None:
+    names = ["qwen-3-8b-lora-long", "qwen-3-8b-lora", "gpt2-124m"]
+    assert nearest("qwen3", names) == " (did you mean qwen-3-8b-lora?)"
+    assert nearest("gpt2-125m", names) == " (did you mean gpt2-124m?)"
+    assert nearest("--", names) == nearest("---", names) == nearest("zz", names) == ""

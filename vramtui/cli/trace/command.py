@@ -93,15 +93,7 @@ def trace(
             ranks=ranks,
         )
         result = _run(request, timeout, show_output=show_output, quiet=json)
-        if not json:
-            _print_answer(result)
-        smaller = None if baseline else _largest_batch(request, result, timeout, quiet=json)
-        if json:
-            print_json(document(result, smaller))
-        elif smaller is not None:
-            from vramtui.cli.trace.largest_batch import sentence_of  # noqa: PLC0415 - only here
-
-            print(f"{sentence_of(smaller)}\n")
+        _answer(request, result, timeout, json=json, search=baseline is None)
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))
         grown = None if check is None else check.grown(result)
@@ -110,10 +102,18 @@ def trace(
         exit_by((fit_of(result),))
 
 
-def _print_answer(result: "TraceResult") -> None:
-    from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - only where it is asked for
+def _answer(request: "TraceRequest", result: "TraceResult", timeout: float | None, *, json: bool, search: bool) -> None:
+    """The result, and where a script does not fit the largest batch that would, which takes further traces."""
+    from vramtui.cli.trace.largest_batch import sentence_of  # noqa: PLC0415 - only this command needs it
+    from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - as above
 
-    print_result(result, verdict_line(result))
+    if not json:
+        print_result(result, verdict_line(result))
+    smaller = _largest_batch(request, result, timeout, quiet=json) if search else None
+    if json:
+        print_json(document(result, smaller))
+    elif smaller is not None:
+        print(f"{sentence_of(smaller)}\n")
 
 
 def _fits(result: "TraceResult") -> bool:

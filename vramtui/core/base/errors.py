@@ -45,9 +45,18 @@ def os_reason(error: OSError) -> str:
     return printable(error.strerror or str(error)).lower()
 
 
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`" (did you mean X?)"` for the known name closest to `word`; an empty string when none is close."""
+    """`" (did you mean X?)"` for the known name closest to `word`, or else the shortest that begins with its letters
+    and digits (qwen-3-8b for qwen3); an empty string when there is none.
+    """
     from difflib import get_close_matches  # noqa: PLC0415 - every start would wait for it, few need it
 
-    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    matches = get_close_matches(word, names, n=1, cutoff=0.6)
+    if not matches and len(word) > 2:
+        matches = sorted((name for name in names if _letters(name).startswith(_letters(word) or "-")), key=len)
     return f" (did you mean {matches[0]}?)" if matches else ""

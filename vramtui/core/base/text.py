@@ -40,7 +40,7 @@ def shortened(reason: str) -> str:
 def brief_command(command: str) -> str:
     """A command line for a narrow column: without the program's folder, and scripts and modules without Python.
 
-    `/opt/conda/bin/python -u /home/anna/train.py --lr 1` is `train.py --lr 1`: what tells jobs apart comes first.
+    `/opt/conda/bin/python -u /data/train.py --lr 1` is `train.py --lr 1`: what tells jobs apart comes first.
     """
     program, *rest = command.split(" ")
     name = program.rpartition("/")[2] if program.startswith(("/", "./", "~/")) else program

@@ -90,7 +90,7 @@ def card(name: str) -> Device:
     # People call consumer cards by their number alone: 4090 is RTX4090, 1080ti is GTX1080Ti.
     known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
     if known is None:
-        guess = nearest(name, names.values())
+        guess = nearest(name, names.values()) or nearest(f"RTX{plain}", names.values())
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
     return CARDS[ALIASES.get(known, known)]
