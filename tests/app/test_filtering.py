@@ -88,3 +88,23 @@ async def test_the_screen_says_it_where_the_rows_would_be() -> None:
         await pilot.press(*(["backspace"] * 5), *"gpu:1")
         await settle(app, pilot)
         assert [one.process.pid for one in app.state.view().rows if one.process] == [5120]
+
+
+async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again() -> None:
+    """`user:bo` is typed letter by letter, and on the way hides the row that has the cursor."""
+
+    def marked() -> str:
+        return next(line for line in screen_text(driver[0]).splitlines() if "│▸" in line and "NVIDIA" not in line)
+
+    trains = [moments.process(pid, 9 << 30, moments.TRAIN, user=user) for pid, user in ((4213, "anna"), (4214, "bo"))]
+    async with dashboard([moments.sample(moments.gpu(0, *trains))]) as driver:
+        app, pilot = driver
+        await settle(app, pilot)
+        before = marked()
+        for keys in (("slash", *"4214"), ("escape",), ("slash", *"user:bo"), ("enter",), ("escape",)):
+            await pilot.press(*keys)
+            await settle(app, pilot)
+            if "slash" in keys:
+                assert marked().split()[1] != before.split()[1]
+        assert marked() == before
+        assert "llama-3.1-8b-lora" in screen_text(app)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.base.text import brief_command, printable
+from vramtui.core.base.text import brief_command, paths_in_a_line, printable
 
 
 def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:
@@ -68,3 +68,11 @@ def test_the_nearest_name_may_be_one_that_begins_with_the_word() -> None:
     assert nearest("qwen3", names) == " (did you mean qwen-3-8b-lora?)"
     assert nearest("gpt2-125m", names) == " (did you mean gpt2-124m?)"
     assert nearest("--", names) == nearest("---", names) == nearest("zz", names) == ""
+
+
+def test_files_of_one_name_are_told_by_their_endings() -> None:
+    assert paths_in_a_line(["/a/b.c/x-1.json", "/a/b.c/x-1.csv", "/a/b.c/x-1.html"]) == "/a/b.c/x-1.json .csv .html"
+    assert paths_in_a_line(["/a/x.json"]) == "/a/x.json"
+    assert paths_in_a_line(["/a/x.json", "/b/x.csv"]) == "/a/x.json\n/b/x.csv"
+    assert paths_in_a_line(["/a/x", "/a/y"]) == "/a/x\n/a/y"
+    assert paths_in_a_line([]) == ""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from vramtui.app.context import AppContext
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import paths_in_a_line
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import SnapshotSettings
 
@@ -76,7 +77,7 @@ class ExportController:
         if problem:
             self._app.notify(problem, title="Snapshot", severity="error", markup=False)
         else:
-            self._app.notify("\n".join(paths), title="Snapshot written", markup=False)
+            self._app.notify(paths_in_a_line(paths), title="Snapshot written", markup=False)
 
     def choose(self) -> None:
         """Choose formats and folder."""

@@ -69,9 +69,10 @@ class DashboardState:
         self._totals = HeldTotals()
         # The presets of the processes in what is shown, where that is not the latest sample.
         self._held_matches: Mapping[ProcessKey, PresetFile] = {}
-        # The row that was chosen by hand, and the one that has the cursor until one is.
+        # The row chosen by hand, the one with the cursor until one is, and (a filter may hide it) the last that had it.
         self._chosen: RowId | None = None
         self._followed: RowId | None = None
+        self._last: RowId | None = None
         self._visible: SortedRows | None = None
 
     # --- what the session knows ----------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class DashboardState:
     def watch(self, session: MonitorSession) -> None:
         """Show another host from now on. What a person chose of the table stays; rows were of the host before."""
         self.session, self.paused = session, False
-        self._held = self._chosen = self._followed = self._visible = self._shown = self._listing = None
+        self._held = self._chosen = self._followed = self._last = self._visible = self._shown = self._listing = None
         if session.sample is not None:
             self._show(session.sample)
 
@@ -160,15 +161,13 @@ class DashboardState:
 
     def let_go(self) -> bool:
         """Sort again; the cursor stays with its row. False when nothing was held."""
-        held = self._held is not None
-        self._held = None
+        held, self._held = self._held is not None, None
         return held
 
     def sort_by(self, column: SortColumn) -> None:
         """Sort by `column`; by the same one again: the other way round."""
         self.reverse = not self.reverse if column == self.sort else False
-        self.sort = column
-        self._held = None
+        self.sort, self._held = column, None
 
     def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
         """Sort by the column to the right (1) or left (-1) of the present one, among `columns` that are shown."""
@@ -177,8 +176,7 @@ class DashboardState:
 
     def set_filter(self, text: str) -> None:
         """Show only rows that hold every word of `text`."""
-        self.filter = text
-        self._held = None
+        self.filter, self._held = text, None
 
     def toggle_pause(self) -> bool:
         """Pause the display, or show the latest again; True when it is paused now."""
@@ -203,9 +201,7 @@ class DashboardState:
         """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
         self.session.assign(key, preset, automatic=automatic)
         self._match_shown()
-        found = self._matches.get(key)
-        if found is not None:
-            self.panel_key = found.key
+        self.panel_key = found.key if (found := self._matches.get(key)) is not None else self.panel_key
 
     def step(self, fields: tuple[str, ...], direction: int) -> bool:
         """Step the first of these fields that the panel's preset has; False where it has none of them."""
@@ -284,12 +280,15 @@ class DashboardState:
         at, chosen = self._chosen_row()
         if chosen is None:
             return at, chosen
-        moved = self._followed is not None and chosen.id != self._followed
+        moved = self._last is not None and chosen.id != self._last
         if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
             self.panel_key = chosen.preset
         # Until presets are read, no row is the one to look at.
         if chosen.preset is not None or self._chosen is not None:
-            self._followed = chosen.id
+            self._last = chosen.id
+            known = self._listing.find(self._followed) if self._listing and self._followed else None
+            if known is None or self._chosen is not None:
+                self._followed = chosen.id
         return at, chosen
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _MARKS = {"Mn", "Me"}
@@ -52,6 +53,14 @@ def brief_command(command: str) -> str:
         if told and not told[0].startswith("-"):
             return " ".join([told[0].rpartition("/")[2] or told[0], *told[1:]])
     return " ".join([name or program, *rest])
+
+
+def paths_in_a_line(paths: Sequence[str]) -> str:
+    """Paths of files for a line: the first, and of others that differ from it in their ending alone just that."""
+    stem = paths[0].rpartition(".")[0] if paths else ""
+    same = all(path.startswith(f"{stem}.") and "/" not in path[len(stem) :] for path in paths)
+    told = [paths[0], *(path[len(stem) :] for path in paths[1:])] if stem and same else list(paths)
+    return (" " if same else "\n").join(told)
 
 
 def _safe(character: str) -> str:
