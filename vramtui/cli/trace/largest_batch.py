@@ -84,7 +84,7 @@ def _is_batch(flag: str) -> bool:
     return flag.lstrip("-").replace("-", "_") in FLAGS
 
 
-def largest_batch(found: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch | None:
+def largest_batch(found: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch:
     """Search below the batch that did not fit.
 
     Args:
