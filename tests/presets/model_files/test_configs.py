@@ -132,3 +132,14 @@ def test_an_encoder_that_nothing_describes_is_said_to_be_left_out() -> None:
     config = {"architectures": ["SeamlessM4Tv2ForSpeechToText"], "model_type": "seamless_m4t_v2"}
     assert parse_config({**config, **speech, **sizes}).partial == LANGUAGE
     assert not parse_config({**config, **sizes, "num_hidden_layers": 24}).partial
+
+
+RW = {"architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "parallel_attn": True, "vocab_size": 65024}
+RW_7B = {"model_type": "RefinedWebModel", "hidden_size": 4544, "n_head": 71, "n_layer": 32, "multi_query": True}
+RW_40B = {"model_type": "RefinedWeb", "hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60}
+
+
+@pytest.mark.parametrize(("config", "parameters"), [(RW_7B, 6_921_720_704), (RW_40B, 41_303_293_952)])
+def test_falcons_own_configs(config: dict[str, Any], parameters: int, tmp_path: Path) -> None:
+    """As they lay beside Falcon 7B and 40B before transformers knew them."""
+    assert parameter_count(_read(config | RW, tmp_path)) == parameters

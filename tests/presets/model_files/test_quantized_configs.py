@@ -38,6 +38,7 @@ FLOATS = {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
         ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8"),
         ({"quant_method": "awq", "bits": 4, "version": "gemm"}, "int4"),
+        ({"bits": 4, "group_size": 128, "damp_percent": 0.01, "desc_act": False}, "int4"),
         ({"quant_method": "auto-round", "bits": 4}, "int4"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
         ({"quant_method": "fbgemm_fp8"}, "fp8"),
@@ -129,6 +130,56 @@ def test_exl3_without_bits_is_one_sentence(bits: float | None) -> None:
     said = {"quant_method": "exl3"} | ({} if bits is None else {"bits": bits})
     with pytest.raises(UserError, match=r"quantization_config\.bits"):
         preset_from(LLAMA | {"quantization_config": said})
+
+
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 40960,
+}  # fmt: skip
+DOWN, LEFT = {"group_size": 64, "bits": 8}, False
+
+
+@pytest.mark.parametrize(
+    ("said", "bits"),
+    [
+        ({"group_size": 64, "bits": 4}, 4.5),
+        ({"group_size": 64, "bits": 6, "mode": "affine"}, 6.5),
+        ({"group_size": 32, "bits": 3}, 4),
+        ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, 4.25),
+        ({"group_size": 16, "bits": 4, "mode": "nvfp4"}, 4.5),
+        ({"group_size": 32, "bits": 8, "mode": "mxfp8"}, 8.25),
+    ],
+)
+def test_mlx_is_counted_by_its_bits(said: dict[str, Any], bits: float) -> None:
+    """Linear layers and the embedding, 595,984,384 numbers, in groups with their scales; norms in 16 bits. Of the first
+    mlx-community/Qwen3-0.6B-4bit has 335 MB.
+    """
+    wanted = 595_984_384 * bits / 8 + 2 * (596_049_920 - 595_984_384)
+    assert _weights(QWEN3 | {"quantization": said}) == pytest.approx(wanted, rel=1e-4)
+    assert _weights(QWEN3 | {"quantization": said, "quantization_config": said}) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_what_mlx_lists_by_name_has_its_own_bits() -> None:
+    said = {"group_size": 64, "bits": 4}
+    listed = {f"model.layers.{number}.mlp.down_proj": DOWN for number in range(7)}
+    more = 7 * 1024 * 3072 * 4 / 8 + 151_936 * 1024 * (16 - 4.5) / 8
+    found = _weights(QWEN3 | {"quantization": said | listed | {"model.embed_tokens": LEFT}})
+    assert found == pytest.approx(_weights(QWEN3 | {"quantization": said}) + more, rel=1e-4)
+
+
+@pytest.mark.parametrize("said", [{"group_size": 64, "bits": 99}, {"group_size": 0, "bits": 4}])
+def test_bits_that_mlx_has_not_are_one_sentence(said: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"quantization\.bits or quantization\.group_size that MLX has not"):
+        preset_from(QWEN3 | {"quantization": said})
+
+
+def test_autogptq_and_autoawq_write_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "quant_config.json").write_text('{"zero_point": true, "q_group_size": 128, "w_bit": 4}')
+    assert read_config(tmp_path / "config.json").quantization == "int4"
+    (tmp_path / "quantize_config.json").write_text('{"bits": 8, "group_size": 128, "damp_percent": 0.01}')
+    assert read_config(tmp_path / "config.json").quantization == "int8"
 
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from vramtui.presets.model_files.pipelines.index import read_pipeline
 from vramtui.presets.model_files.quantization import exl3
 from vramtui.presets.model_files.quantization.methods import quantization_of
 from vramtui.presets.model_files.quantization.mixed import in_all_layers, kind_of, with_mixed_bits
+from vramtui.presets.model_files.quantization.mlx import mlx_quantization, mlx_tensors
 from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
@@ -113,7 +114,20 @@ BY_TYPE: dict[str, str] = {
     "whisper": "WhisperForConditionalGeneration",
     "xlm-roberta": "XLMRobertaModel",
 }
-MODEL_OPTIMIZER = "hf_quant_config.json"
+# Falcon's configs before transformers knew it (`configuration_RW.py` beside its weights).
+REFINED_WEB = ("RefinedWeb", "RefinedWebModel")
+REFINED_WEB_KEYS = {
+    "n_embed": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_head_kv": "num_kv_heads",
+    "n_layer": "num_hidden_layers",
+}
+# Files beside a config.json: name, method, and the key of the table where it is not all of the file.
+BESIDE = (
+    ("hf_quant_config.json", "modelopt", "quantization"),
+    ("quantize_config.json", "gptq", ""),
+    ("quant_config.json", "awq", ""),
+)
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -158,12 +172,20 @@ def read_config(path: Path) -> ConfigFile:
 
 
 def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
-    """The quantization_config of a file that NVIDIA's Model Optimizer writes beside a config.json, not into it."""
-    beside = path.with_name(MODEL_OPTIMIZER)
-    if values.get("quantization_config") or path.name != "config.json" or not beside.is_file():
+    """The quantization_config of a file that NVIDIA's Model Optimizer, AutoGPTQ or AutoAWQ writes beside a config.json,
+    not into it.
+    """
+    if values.get("quantization_config") or path.name != "config.json":
         return {}
-    said = _decoded(beside).get("quantization")
-    return {"quantization_config": said | {"quant_method": "modelopt"}} if isinstance(said, dict) else {}
+    for name, method, key in BESIDE:
+        beside = path.with_name(name)
+        if not beside.is_file():
+            continue
+        decoded = _decoded(beside)
+        said = decoded.get(key) if key else decoded
+        if isinstance(said, dict):
+            return {"quantization_config": said | {"quant_method": method}}
+    return {}
 
 
 def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
@@ -208,12 +230,15 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     Raises:
         Damaged: its architecture is not known, or a key of it is wrong.
     """
-    config = Fields(values)
+    config = Fields(_renamed(values))
     if config.has("_class_name"):
         name, table = denoisers.read_class(config)
         return ConfigFile(architecture=name, model=table)
     if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
-        return _in_exl3(config)
+        return _by_bits(config, exl3.exl3_tensors, config.table("quantization_config"))
+    by_mlx = mlx_quantization(config)
+    if by_mlx is not None:
+        return _by_bits(config, mlx_tensors, by_mlx)
     if config.has("architecture") and not config.has("architectures"):
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")
@@ -243,10 +268,21 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     )
 
 
-def _in_exl3(config: Fields) -> ConfigFile:
-    """A config of EXL3: every tensor by its bits. Its own family's rules say which there are."""
+def _renamed(values: dict[str, object]) -> dict[str, object]:
+    """A config of Falcon's own code as transformers writes it: there `RefinedWeb` is the later architecture."""
+    kind = values.get("model_type")
+    if kind not in REFINED_WEB:
+        return values
+    names = {key: REFINED_WEB_KEYS.get(key, key) for key in values}
+    said = {names[key]: value for key, value in values.items()}
+    later = {"new_decoder_architecture": kind == "RefinedWeb"}
+    return later | said | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+
+
+def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Table]], how: Fields) -> ConfigFile:
+    """A config of EXL3 or MLX: every tensor by its bits. Its own family's rules say which there are."""
     found = read_any(dict(config.values))
-    tensors = exl3.exl3_tensors(map(msgspec.to_builtins, found.tensors), config.table("quantization_config"))
+    tensors = stored(map(msgspec.to_builtins, found.tensors), how)
     numbers = sum(prod(group["shape"]) * group.get("count", 1) for group in tensors)
     return ConfigFile(
         architecture=_architecture(config),

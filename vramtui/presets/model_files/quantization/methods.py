@@ -29,6 +29,8 @@ def quantization_of(config: Fields, expert_type: str = "") -> str | None:
         return "mxfp4"
     if not method and config.has("quant_algo"):
         method = "modelopt"
+    if not method and config.has("bits") and config.has("group_size"):
+        method = "gptq"  # as AutoGPTQ wrote it before files said their method
     read = READERS.get(method)
     return METHODS.get(method) if read is None else read(config)
 
