@@ -28,6 +28,42 @@ LARGE: dict[str, str] = {
 SINGLE = {
     "_Silent": "what torch asks to be quiet; DDP's reducer adds its buckets to that",
 }
+# Files of fewer lines than SMALL, by the reason for which they are apart.
+SHORT = {
+    "a command of the command line": """
+        cli/articles/command cli/convert cli/history/report cli/schema""",
+    "a published rule, an experiment's own process, or a library's own adapter": """
+        estimators/rules/blocks estimators/traced/experiments/native integrations/accelerate""",
+    "loaded only where it is asked for, apart from what is loaded at once": """
+        app/choosers/actions cli/common/demo_history cli/common/plotting cli/common/progress cli/common/versions
+        cli/estimate/calibrated cli/export/collector presets/model_stores/hub_ids""",
+    "read by several that do not read one another": """
+        app/editor/host app/editor/keys app/feature app/signals/signaller app/terminal/delayed_calls
+        app/terminal/screen_size app/timeline/view app/view_only cli/common/snapshot_settings cli/estimate/corrected
+        core/estimate/prediction core/observation/signals core/schema/common_types core/schema/rule_inputs/base
+        estimators/analytic/module_loading estimators/analytic/sizes/job estimators/analytic/sizes/nccl
+        estimators/analytic/sizes/tensor_bytes estimators/analytic/tape/checkpointing estimators/torch_facts/cublas
+        estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
+        presets/toml/reader probe/place records/export/html/text records/export/sanitize sources/feed/line_splitter
+        sources/host/host""",
+    "one subject beside larger ones of its kind": """
+        app/help/controller app/live/presets estimators/analytic/ops/skip_connections
+        estimators/analytic/serving/engine probe/allowance""",
+}
+# Modules whose name ends in -ing: the field's own words, and nouns.
+GERUNDS = {
+    "PyTorch's, CUDA's and other libraries' words": """
+        estimators/allocator/caching estimators/analytic/module_loading estimators/analytic/serving/vllm_profiling
+        estimators/analytic/tape/checkpointing estimators/traced/kernels/embedding estimators/traced/kernels/indexing
+        integrations/lightning app/plan/sharding""",
+    "nouns: a recording, Slurm's and NVML's accounting, a trace": """
+        records/recording/growing_recording records/recording/recording sources/nvml/accounting
+        sources/slurm/accounting api/tracing""",
+    "what the module does, where no noun says it": """
+        api/observing app/choosers/ranking cli/common/plotting cli/history/sharing core/observation/matching
+        estimators/allocator/fitting estimators/allocator/waiting presets/model_files/architectures/reading
+        presets/reading probe/importing""",
+}
 # Public classes that stand for two things.
 TWICE = {
     "Attention": "the lab's own module in torch, beside the analytic one",
@@ -141,6 +177,22 @@ def test_no_function_is_too_long() -> None:
 def test_a_folder_holds_what_one_can_keep_in_mind() -> None:
     count = Counter(str(Path(path).parent) for path in files() if not path.endswith("__init__.py"))
     assert {folder for folder, number in count.items() if number > FOLDER} == set(OF_ONE_KIND)
+
+
+def paths_of(lists: dict[str, str]) -> set[str]:
+    return {f"vramtui/{name}.py" for names in lists.values() for name in names.split()}
+
+
+def test_a_short_file_has_its_reason() -> None:
+    short = {path for path, module in files().items() if module.lines < SMALL and not path.endswith("__init__.py")}
+    assert short - paths_of(SHORT) == set()
+    assert paths_of(SHORT) - set(files()) == set()
+
+
+def test_no_other_module_is_named_by_what_it_does() -> None:
+    named = {path for path in files() if path.endswith("ing.py")}
+    assert named - paths_of(GERUNDS) == set()
+    assert paths_of(GERUNDS) - set(files()) == set()
 
 
 def test_no_class_is_too_long_with_its_bases() -> None:
