@@ -14,11 +14,12 @@ from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
 from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_errors import RunErrors, bars
-from vramtui.app.history.run_table import RunHeading, RunRows
+from vramtui.app.history.run_table import RunRows
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
 from vramtui.app.ui.dialog import Confirm
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.list_frame import SortHeading
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.core.base.errors import UserError
@@ -173,7 +174,7 @@ async def test_sorting() -> None:
 
 async def test_sorting_by_the_mouse() -> None:
     async with history(shelf(), (200, 50)) as driver:
-        await driver[1].click(RunHeading, offset=(50, 0))
+        await driver[1].click(SortHeading, offset=(50, 0))
         await settle(*driver)
         assert past(driver).sort == "preset"
 

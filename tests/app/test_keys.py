@@ -14,12 +14,13 @@ from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.state.view import View
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.list_frame import SortHeading
 from vramtui.app.watch.details import Details
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.explain import Explain
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.preset_picker import PresetChooser
-from vramtui.app.watch.process_table import Heading, Rows
+from vramtui.app.watch.process_table import Rows
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
@@ -396,7 +397,7 @@ async def test_mouse() -> None:
         await pilot.click(Rows, offset=(20, 1))
         await settle(*driver)
         assert chosen(view_of(driver)) == 977
-        await pilot.click(Heading, offset=(3, 0))
+        await pilot.click(SortHeading, offset=(3, 0))
         await settle(*driver)
         assert view_of(driver).sort == "pid"
         await pilot.click(GpuPanel, offset=(10, 2))

@@ -44,18 +44,6 @@ def columns_for(breadth: int) -> Columns[JobColumn]:
     return filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
 
 
-class JobHeading(SortHeading[FleetView, JobColumn]):
-    """The columns."""
-
-    def columns(self, width: int) -> Columns[JobColumn]:
-        """Those of the rows below."""
-        return columns_for(width)
-
-    def sorting(self, view: FleetView) -> tuple[JobColumn, bool]:
-        """Figures begin with the largest."""
-        return view.job_sort, view.jobs_fall
-
-
 class JobRows(CursorRows[FleetView, JobRow]):
     """A row for each job, and for each rank of an opened one."""
 
@@ -90,7 +78,10 @@ class JobTable(ListFrame[FleetView, JobColumn, JobRow]):
     """Heading and rows in a frame."""
 
     def __init__(self) -> None:
-        super().__init__(JobHeading(), JobRows(id="jobs"))
+        heading = SortHeading[FleetView, JobColumn](
+            lambda _, width: columns_for(width), lambda view: (view.job_sort, view.jobs_fall)
+        )
+        super().__init__(heading, JobRows(id="jobs"))
 
     def titles(self, view: FleetView) -> tuple[str, str]:
         """How many jobs there are; what the filter is."""

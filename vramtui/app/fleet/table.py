@@ -47,18 +47,6 @@ def _with_reason(columns: Columns[FleetColumn], *, has_gpu: bool) -> Columns[Fle
     return (*kept, Column("state", "STATE", sum(column.width for column in columns[len(kept) :])))
 
 
-class FleetHeading(SortHeading[FleetView, FleetColumn]):
-    """The columns."""
-
-    def columns(self, width: int) -> Columns[FleetColumn]:
-        """Those of the rows below."""
-        return columns_for(width)
-
-    def sorting(self, view: FleetView) -> tuple[FleetColumn, bool]:
-        """Figures begin with the largest."""
-        return view.sort, view.falls
-
-
 class FleetRows(CursorRows[FleetView, FleetRow]):
     """A row for each GPU; the cursor is what Enter watches."""
 
@@ -112,7 +100,10 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
     """Heading, rows and totals in a frame."""
 
     def __init__(self) -> None:
-        super().__init__(FleetHeading(), FleetRows(id="fleet"), UserTotals())
+        heading = SortHeading[FleetView, FleetColumn](
+            lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
+        )
+        super().__init__(heading, FleetRows(id="fleet"), UserTotals())
 
     def titles(self, view: FleetView) -> tuple[str, str]:
         """How many hosts are up; what the filter is."""

@@ -103,18 +103,6 @@ def _style(run: Run, column: RunColumn, palette: Palette, on: str) -> Style:
     return palette.ink(colour, on)
 
 
-class RunHeading(SortHeading[HistoryView, RunColumn]):
-    """The columns of the list of runs."""
-
-    def columns(self, width: int) -> Columns[RunColumn]:
-        """Those of the rows below."""
-        return columns_for(width)
-
-    def sorting(self, view: HistoryView) -> tuple[RunColumn, bool]:
-        """Moments begin with the latest and figures with the largest."""
-        return view.sort, view.falls
-
-
 class RunRows(CursorRows[HistoryView, StoredRun]):
     """The rows; the cursor is the chosen run."""
 
@@ -143,7 +131,10 @@ class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
     """Heading and rows in a frame."""
 
     def __init__(self) -> None:
-        super().__init__(RunHeading(), RunRows(id="runs"))
+        heading = SortHeading[HistoryView, RunColumn](
+            lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
+        )
+        super().__init__(heading, RunRows(id="runs"))
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
         """How many runs; what the filter is."""

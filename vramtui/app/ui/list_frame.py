@@ -1,5 +1,6 @@
 """A list with a heading, in a frame that tells how many there are."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -9,7 +10,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, column_at, heading
+from vramtui.app.ui.columns import Columns, column_at, heading
 from vramtui.app.ui.cursor_list import CursorRows, Identified
 from vramtui.app.ui.lines import Lines, plain
 
@@ -26,22 +27,29 @@ class SortChosen(Message, Generic[Name]):
 
 
 class SortHeading(Lines[Shown], Generic[Shown, Name]):
-    """The names of the columns, the one that sorts marked; a click sorts. Who derives from it says which they are."""
+    """The names of the columns, the one that sorts marked; a click sorts.
+
+    Args:
+        columns: those of a list so wide, for what it shows.
+        sorting: the column that sorts, and whether the largest comes first.
+    """
 
     DEFAULT_CSS = "SortHeading { height: 1; }"
 
-    def columns(self, width: int) -> tuple[Column[Name], ...]:
-        """The columns of a list `width` columns wide."""
-        raise NotImplementedError
+    def __init__(
+        self, columns: Callable[[Shown | None, int], Columns[Name]], sorting: Callable[[Shown], tuple[Name, bool]]
+    ) -> None:
+        super().__init__()
+        self._columns, self._sorting = columns, sorting
 
-    def sorting(self, view: Shown) -> tuple[Name, bool]:
-        """The column that sorts, and whether the largest comes first."""
-        raise NotImplementedError
+    def columns(self, width: int) -> Columns[Name]:
+        """The columns of a list `width` columns wide."""
+        return self._columns(self.view, width)
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del height
-        sort, falls = self.sorting(view)
+        sort, falls = self._sorting(view)
         return [heading(self.columns(width), sort, falls=falls, palette=palette, width=width)]
 
     def on_click(self, event: events.Click) -> None:

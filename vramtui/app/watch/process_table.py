@@ -22,18 +22,6 @@ NAME_MOST = 10
 GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU", "tree": "process tree"}
 
 
-class Heading(SortHeading[View, SortColumn]):
-    """The columns of the process table."""
-
-    def columns(self, width: int) -> tuple[Column[SortColumn], ...]:
-        """Those of the rows below."""
-        return _columns(self.view, width, width)
-
-    def sorting(self, view: View) -> tuple[SortColumn, bool]:
-        """Numbers begin with the largest."""
-        return view.sort, (view.sort not in FROM_THE_SMALLEST) != view.reverse
-
-
 class Rows(CursorRows[View, ProcessRow]):
     """The rows. The cursor is the chosen row; moving it by hand makes the order stay."""
 
@@ -134,7 +122,10 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
     """Heading and rows in a frame."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
-        self._heading = Heading()
+        self._heading = SortHeading[View, SortColumn](
+            lambda view, width: _columns(view, width, width),
+            lambda view: (view.sort, (view.sort not in FROM_THE_SMALLEST) != view.reverse),
+        )
         super().__init__(self._heading, Rows(id="rows"), Foot(), id=id)
 
     def column_names(self) -> list[SortColumn]:
