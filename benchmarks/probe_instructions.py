@@ -1,6 +1,6 @@
 """What the probe costs a job, in instructions: the same steps with its hooks and without them, under valgrind.
 
-    python benchmarks/probe_instructions.py [--steps 200] [--layers 8]
+    python benchmarks/probe_instructions.py [--steps 120] [--layers 8]
 
 Instructions do not depend on what else the machine does, where time does. The job is that of `probe_overhead.py` with
 two rows of data (valgrind takes long for multiplications, and what the probe costs does not go by them). One process
@@ -141,7 +141,7 @@ def measured(plan: argparse.Namespace, folder: Path) -> list[int]:
 def main() -> int:
     """Build the shim, run the job under valgrind, and print the share."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--job", default="", help=argparse.SUPPRESS)
     parser.add_argument("--native", type=float, default=0.0, help=argparse.SUPPRESS)

@@ -106,7 +106,9 @@ def test_keys(terminal: Terminal, keys: bytes, code: int) -> None:
     restored(terminal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGXCPU]
+)
 def test_signals(terminal: Terminal, number: signal.Signals) -> None:
     terminal.until(b"jupyter")
     terminal.process.send_signal(number)

@@ -83,7 +83,9 @@ def test_what_is_wrong_is_said_on_the_screen_there_was(open_terminal: Open, tmp_
     assert "train_llama" not in terminal.text
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda sent: sent.name)
+@pytest.mark.parametrize(
+    "sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGXCPU], ids=lambda sent: sent.name
+)
 def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent: signal.Signals) -> None:
     terminal = open_terminal()
     terminal.wait_for(*SHOWN)

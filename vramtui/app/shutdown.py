@@ -15,10 +15,10 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from vramtui.app.app import Dashboard
 from vramtui.app.terminal.key_queue import EscapeParser
+from vramtui.core.observation.signals import ENDING
 
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
 GARBAGE = 20_000
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
 ALTERNATE = "\x1b[?1049h"
 WIPE = "\x1b[H\x1b[2J"
@@ -45,7 +45,7 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
         linux_driver.XTermParser = EscapeParser  # type: ignore[attr-defined]  # the driver makes its own, by this name
     leaver = _Leaver(app)
     app.leave = leaver.leave
-    for number in SIGNALS:
+    for number in ENDING:
         signal.signal(number, leaver.on_signal)
     app.colours.suit_terminal()
     # What is loaded by now stays for good: looking through it for garbage would only cost time at every tick.

@@ -174,6 +174,15 @@ def test_a_gguf_file_tells_its_shapes_and_true_sizes(tmp_path: Path) -> None:
     assert run.stored.output == 256 * VOCAB * 210 // 256 + 256 * 4
 
 
+def test_what_a_damaged_gguf_says_is_quoted_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(gguf({"general.architecture": "l\nama", "l\nama.block_count": 1}, {}))
+    with pytest.raises(UserError) as told:
+        preset_of(path)
+    assert str(told.value).isprintable()
+    assert "ama.embedding_length, which its architecture needs" in str(told.value)
+
+
 def test_a_gguf_of_an_architecture_that_is_not_described(tmp_path: Path) -> None:
     metadata: dict[str, str | int] = {
         "general.architecture": "gpt-oss",

@@ -17,6 +17,7 @@ from vramtui.core.base.colours import GROUND
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu, Process, Sample
+from vramtui.core.observation.signals import ENDING
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
 CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
 KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 TRUE_COLOUR = {"truecolor", "24bit"}
 
 
@@ -59,7 +59,7 @@ class FirstFrame:
         quiet = [*self._before]
         quiet[3] = self._before[3] & ~KEYS_WAIT  # type: ignore[operator]  # the flags, an int
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, quiet)  # type: ignore[arg-type]  # as they were given
-        for number in SIGNALS:
+        for number in ENDING:
             signal.signal(number, self._on_signal)
         self.is_shown = True
         lines = frame_lines(sample, banner, size.columns, size.lines)

@@ -1,5 +1,6 @@
-"""Signals that may be sent to a process, and what came of one."""
+"""Signals that may be sent to a process, and what came of one; those that end this one."""
 
+import signal
 from typing import Literal, get_args
 
 import msgspec
@@ -11,6 +12,12 @@ MEANINGS: dict[SignalName, str] = {
     "SIGINT": "as Ctrl-C would; many jobs write a checkpoint",
     "SIGKILL": "ends it at once; nothing is saved",
 }
+
+# What somebody or a limit (of CPU time: SIGXCPU) sends to end a program, and what ends it where it has no handler.
+ENDING = tuple(
+    getattr(signal, f"SIG{name}")
+    for name in ("TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
+)
 
 Outcome = Literal["sent", "gone", "reused", "refused", "elsewhere", "failed"]
 

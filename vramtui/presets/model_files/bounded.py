@@ -19,12 +19,12 @@ class Damaged(Exception):
     """The bytes are not what their format says; the message goes on after the file's name.
 
     Args:
-        message: the rest of the sentence.
+        message: the rest of the sentence; what it quotes of the file is made safe.
         is_sound: nothing is wrong with the file: it only does not say the sizes of its model.
     """
 
     def __init__(self, message: str, *, is_sound: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.is_sound = is_sound
 
 
