@@ -1,7 +1,9 @@
 """Files, outputs and terminals that are not as they should be: a sentence, soon, and never a traceback."""
 
+import contextlib
 import os
 import pickle
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,12 +16,16 @@ import pytest
 
 from tests.examples import a_run
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets.reading import load_preset
 from vramtui.presets.schema import MOST_UNKNOWN
 from vramtui.presets.toml.reader import loads
 from vramtui.records.allocator_traces.memory_snapshot import read_snapshot
 from vramtui.records.allocator_traces.plain_files import load_plain, read_bytes
 from vramtui.records.run_history import RunHistory
 
+BUNDLED = Path(__file__).parents[1] / "presets"
 LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
 
 
@@ -44,6 +50,22 @@ def test_a_pickle_of_lists_in_a_thousand_places() -> None:
     segments = [{"blocks": blocks, "device": 0, "address": 0, "total_size": 512, "stream": 0}] * 3000
     with pytest.raises(UserError, match="more entries than bytes"):
         read_snapshot("bomb", pickle.dumps({"segments": segments, "device_traces": [[]]}), None)
+
+
+@pytest.mark.parametrize("layers", [1 << 31, 1 << 40])
+@pytest.mark.parametrize(
+    ("name", "key"), [("qwen-3-30b-a3b-infer", "num_hidden_layers"), ("lstm-language-model", "num_layers")]
+)
+def test_more_layers_than_there_are_are_counted_by_no_loop(name: str, key: str, layers: int, tmp_path: Path) -> None:
+    """Of experts and of recurrent layers each was looked at: hours."""
+    (path,) = BUNDLED.rglob(f"{name}.toml")
+    text, count = re.subn(rf"(?m)^{key} = \d+$", f"{key} = {layers}", path.read_text())
+    assert count == 1
+    (tmp_path / "deep.toml").write_text(re.sub(r"(?m)^parameters = \d+\n", "", text))
+    begun = time.process_time()
+    with contextlib.suppress(UserError):
+        ANALYTIC.estimate(load_preset(tmp_path / "deep.toml").workload, CARDS[DEFAULT_CARD])
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("document", [b"{", 7, "text", None])

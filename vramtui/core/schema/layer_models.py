@@ -221,7 +221,7 @@ class Recurrent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     cell: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"] = "lstm"
     hidden_size: Count
-    num_layers: Count = 1
+    num_layers: Times = 1
     bidirectional: bool = False
     dropout: Probability = 0.0
     proj_size: Annotated[int, Meta(ge=0, le=2**31)] = 0

@@ -67,7 +67,7 @@ def layer_tensors(model: TransformerModel, start: int, stop: int) -> tuple[Param
     layers = stop - start
     if model.tensors:
         return _listed_layers(model, layers)
-    routed = sum(model.routes(layer) for layer in range(start, stop)) if model.num_experts else 0
+    routed = max(0, stop - max(start, model.first_k_dense_replace)) if model.num_experts else 0
     tensors = [
         *_linears(model, attention_shapes(model), layers),
         *_linears(model, mlp_shapes(model), layers - routed),
