@@ -91,6 +91,7 @@ class LayerList:
             parameter=self.recipe.weights,
             frozen=self.recipe.frozen,
             card=self.card,
+            bf16=self.recipe.bf16,
         )
 
     def open(self) -> tuple[Tape, Operators, Tensor]:

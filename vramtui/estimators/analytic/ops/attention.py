@@ -11,6 +11,7 @@ from vramtui.estimators.analytic.tape.checkpointing import nested
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
+from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +51,11 @@ def fused_attention(
 ) -> Tensor:
     """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
 
-    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before.
+    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before. In
+    bf16 no card before Ampere has one, and the scores are spelled out.
     """
+    if ops.bf16 and ops.card.capability < AMPERE:
+        return math_attention(ops, heads, q, k, v, causal=False)
     q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     tape, efficient = ops.tape, efficient or q.itemsize == 4
     per_head = heads.batch * heads.keys * heads.heads
@@ -107,8 +111,8 @@ def repeat_kv(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, T
     return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
 
 
-def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with a mask and the scores.
+def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with the scores and a `causal` mask.
 
     Shared key/value heads are repeated, queries and keys scaled before their product
     (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
@@ -117,8 +121,10 @@ def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor
     itemsize = q.itemsize if ops.autocast is None else ops.autocast
     q, k, v = (ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     q = ops.pointwise(q, "queries, scaled", saves="nothing")
-    mask = tape.new(heads.queries * heads.keys, 4, "mask", tracked=False)
-    tape.op([], [mask], workspace=2 * rounded(heads.queries * heads.keys))
+    mask = []
+    if causal:
+        mask = [tape.new(heads.queries * heads.keys, 4, "mask", tracked=False)]
+        tape.op([], mask, workspace=2 * rounded(heads.queries * heads.keys))
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
     v = _repeated(tape, v, per_head * heads.value_dim, "values")
     scaled = ops.pointwise(k, "keys, scaled", saves="nothing")
@@ -131,7 +137,7 @@ def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor
     tape.touch(scores)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
-    tape.touch(mask, k, scores)
+    tape.touch(*mask, k, scores)
     out = ops.cast(answer, itemsize, "attention output, by head")
     done = _contiguous(tape, out, heads.out, "attention output")
     tape.touch(out)

@@ -138,6 +138,7 @@ class ModuleBuilder:
             frozen=net.recipe.frozen,
             card=net.card,
             fp8=net.recipe.fp8,
+            bf16=net.recipe.bf16,
         )
         self.net = net
         self.times = times

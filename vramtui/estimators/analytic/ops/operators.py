@@ -26,6 +26,7 @@ class Operators:
         card: what kernels ask of it while they run.
         fp8: whether linear layers multiply in fp8, as Transformer Engine's do.
         compute: bytes of the type that quantised weights are unpacked to.
+        bf16: whether it computes in bf16.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Operators:
         card: CardLimits,
         fp8: bool = False,
         compute: int = 2,
+        bf16: bool = False,
     ) -> None:
         self.tape = tape
         self.autocast = autocast
@@ -46,6 +48,7 @@ class Operators:
         self.card = card
         self.fp8 = fp8
         self.compute = compute
+        self.bf16 = bf16
 
     def on(self, tape: Tape) -> "Operators":
         """The same operators writing on another tape."""
@@ -57,6 +60,7 @@ class Operators:
             card=self.card,
             fp8=self.fp8,
             compute=self.compute,
+            bf16=self.bf16,
         )
 
     def cast(self, x: Tensor, itemsize: int, label: str, *, group: str | None = None) -> Tensor:

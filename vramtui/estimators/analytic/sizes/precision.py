@@ -20,6 +20,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         autocast: whether fp32 weights are cast for each product, and the copies kept for the backward pass.
         master: whether the optimizer keeps fp32 copies of the weights.
         fp8: whether linear layers multiply in fp8 (Transformer Engine).
+        bf16: whether products are of bf16, which cards before Ampere have fewer kernels for.
     """
 
     weights: int
@@ -30,9 +31,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     autocast: bool = False
     master: bool = False
     fp8: bool = False
+    bf16: bool = False
 
 
 def recipe(precision: Precision, *, lora: Lora | None) -> Recipe:
+    """The recipe for `precision`, as `_bytes_under` has it, with its type."""
+    found = _bytes_under(precision, lora=lora)
+    return msgspec.structs.replace(found, bf16=precision.startswith(("bf16", "fp8")))
+
+
+def _bytes_under(precision: Precision, *, lora: Lora | None) -> Recipe:
     """The recipe for `precision` in training; with adapters the frozen base is kept in the compute type.
 
     Adapters beside a half-precision base are kept in fp32, unless peft's `autocast_adapter_dtype` is off.
