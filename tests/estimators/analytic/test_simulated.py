@@ -18,6 +18,8 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, Lora, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
+from vramtui.estimators.analytic.tape.replay import BACKWARD
+from vramtui.estimators.analytic.training.allocator_requests import Journal
 from vramtui.estimators.methods import estimates_by
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -67,7 +69,22 @@ def test_nine_in_ten_lie_in_the_range_that_is_told(known: object) -> None:
     pairs = list(known().values())  # type: ignore[operator] # one of the two functions above
     assert sum(map(holds, pairs)) >= 0.9 * len(pairs)
     assert statistics.median(abs(off(pair)) for pair in pairs) <= 0.01
-    assert max(abs(off(pair)) for pair in pairs) <= 0.16
+    errors = sorted(abs(off(pair)) for pair in pairs)
+    assert errors[len(errors) * 9 // 10] <= 0.05
+    assert errors[-1] <= 0.12
+
+
+def test_the_gradient_that_comes_in_is_freed_not_the_one_made_of_it() -> None:
+    """Both are of one size: GPT-2 and RoBERTa under autocast were 13 to 14 % under for the block that stayed."""
+    journal, old, new = Journal(), [2048, 1], [2048, 1]
+    for buffer in (old, new):
+        journal.take(BACKWARD, 2048, buffer)
+    journal.free(BACKWARD, 2048, 1, old)
+    assert [(size, to, owner is old) for _, size, to, owner in journal.steps] == [
+        (2048, "", True),
+        (2048, "", False),
+        (-2048, "", True),
+    ]
 
 
 def test_it_is_nearer_than_a_share() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
-from vramtui.estimators.analytic.training.allocator_requests import Journal, Peaks, SimulatedJob, Step, spread
+from vramtui.estimators.analytic.training.allocator_requests import Held, Journal, Peaks, SimulatedJob, Step, spread
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 # New tokens whose growing keys and values are followed one by one; by then segments have found their sizes.
@@ -51,13 +51,13 @@ def _pass(stages: Sequence[TapeStage]) -> list[Step]:
 
 def _grow(job: SimulatedJob, before: int, after: int) -> None:
     """Every layer's keys and values with one token more: torch.cat makes the longer tensor before the old one goes."""
-    grown: dict[tuple[str, int], list[int]] = {}
+    grown: dict[tuple[str, int], list[Held]] = {}
     for (group, size), blocks in list(job.live.items()):
         if group != STAYS or not size:
             continue
         longer = rounded(size * after // before)
-        for block in blocks:
-            grown.setdefault((group, longer), []).append(job.allocator.malloc(longer))
+        for block, owner in blocks:
+            grown.setdefault((group, longer), []).append((job.allocator.malloc(longer), owner))
             job.allocator.free(block)
         del job.live[group, size]
     job.live.update(grown)

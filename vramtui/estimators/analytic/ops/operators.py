@@ -6,6 +6,8 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 (k, n) gives (m, n).
 """
 
+from copy import copy
+
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -52,16 +54,9 @@ class Operators:
 
     def on(self, tape: Tape) -> "Operators":
         """The same operators writing on another tape."""
-        return Operators(
-            tape,
-            autocast=self.autocast,
-            parameter=self.parameter,
-            frozen=self.frozen,
-            card=self.card,
-            fp8=self.fp8,
-            compute=self.compute,
-            bf16=self.bf16,
-        )
+        twin = copy(self)
+        twin.tape = tape
+        return twin
 
     def cast(self, x: Tensor, itemsize: int, label: str, *, group: str | None = None) -> Tensor:
         """`x` in another type; itself when it already is of that width."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from vramtui.estimators.analytic.tape.tape import Storage
+
 BytesByGroup = dict[str, int]
 Moment = tuple[int, BytesByGroup]
 
@@ -10,16 +12,16 @@ Moment = tuple[int, BytesByGroup]
 class ReplayListener(Protocol):
     """What a replay tells of each operator: a `Meter` counts it, a journal writes it down."""
 
-    def take(self, group: str, size: int) -> None:
-        """`size` bytes are allocated."""
+    def take(self, group: str, size: int, owner: object = None) -> None:
+        """`size` bytes are allocated for `owner`, which frees them again."""
         ...
 
-    def free(self, group: str, size: int, pieces: int = 1) -> None:
-        """`size` bytes are freed, of several tensors of one size where it is `pieces`."""
+    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
+        """`size` bytes of `owner` are freed, of several tensors of one size where it is `pieces`."""
         ...
 
-    def move(self, old: str, new: str, size: int) -> None:
-        """`size` bytes are counted under another group from now on."""
+    def move(self, old: Storage, new: Storage) -> None:
+        """The bytes of a storage are another's from now on."""
         ...
 
     def gemm(self) -> None:
@@ -53,20 +55,20 @@ class Meter:
         # What each shared stretch added, and its fullest moment, both less what was there before.
         self.ran: dict[Hashable, tuple[Moment, Moment]] = {}
 
-    def take(self, group: str, size: int) -> None:
+    def take(self, group: str, size: int, owner: object = None) -> None:  # noqa: ARG002 - as in `free`
         """Allocate `size` bytes."""
         self.total += size
         self.held[group] = self.held.get(group, 0) + size
 
-    def free(self, group: str, size: int, pieces: int = 1) -> None:  # noqa: ARG002 - for those who follow each block
+    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a journal
         """Free `size` bytes, of several tensors of one size where it is `pieces`."""
         self.total -= size
         self.held[group] -= size
 
-    def move(self, old: str, new: str, size: int) -> None:
-        """Count `size` bytes under another group; nothing is allocated."""
-        self.held[old] -= size
-        self.held[new] = self.held.get(new, 0) + size
+    def move(self, old: Storage, new: Storage) -> None:
+        """Count the bytes under another group; nothing is allocated."""
+        self.held[old.group] -= old.size
+        self.held[new.group] = self.held.get(new.group, 0) + old.size
 
     def gemm(self) -> None:
         """A matrix product runs: from here on the thread has its workspace."""

@@ -40,7 +40,7 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
     for stage in stages:
         tape = stage.tape
         if tape.input is not None and not borrowed and handed is not None and not tape.given:
-            meter.move(handed.group, tape.input.storage.group, handed.size)
+            meter.move(handed, tape.input.storage)
 
         def once(tape: Tape = tape, stage: TapeStage = stage) -> None:
             again = training and stage.checkpointed
@@ -89,7 +89,7 @@ def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: boo
             cache = node.cached and first and not keep
             for storage in node.makes:
                 storage.refs = (2 if storage.held else 1) + cache
-                take(storage.group, storage.size)
+                take(storage.group, storage.size, storage)
             if node.gemm:
                 meter.gemm()
             look(node.workspace, node.pieces)
@@ -130,7 +130,7 @@ def _let_go_cached(tape: Tape, end: int, meter: ReplayListener) -> None:
     for node in tape.nodes[max(end - 1, 0) :]:
         if node.cached:
             for storage in node.makes:
-                meter.free(storage.group, storage.size)
+                meter.free(storage.group, storage.size, 1, storage)
 
 
 def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
@@ -231,8 +231,9 @@ def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str
     for tensor, own in node.flows:
         if own:
             size = _size(tensor)
-            meter.take(BACKWARD, size)
-            fresh.append((tensor, [size, 1]))
+            buffer = [size, 1]
+            meter.take(BACKWARD, size, buffer)
+            fresh.append((tensor, buffer))
         else:
             fresh.append((tensor, _passed_on(arrived, meter)))
         if product:
@@ -256,14 +257,14 @@ def _let_go(storages: Iterable[Storage], meter: ReplayListener) -> None:
     for storage in storages:
         storage.refs -= 1
         if storage.refs == 0 and not storage.borrowed:
-            meter.free(storage.group, storage.size)
+            meter.free(storage.group, storage.size, 1, storage)
 
 
 def _passed_on(arrived: list[list[int]], meter: ReplayListener) -> list[int]:
     """The gradient that came in, held once more; where none did it is that of the loss itself, a single 1."""
     if not arrived:
-        meter.take(BACKWARD, 512)
         arrived.append([512, 0])
+        meter.take(BACKWARD, 512, arrived[0])
     arrived[0][1] += 1
     return arrived[0]
 
@@ -285,14 +286,14 @@ def _hand_on(fresh: Iterable[tuple[Tensor, list[int]]], meter: ReplayListener) -
         else:
             # A part of a larger gradient, as of joined channels, is summed into a tensor of its own size.
             size = min(buffer[0], _size(tensor))
-            meter.take(BACKWARD, size)
+            tensor.gradient = [size, 1]
+            meter.take(BACKWARD, size, tensor.gradient)
             meter.look(0)
             _release(buffer, meter)
             _release(waiting, meter)
-            tensor.gradient = [size, 1]
 
 
 def _release(buffer: list[int], meter: ReplayListener) -> None:
     buffer[1] -= 1
     if buffer[1] == 0:
-        meter.free(BACKWARD, buffer[0])
+        meter.free(BACKWARD, buffer[0], 1, buffer)

@@ -13,13 +13,15 @@ from vramtui.estimators.allocator import CachingAllocator
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage, backward, forward
+from vramtui.estimators.analytic.tape.tape import Storage
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
 
-# A take is (group, bytes, ""), a release (group, -bytes, ""), a thread's matrix product ("", 0, ""), a take that is
-# released before anything else happens (group, bytes, PASSING); with another group at the end the bytes are counted
-# there from then on.
-Step = tuple[str, int, str]
+# A take is (group, bytes, "", owner), a release (group, -bytes, "", owner), a matrix product ("", 0, "", None),
+# a take that is released before anything else happens (group, bytes, PASSING, owner). With another group at the end the
+# bytes of the owner's old storage are counted there from then on, as (new storage, old storage).
+Step = tuple[str, int, str, object]
+Held = tuple[int, object]
 PASSING = "passing"
 BLOCKS_SHARE = 0.05
 # More than any card has: what the job would reserve where nothing is ever given back.
@@ -35,35 +37,37 @@ class Journal:
         self.steps: list[Step] = []
         self.ran: dict[Hashable, list[Step]] = {}
 
-    def take(self, group: str, size: int) -> None:
+    def take(self, group: str, size: int, owner: object = None) -> None:
         """Note a request."""
         if size:
-            self.steps.append((group, size, ""))
+            self.steps.append((group, size, "", owner))
 
-    def free(self, group: str, size: int, pieces: int = 1) -> None:
+    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
         """Note a release, of several blocks of one size where it is `pieces`."""
         if not size:
             return
-        if pieces == 1 and group != GRADIENTS and self.steps and self.steps[-1] == (group, size, ""):
-            self.steps[-1] = (group, size, PASSING)
+        last = self.steps[-1] if self.steps else None
+        taken = last is not None and last[:3] == (group, size, "") and last[3] is owner
+        if pieces == 1 and group != GRADIENTS and taken:
+            self.steps[-1] = (group, size, PASSING, owner)
         else:
-            self.steps += [(group, -(size // pieces), "")] * pieces
+            self.steps += [(group, -(size // pieces), "", owner)] * pieces
 
-    def move(self, old: str, new: str, size: int) -> None:
-        """Note another group for a block."""
-        self.steps.append((old, size, new))
+    def move(self, old: Storage, new: Storage) -> None:
+        """Note another owner for a block."""
+        self.steps.append((old.group, old.size, new.group, (new, old)))
 
     def gemm(self) -> None:
         """Note that the thread needs its workspace."""
-        self.steps.append(("", 0, ""))
+        self.steps.append(("", 0, "", None))
 
     def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""
         sizes = [size for size in (workspace, *pieces) if size]
         if len(sizes) == 1:
-            self.steps.append((SCRATCH, sizes[0], PASSING))
+            self.steps.append((SCRATCH, sizes[0], PASSING, None))
             return
-        self.steps += [(SCRATCH, size, "") for size in sizes] + [(SCRATCH, -size, "") for size in sizes]
+        self.steps += [(SCRATCH, size, "", None) for size in sizes] + [(SCRATCH, -size, "", None) for size in sizes]
 
     def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
         """`once` as often as it happens, from one call."""
@@ -76,13 +80,13 @@ class Journal:
 
 
 class SimulatedJob:
-    """Plays one job to an allocator. Blocks of one group and size are let go newest first."""
+    """Plays one job to an allocator. Blocks of one group, size and owner are let go newest first."""
 
     def __init__(self, program: Program, workspace: int) -> None:
         self.program, self.workspace = program, workspace
         self.allocator = CachingAllocator(ROOM)
         self.largest = 0
-        self.live: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        self.live: defaultdict[tuple[str, int], list[Held]] = defaultdict(list)
         self.asked = _asked(program.stages)
         self.pairs = _pairs(program.trained, program.recipe.weights)
 
@@ -91,26 +95,27 @@ class SimulatedJob:
         live, allocator, asked = self.live, self.allocator, self.asked
         malloc, free, pairs = allocator.malloc, allocator.free, self.pairs
         self.largest = max(self.largest, max(map(itemgetter(1), steps), default=0))
-        for group, size, to in steps:
+        for group, size, to, owner in steps:
             if to == PASSING:
                 allocator.malloc_and_free(asked.get(size, size))
             elif to:
-                live[to, size].append(live[group, size].pop())
+                assert isinstance(owner, tuple)  # as `move` wrote it
+                live[to, size].append((_picked(live[group, size], owner[1]), owner[0]))
             elif size > 0 and group == GRADIENTS and size in pairs:
                 for piece in pairs[size]:
-                    live[group, piece].append(malloc(piece))
+                    live[group, piece].append((malloc(piece), None))
             elif size > 0:
-                live[group, size].append(malloc(asked.get(size, size)))
+                live[group, size].append((malloc(asked.get(size, size)), owner))
             elif size < 0:
                 blocks = live[group, -size]
                 if blocks:
-                    free(blocks.pop())
+                    free(_picked(blocks, owner))
             elif not live[thread, 0]:
-                live[thread, 0] = [malloc(self.workspace)]
+                live[thread, 0] = [(malloc(self.workspace), None)]
 
     def take(self, name: str, sizes: Iterable[int]) -> None:
         """Requests of these sizes under one name."""
-        self.live[name, 0].extend(self.allocator.malloc(size) for size in sizes if size)
+        self.live[name, 0].extend((self.allocator.malloc(size), None) for size in sizes if size)
 
     @property
     def peaks(self) -> "Peaks":
@@ -120,13 +125,21 @@ class SimulatedJob:
 
     def drop(self, name: str) -> None:
         """Let go of everything under a name."""
-        for block in self.live.pop((name, 0), []):
+        for block, _ in self.live.pop((name, 0), []):
             self.allocator.free(block)
         for (group, _), blocks in self.live.items():
             if group == name:
-                for block in blocks:
+                for block, _ in blocks:
                     self.allocator.free(block)
                 blocks.clear()
+
+
+def _picked(blocks: list[Held], owner: object) -> int:
+    """The owner's newest block, or the newest of all where it has none, as a gradient that another block handed on."""
+    for at in range(len(blocks) - 1, -1, -1):
+        if blocks[at][1] is owner:
+            return blocks.pop(at)[0]
+    return blocks.pop()[0]
 
 
 def _asked(stages: Sequence[TapeStage]) -> dict[int, int]:
@@ -210,13 +223,13 @@ def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
             old = [block for name in ("inputs", "targets") for block in job.live.pop((name, 0), [])]
             job.take("inputs", [program.inputs - targets])
             job.take("targets", [targets])
-            for block in old:
+            for block, _ in old:
                 job.allocator.free(block)
             ahead, back = later if number else first
             job.play(ahead, "main")
             old = job.live.pop(("loss", 0), [])
             job.take("loss", [program.loss])
-            for block in old:
+            for block, _ in old:
                 job.allocator.free(block)
             job.play(back, "autograd")
         if not step and not trainer.states.from_build:
@@ -248,7 +261,7 @@ def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:
             job.drop("step of one")
             job.take("step of one", blocks)
         held = job.live["step of one", 0]
-        for block in (*before, *held[:-1]):
+        for block, _ in (*before, *held[:-1]):
             job.allocator.free(block)
         del held[:-1]
     job.drop("step of one")
