@@ -58,7 +58,7 @@ class ErrorRange(msgspec.Struct, frozen=True):
 SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "8-bit optimizer": (ErrorRange(0.05, 0.17), ErrorRange(0.15, 0.08)),
     "compiled": (ErrorRange(0.49, 0.2), ErrorRange(0.52, 0.18)),
-    "conv net": (ErrorRange(0.05, 0.43), ErrorRange(0.05, 0.15)),
+    "conv net": (ErrorRange(0.05, 0.39), ErrorRange(0.1, 0.15)),
     "ddp": (ErrorRange(0.05, 0.13), None),
     "decoder infer": (ErrorRange(0.01, 0.19), ErrorRange(0.05, 0.17)),
     "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.05, 0.14)),
@@ -67,7 +67,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "encoder by its tensors": (ErrorRange(0.29, 0.51), ErrorRange(0.22, 0.18)),
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
-    "layer list": (ErrorRange(0.1, 0.33), ErrorRange(0.15, 0.2)),
+    "layer list": (ErrorRange(0.1, 0.32), ErrorRange(0.19, 0.13)),
     "lora": (ErrorRange(0.09, 0.25), ErrorRange(0.06, 0.05)),
     "multi-gpu": (ErrorRange(0.13, 0.17), None),
     "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.06, 0.04)),
