@@ -105,6 +105,17 @@ def test_comma_separated_values_are_bytes() -> None:
     assert {"gpu", "pid", "user", "peak_bytes", "predicted_bytes", "command"} <= set(found[0])
 
 
+@pytest.mark.parametrize("by", ["user", "job"])
+def test_sums_are_comma_separated_values_too(by: str) -> None:
+    every = list(csv.DictReader(io.StringIO("\n".join(printed("--csv")))))
+    sums = list(csv.DictReader(io.StringIO("\n".join(printed("--csv", "--by", by)))))
+    assert sum(int(one["processes"]) for one in sums) == len(every)
+    assert sum(int(one["used_bytes"]) for one in sums) == pytest.approx(
+        sum(int(one["used_bytes"]) for one in every), rel=0.1
+    )
+    assert [one["user"] for one in sums] == [line.split()[4] for line in printed("--by", by)[1:]]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -15,10 +15,11 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.csv_table import safe_cell
+from vramtui.records.export.csv_table import Cell, safe_cell
 
 GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
 GROUP_NUMBERS = (0, 1, 2)
+GROUP_CSV_COLUMNS = ("used_bytes", "predicted_bytes", "processes", "gpus", "user", "command")
 CSV_COLUMNS = ("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference", "command")
 
 
@@ -47,16 +48,21 @@ def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], li
 
 
 def csv_of(snapshot: Snapshot, selection: Selection) -> str:
-    """The processes as comma-separated values with a heading; an empty cell is an unknown value, never a zero."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for row in picked(snapshot, selection):
+    """The processes, or what they add up to, as comma-separated values with a heading; an empty cell is an unknown
+    value, never a zero.
+    """
+    rows = picked(snapshot, selection)
+    lines: list[tuple[Cell, ...]] = [CSV_COLUMNS if selection.by is None else GROUP_CSV_COLUMNS]
+    if selection.by is not None:
+        lines += [_group_of(members) for members in grouped(rows, selection)]
+    for row in rows if selection.by is None else ():
         process = row.process
         if process is not None:
             held = (row.now, row.peak, row.predicted, row.fraction)
-            cells = (row.gpu.index, process.pid, process.type, process.user, *held, process.command_or_name)
-            writer.writerow("" if cell is None else safe_cell(cell) for cell in cells)
+            lines.append((row.gpu.index, process.pid, process.type, process.user, *held, process.command_or_name))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows(["" if cell is None else safe_cell(cell) for cell in line] for line in lines)
     return out.getvalue()
 
 
@@ -100,15 +106,21 @@ def _process(holding: Holding, gpu: Gpu, now: float) -> ProcessRow:
 
 
 def _group_row(members: Sequence[ProcessRow]) -> tuple[str, ...]:
+    held, predicted, count, gpus, user, command = _group_of(members)
+    return format_gib(held), format_gib(predicted), str(count), gpus, printable(user or UNKNOWN), command
+
+
+def _group_of(members: Sequence[ProcessRow]) -> tuple[int | None, int | None, int, str, str | None, str]:
+    """Bytes held and predicted, how many processes on which GPUs, whose, and the first one's command."""
     processes = [row.process for row in members if row.process is not None]
     held, predicted = together(members)
     commands = dict.fromkeys(printable(process.command_or_name or UNKNOWN) for process in processes)
     first, *others = commands
     return (
-        format_gib(held),
-        format_gib(predicted),
-        str(len(processes)),
+        held,
+        predicted,
+        len(processes),
         ",".join(str(index) for index in sorted({row.gpu.index for row in members})),
-        printable(processes[0].user or UNKNOWN),
+        processes[0].user,
         f"{first} and {len(others)} more" if others else first,
     )
