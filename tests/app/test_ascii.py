@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.app import moments
-from tests.app.driving import climbing, dashboard, screen_text
+from tests.app.driving import climbing, dashboard, screen_text, settle
 from vramtui.core.base.ascii import plain_text
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,9 @@ async def test_arrow_keys_are_words_in_the_help(monkeypatch: pytest.MonkeyPatch)
     async with dashboard(climbing()) as (app, pilot):
         await pilot.press("question_mark")
         assert re.search(r"\bup k +Up\b", screen_text(app))
+        await pilot.press("escape", "slash")
+        await settle(app, pilot)
+        assert "enter keep" in screen_text(app)
 
 
 async def test_no_color_sends_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,6 +296,7 @@ async def test_every_card_is_answered() -> None:
         window.fill_in()
         text = screen_text(driver[0])
         assert text.index("this machine") < text.index("data centre") < text.index("A100-40GB")
+        assert "GPU 0, NVIDIA A100-SXM4…" in text
         assert "max batch" in text
         assert "✗ −" in text
         assert "✓ " in text

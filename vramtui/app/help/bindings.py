@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterable
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 
-from vramtui.app.terminal.colours import is_ascii
+from vramtui.app.terminal.colours import key_shown
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.view_only import is_refused
-
-ARROWS = {"↑": "up", "↓": "down", "←": "left", "→": "right"}  # in ASCII they would be ^, v, < and >: other keys
 
 
 def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Binding]]:
@@ -23,8 +21,7 @@ def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Bin
         for binding in (binding for _, binding in bindings):
             if binding.id and not (view_only and is_refused(binding.action)):
                 keys, _ = found.setdefault(binding.id, ([], binding))
-                key = app.get_key_display(binding)
-                key = ARROWS.get(key, key) if is_ascii() else key
+                key = key_shown(app, binding)
                 if key not in keys:  # two panels of one kind have the same
                     keys.append(key)
     return [(" ".join(keys), binding) for keys, binding in found.values()]
@@ -54,7 +51,7 @@ def commands(app: App[None], screen: ViewScreen | None) -> Iterable[SystemComman
         if not binding.system and active.node in (screen, app) and active.enabled:
             listed.add(binding.id)
             title = (binding.tooltip or binding.description).rstrip(".")
-            yield SystemCommand(title, app.get_key_display(binding), _runner(app, screen, binding))
+            yield SystemCommand(title, key_shown(app, binding), _runner(app, screen, binding))
 
 
 def _runner(app: App[None], screen: ViewScreen, binding: Binding) -> Callable[[], object]:

@@ -63,7 +63,7 @@ PHASES = (
 )
 MAP = (
     "Each cell is the predicted process of the preset with two of its values changed. The heavy line is the edge of"
-    " what fits the card, the dot is current preset now, and – is not possible: the advice below says why.\n"
+    " what fits the card, the dot is the preset's own cell, and – is not possible: the advice below says why.\n"
     "a and A choose the axes, g the card, b the comparison; Enter applies the cell, w saves it."
 )
 CHANGES = (

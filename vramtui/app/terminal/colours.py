@@ -3,9 +3,11 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from rich.segment import Segment
 from textual.app import App
+from textual.binding import Binding
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
@@ -13,10 +15,18 @@ from textual.theme import Theme
 from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
 from vramtui.core.base.ascii import ascii_wanted, plain_text
 
+_KEY_NAMES = str.maketrans({"↑": "up", "↓": "down", "←": "left", "→": "right", "⏎": "enter"})
+
 
 def is_ascii() -> bool:
     """Whether this terminal is sent ASCII alone."""
     return ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None))
+
+
+def key_shown(app: App[Any], binding: Binding) -> str:
+    """A key as it is written; in ASCII an arrow by its name, for ^, v, < and > are other keys."""
+    key = app.get_key_display(binding)
+    return key.translate(_KEY_NAMES) if is_ascii() else key
 
 
 class AsciiFilter(LineFilter):

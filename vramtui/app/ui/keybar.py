@@ -9,6 +9,7 @@ from textual.binding import Binding
 from textual.strip import Strip
 
 from vramtui.app.state.view import View
+from vramtui.app.terminal.colours import key_shown
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, strip
 from vramtui.app.view_only import is_refused
@@ -94,7 +95,7 @@ class KeyBar(Lines[View]):
         hints: dict[str, Hint] = {}
         for binding in self.bindings_shown():
             hint = hints.setdefault(binding.description, Hint(binding.description, []))
-            hint.keys.append((self.app.get_key_display(binding), binding.action))
+            hint.keys.append((key_shown(self.app, binding), binding.action))
         return list(hints.values())
 
     async def on_click(self, event: events.Click) -> None:

@@ -5,6 +5,7 @@ from textual import events
 from textual.strip import Strip
 
 from vramtui.app.plan.view import PlanView
+from vramtui.app.terminal.colours import key_shown
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 from vramtui.core.base.units import format_bytes
@@ -57,7 +58,7 @@ class PlanBar(Lines[PlanView]):
         """The key as it is mapped now."""
         for active in self.screen.active_bindings.values():
             if active.binding.id == identity:
-                return self.app.get_key_display(active.binding)
+                return key_shown(self.app, active.binding)
         return ""
 
     async def on_click(self, event: events.Click) -> None:

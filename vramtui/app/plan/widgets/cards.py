@@ -115,7 +115,7 @@ class CardChooser(Chooser):
     def _line(self, row: CardRow, answers: Sequence[CardFit | None]) -> Content:
         memory = format_bytes(row.device.total_memory)
         pieces: list[Content | str | tuple[str, str]] = [
-            (f"{row.name[: NAME - 1]:<{NAME}}", "bold"),
+            (fit(row.name, NAME - 1).ljust(NAME), "bold"),
             f"{memory:>{MEMORY}}",
         ]
         for answer in answers:
