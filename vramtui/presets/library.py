@@ -232,7 +232,7 @@ class PresetLibrary:
 
             alike = nearest_preset(name, self, {"run.kind": "infer"})
             return not_found(name, alike.key if alike is not None else None)
-        guess = nearest(name, self._found())
+        guess = nearest(name, (*self._found(), *_net_names(name)))
         return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
 
     def _at_path(self, path: Path) -> PresetFile:
@@ -309,6 +309,15 @@ def _vision_net(name: str) -> PresetFile | None:
     run = {"kind": "infer", "precision": "fp32"}
     preset = checked_preset(name, {"name": name, "notes": notes, "model": table, "run": run})
     return PresetFile(key=name, path=name, bundled=False, preset=preset)
+
+
+def _net_names(name: str) -> Iterable[str]:
+    """Every net for images that may have been meant: such names have `_` where presets have `-`."""
+    if "_" not in name or not _NET_NAME.fullmatch(name):
+        return ()
+    from vramtui.presets.model_files.blueprints.vision import net_names  # noqa: PLC0415 - as in `_preset`
+
+    return net_names()
 
 
 def _of_model_file(name: str) -> PresetFile | None:

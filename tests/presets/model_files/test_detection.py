@@ -78,6 +78,35 @@ def test_frozen_stages_have_neither_gradients_nor_states() -> None:
     assert states == pytest.approx(8 * (41_755_286 - 222_400), rel=0.002)
 
 
+def test_a_net_nearly_named_so_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean deeplabv3_resnet50"):
+        PresetLibrary(tmp_path).get("deeplab3_resnet50")
+
+
+def test_a_detector_with_a_net_of_its_own_is_refused(tmp_path: Path) -> None:
+    """DETR's 41.5 M parameters were read as 11 M: those of its ResNet-50 stand in no key."""
+    config: dict[str, Any] = {"architectures": ["DetrForObjectDetection"], "model_type": "detr", "d_model": 256}
+    config |= {"num_hidden_layers": 6, "encoder_layers": 6, "decoder_layers": 6}
+    config |= {"encoder_ffn_dim": 2048, "encoder_attention_heads": 8, "decoder_attention_heads": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"backbone": "resnet50"}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"'DetrForObjectDetection' but has a net of its own in backbone.*--trace"):
+        PresetLibrary(tmp_path).get(str(tmp_path / "config.json"))
+    tensor = {"dtype": "F32", "shape": [64, 3, 7, 7], "data_offsets": [0, 37632]}
+    header = json.dumps({"model.backbone.conv1.weight": tensor}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(37632))
+    assert parameter_count(PresetLibrary(tmp_path).get(str(tmp_path)).preset.model) == 64 * 3 * 7 * 7
+
+
+def test_weights_beside_a_refused_config_say_why(tmp_path: Path) -> None:
+    """The sentence sent people from the config to the weights and back."""
+    (tmp_path / "config.json").write_text('{"architectures": ["ParakeetForTDT"], "model_type": "parakeet_tdt"}')
+    tensor = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]}
+    header = json.dumps({"encoder.subsampling.linear.weight": tensor}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
+    with pytest.raises(UserError, match=r"holds 64 numbers.*'ParakeetForTDT' but has no .*--trace` runs it"):
+        PresetLibrary(tmp_path).get(str(tmp_path / "model.safetensors"))
+
+
 def _list(*layers: dict[str, Any]) -> SequentialModel:
     return msgspec.convert({"kind": "sequential", "input_shape": [3, 64, 64], "layers": layers}, SequentialModel)
 

@@ -122,6 +122,8 @@ REFINED_WEB_KEYS = {
     "n_head_kv": "num_kv_heads",
     "n_layer": "num_hidden_layers",
 }
+# Where detectors and the like name the net that looks at the image: most of their weights, of which they say no sizes.
+BACKBONES = ("backbone", "backbone_config")
 # Files beside a config.json: name, method, and the key of the table where it is not all of the file.
 BESIDE = (
     ("hf_quant_config.json", "modelopt", "quantization"),
@@ -142,6 +144,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         unread: the method of a quantization that is not known; empty where it is known or there is none.
         partial: which of its parts alone is described, in words; empty where all of it is.
         basis: how sure it is, as a decoder's `basis` has it.
+        undescribed: the key of a net of which it says no sizes; empty where there is none.
         mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
     """
 
@@ -150,6 +153,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     quantization: str | None = None
     unread: str = ""
+    undescribed: str = ""
     partial: str = ""
     basis: str = "shapes"
     mixed: bool = False
@@ -167,7 +171,7 @@ def read_config(path: Path) -> ConfigFile:
             return _pipeline(path, values)
         return parse_config(values | _quantization_beside(path, values))
     except Damaged as error:
-        instead = f"; {_what_answers(path)}" if error.is_sound else ""
+        instead = f"; {what_answers(path)}" if error.is_sound else ""
         raise UserError(f"{shown(path)} {error}{instead}") from None
 
 
@@ -193,7 +197,7 @@ def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
     return ConfigFile(architecture=name, model=table, partial=partial)
 
 
-def _what_answers(path: Path) -> str:
+def what_answers(path: Path) -> str:
     """The two commands that answer for a model whose config does not."""
     config, weights = (shlex.quote(shown(one)) for one in (path, path.with_name(WEIGHTS)))
     return f"`vramtui estimate {config} --trace` runs it, `vramtui estimate {weights}` reads its weights' header"
@@ -262,6 +266,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=quantization,
         unread=printable(unread[:40]),
+        undescribed=next((key for key in BACKBONES if config.values.get(key)), "") if basis == "generic" else "",
         partial=partial,
         basis=basis,
         mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),

@@ -5,7 +5,7 @@ from pathlib import Path
 from vramtui.core.base.errors import UserError
 from vramtui.presets.model_files.architectures.from_weights import decoder_of_weights, listed_weights
 from vramtui.presets.model_files.bounded import Damaged, shown
-from vramtui.presets.model_files.config import ConfigFile, read_config
+from vramtui.presets.model_files.config import ConfigFile, read_config, what_answers
 from vramtui.presets.model_files.gguf import read_gguf
 from vramtui.presets.model_files.gguf_model import GgufHeader
 from vramtui.presets.model_files.pipelines.denoisers import INDEX as PIPELINE
@@ -57,8 +57,13 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
     if path.name.endswith(".safetensors.index.json"):
         weights = read_index(path)
         return _beside(path, weights), weights
-    config = read_config(path)
-    return config, weights_beside(path)
+    config, found = read_config(path), weights_beside(path)
+    if config.undescribed and found is None:
+        raise UserError(
+            f"{shown(path)} is of the architecture {config.architecture!r} but has a net of its own in "
+            f"{config.undescribed}, of which no rule is known; {what_answers(path)}"
+        )
+    return config, found
 
 
 def weights_beside(config: Path) -> CheckpointWeights | None:
@@ -90,15 +95,21 @@ def folder_index(folder: Path) -> str:
 
 def _beside(path: Path, weights: CheckpointWeights) -> ConfigFile:
     """The config beside weights; without one, what their names and shapes tell."""
-    config = path.with_name(CONFIG)
+    config, refused = path.with_name(CONFIG), ""
     if config.is_file():
-        return read_config(config)
+        try:
+            return read_config(config)
+        except UserError as error:
+            refused = str(error).partition("; ")[0]
     try:
         model = decoder_of_weights(weights)
     except Damaged as error:
+        instead = "put the model's config.json beside it"
+        if refused:
+            instead = f"{refused}; `vramtui estimate {shown(config)} --trace` runs it"
         raise UserError(
             f"{shown(path)} holds {weights.parameters:,} numbers, mostly {weights.main_type or 'nothing'}, but not how "
-            f"they are used ({error}): put the model's config.json beside it"
+            f"they are used ({error}): {instead}"
         ) from None
     return ConfigFile(architecture="no config.json", model=model, basis="generic")
 

@@ -63,6 +63,11 @@ def _nets() -> dict[str, dict[str, Any]]:
     return nets
 
 
+def net_names() -> tuple[str, ...]:
+    """Every name of a list of layers, torchvision's and timm's."""
+    return (*_nets(), *TIMM)
+
+
 def vision_table(name: str, *, classes: int = 1000, image_size: int | None = None) -> Table | None:
     """The `[model]` table of the net called so; None where none is known.
 
