@@ -180,16 +180,17 @@ def test_names_that_are_no_unicode(tmp_path: Path) -> None:
     assert len(history.runs()) == 1
 
 
-def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("document", "why"), [(b"{", "Input data was truncated"), (5, "it is no text")])
+def test_a_damaged_run_is_named(tmp_path: Path, document: object, why: str) -> None:
     path = tmp_path / "history.sqlite3"
     RunHistory(path).keep(RUN)
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE runs SET document = ?", (b"{",))
+        database.execute("UPDATE runs SET document = ?", (document,))
     database.close()
     history = RunHistory(path)
     assert history.runs() == ()
     (sentence,) = history.damaged
-    assert "run 1 is damaged" in sentence
+    assert sentence == f"run 1 is damaged in {path}: {why}; `vramtui history --forget 1` removes it"
     with pytest.raises(UserError, match="run 1 is damaged"):
         history.run(1)
 

@@ -144,7 +144,9 @@ class RunHistory:
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
-            raise self._failure(f"run {number} is damaged: {shortened(str(error))}") from None
+            reason = "it is no text" if isinstance(error, TypeError) else shortened(str(error))
+            what = f"run {number} is damaged in {printable(str(self.path))}: {printable(reason)}"
+            raise UserError(f"{what}; `vramtui history --forget {number}` removes it") from None
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

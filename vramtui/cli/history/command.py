@@ -229,4 +229,4 @@ def _forget(history: "RunHistory", number: int) -> None:
 
 def _tell_damaged(history: "RunHistory") -> None:
     for sentence in history.damaged:
-        sys.stderr.write(f"vramtui: {sentence}; `vramtui history --forget` removes it\n")
+        sys.stderr.write(f"vramtui: {sentence}\n")
