@@ -1,7 +1,6 @@
 """The config file, `config.toml` beside the folder of presets: as strict as they are."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from vramtui.presets.toml.writer import set_values
 
 def example_settings() -> str:
     """A settings file in which every line that says something is a comment."""
-    return files("vramtui.presets").joinpath("example_config.toml").read_text(encoding="utf-8")
+    return Path(__file__).with_name("example_config.toml").read_text(encoding="utf-8")
 
 
 def read_settings(path: Path) -> Settings:

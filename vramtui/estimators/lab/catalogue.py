@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -51,7 +51,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _read() -> tuple[Experiment, ...]:
-    text = files("vramtui.estimators.lab").joinpath("experiments.json").read_bytes()
+    text = Path(__file__).with_name("experiments.json").read_bytes()
     return msgspec.json.decode(text, type=tuple[Experiment, ...])
 
 

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 from vramtui.presets.toml import reader as toml
 
@@ -45,7 +45,7 @@ def summary_of(struct: type) -> str:
 def choice_words() -> Mapping[str, Mapping[str, str]]:
     """What each choice means, by the key and the choice; a table of the file may be that of several keys."""
     words: dict[str, dict[str, str]] = {}
-    text = files("vramtui.presets.form").joinpath("choice_helps.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("choice_helps.toml").read_text(encoding="utf-8")
     for names, table in toml.loads(text).items():
         for name in names.split():
             words.setdefault(name, {}).update(table)

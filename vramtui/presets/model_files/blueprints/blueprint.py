@@ -17,7 +17,7 @@ use LAYERS                          the lines of a piece, which `== LAYERS` begi
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -49,9 +49,8 @@ def read_blueprints(*names: str) -> dict[str, str]:
     """The blueprints in the text files of these names by their types; a file may use the pieces of those before it."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
-    folder = files("vramtui.presets.model_files.blueprints")
     for name in names:
-        for line in folder.joinpath(f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        for line in Path(__file__).with_name(f"{name}.txt").read_text(encoding="utf-8").splitlines():
             if line.startswith("== "):
                 lines = []
                 found |= dict.fromkeys(line[3:].split(", "), lines)

@@ -3,7 +3,7 @@ plain on paper), bars, tables and lists of a prediction.
 """
 
 from collections.abc import Iterable, Iterator
-from importlib.resources import files
+from pathlib import Path
 
 from vramtui.core.base.colours import DARK, LIGHT
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
@@ -25,7 +25,7 @@ def style() -> str:
     fills = "".join(f".c-{name} {{ fill: var(--c-{name}); background: var(--c-{name}); }}\n" for name in LIGHT)
     light, dark = f"{_LIGHT}{_variables(LIGHT)}", f"{_DARK}{_variables(DARK)}"
     screen = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    rules = files("vramtui.records.export.html").joinpath("page.css").read_text(encoding="utf-8")
+    rules = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return f":root {{ color-scheme: light dark; {light} }}\n{screen}\n{fills}\n{rules}"
 
 
