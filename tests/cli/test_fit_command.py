@@ -148,7 +148,8 @@ def test_a_map_with_one_axis_names_a_second_one() -> None:
     assert done.stderr == ready
 
 
-def test_the_smallest_card_comes_before_the_table() -> None:
+def test_the_smallest_card_comes_before_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     lines = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-lora"]).stdout.splitlines()
     assert lines[0].startswith("smallest card that fits: data centre H800, workstation RTXPRO6000, consumer none")
 
