@@ -1,5 +1,7 @@
 """What the source told last is never taken for live: it is dimmed, with its age, and the clock goes on."""
 
+import time
+
 import msgspec
 import pytest
 
@@ -40,6 +42,28 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
         view = app.state.view()
         assert {bar.age for bar in view.bars if bar.gpu.state == "ok"} == {None}
         assert "no answer for" not in screen_text(app)
+
+
+async def test_the_time_goes_on_while_an_answer_is_late() -> None:
+    """Before the deadline nothing is old yet; the clock stands only where the screen is paused."""
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+
+        async def shown_after(seconds: int, wait: float) -> bool:
+            clock.at = moments.START + seconds
+            then = time.strftime("%H:%M:%S", time.localtime(clock.at))
+            for _ in range(round(wait / 0.05)):
+                await pilot.pause(0.05)
+                if then in screen_text(app):
+                    return True
+            return False
+
+        for seconds in (2, 3):
+            assert await shown_after(seconds, 10)
+            assert "no answer for" not in screen_text(app)
+            assert {bar.age for bar in app.state.view().bars} == {None}
+        await pilot.press("space")
+        assert not await shown_after(5, 1)
 
 
 async def test_a_paused_screen_stays_as_it_is() -> None:

@@ -148,6 +148,7 @@ class Dashboard(App[None]):
         self.colours.follow_theme()
         self.set_keymap(self.settings.keys)
         self.set_interval(1.0, self._look_at_clock)
+        self.redraw.every_second(lambda: self.parts.late(self.feed))
         first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
         if isinstance(first, Sample):
             self.state.take(first)
@@ -373,9 +374,9 @@ class Dashboard(App[None]):
         """Pause the display; of a recording, the playback."""
         if self.parts.replay is not None:
             self.parts.replay.toggle()
-            return
-        self.state.toggle_pause()
-        self.draw()
+        else:
+            self.state.toggle_pause()
+            self.draw()
 
     def action_change_theme(self) -> None:
         """Choose a theme, each shown as the cursor comes to it."""
@@ -396,5 +397,4 @@ class Dashboard(App[None]):
         """Every action with a name, for the command palette."""
         yield from commands(self, self.screens.current)
         every = () if self._view_only else super().get_system_commands(screen)
-        own = (command for command in every if command.title == "Screenshot")
-        yield from (SystemCommand(command.title, "", command.callback) for command in own)
+        yield from (SystemCommand(one.title, "", one.callback) for one in every if one.title == "Screenshot")

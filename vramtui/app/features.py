@@ -143,12 +143,17 @@ class Features:
             notes=feed.notes,
             interval=feed.interval,
             stale=feed.age,
+            late=self.late(feed),
             alerts=session.alerts,
             recording=self.recording.status(),
             history_error=session.run_problem,
             has_fleet=self.fleet is not None,
             view_only=self._view_only,
         )
+
+    def late(self, feed: FeedStatus) -> float | None:
+        """The time where a clock is to go on though an answer is late: not that of a recording, nor while paused."""
+        return None if self.replay is not None or self._shared.state.paused else feed.late
 
     def on_sample(self, sample: Sample) -> None:
         """Hand a sample on that the state has taken."""

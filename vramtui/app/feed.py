@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+GRACE = 0.1  # seconds: reads take some time, and not always the same
+
 
 class FeedStatus:
     """What header and banner say of the source.
@@ -54,6 +56,14 @@ class FeedStatus:
         """The source says that it can tell nothing, and why."""
         self.failure = " ".join(filter(None, (message, hint)))
         self.failed = message
+
+    @property
+    def late(self) -> float | None:
+        """The time, in seconds since the epoch, where an answer should have come by now and has not; else None."""
+        now = self._clock()
+        if self._answered_at is None or now - self._answered_at < self.interval + GRACE:
+            return None
+        return now
 
     @property
     def age(self) -> float | None:

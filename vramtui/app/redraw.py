@@ -10,6 +10,7 @@ from vramtui.app.terminal.delayed_calls import call_after
 LEAST_BETWEEN_DRAWINGS = 0.5
 # A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
 LEAST_BETWEEN_KEYS = 0.1
+LOOK_EVERY = 0.25
 
 
 class RedrawThrottle:
@@ -38,6 +39,15 @@ class RedrawThrottle:
         elif not self._due:
             self._due = True
             call_after(self._app, min(wait, LEAST_BETWEEN_DRAWINGS), self.now)
+
+    def every_second(self, wanted: Callable[[], object]) -> None:
+        """From now on draw once a second while `wanted` says so and nothing else draws."""
+
+        def look() -> None:
+            if wanted() and self._clock() - self._drawn_at >= 1.0 - LOOK_EVERY / 2:
+                self.now()
+
+        self._app.set_interval(LOOK_EVERY, look)
 
     def for_key(self) -> None:
         """Draw now; while keys come fast, as soon as it is time again."""

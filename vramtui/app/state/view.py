@@ -196,6 +196,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     `reported` is what the chosen process tells of itself where it has no preset.
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
+    `late` is the time, in seconds since the epoch, where an answer should have come by now.
     `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
     `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
     not every host has values, and this one has.
@@ -224,6 +225,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     filter: str = ""
     paused: bool = False
     stale: float | None = None
+    late: float | None = None
     failure: str = ""
     banner: str = ""
     hint: str = ""

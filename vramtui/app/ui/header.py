@@ -112,7 +112,7 @@ def _right(view: View, palette: Palette) -> list[Piece]:
         text = f"  {problems} problem{'s' if problems > 1 else ''}"
         pieces.append((text, palette.ink("warning", "bar", bold=True)))
     if view.sample is not None:
-        clock = time.strftime("%H:%M:%S", time.localtime(view.sample.taken_at))
+        clock = time.strftime("%H:%M:%S", time.localtime(view.late or view.sample.taken_at))
         pieces.append((f"   {clock} ", palette.ink("foreground", "bar")))
     return pieces
 
