@@ -41,10 +41,10 @@ class RedrawThrottle:
             call_after(self._app, min(wait, LEAST_BETWEEN_DRAWINGS), self.now)
 
     def every_second(self, wanted: Callable[[], object]) -> None:
-        """From now on draw once a second while `wanted` says so and nothing else draws."""
+        """From now on draw as soon as it is another second than when that was done last, while `wanted` says so."""
 
         def look() -> None:
-            if wanted() and self._clock() - self._drawn_at >= 1.0 - LOOK_EVERY / 2:
+            if wanted() and int(self._clock()) != int(max(self._drawn_at, 0.0)):
                 self.now()
 
         self._app.set_interval(LOOK_EVERY, look)
