@@ -198,7 +198,7 @@ PAGE = (
     "request to the allocator. The CUDA context is not part of it; its own spread is added to what is stated.",
     "Training in fp8 is in none of these kinds. `fp8-mixed` counts what Transformer Engine keeps, of which no run was",
     "measured; beside two decoders with torchao's float8 linear layers (0.18, autocast to bf16, all but the head, not",
-    "compiled) its peak of allocated memory is 1.6% and 4.0% too low.",
+    "compiled) its peak of allocated memory is 1.6% and 4.0% too low, and 1.6% and 3.9% in bf16 without them.",
     "`python benchmarks/stated_errors.py --markdown` makes this page.",
 )
 
