@@ -16,7 +16,7 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Gpu, Problem, Process, Sample
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.estimators.traced.process.results import LargestBatch, TraceResult
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -90,6 +90,7 @@ TraceDocument = _like(
     "What `vramtui trace --json` prints; bytes. A point of `series` is an event's number, allocated and reserved.",
     series=tuple[tuple[int, int, int], ...],
     verdict=FitVerdict,
+    largest_batch=LargestBatch | None,
 )
 
 

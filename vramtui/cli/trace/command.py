@@ -17,8 +17,7 @@ from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.fits import SIGNS, Fit
 
 if TYPE_CHECKING:
-    from vramtui.cli.trace.largest_batch import LargestBatch
-    from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+    from vramtui.estimators.traced.process.results import LargestBatch, TraceRequest, TraceResult
     from vramtui.estimators.traced.process.run import TraceFailed
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.estimators.traced.process.results import LargestBatch
+
 # What scripts and libraries call the number of sequences or images of one forward pass.
 FLAGS = {"per_device_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size", "device_batch_size"}
 FLAGS |= {"mini_batch_size", "batch", "bs", "b"}
@@ -31,23 +33,6 @@ class BatchFlag(msgspec.Struct, frozen=True, kw_only=True):
     def arguments(self, batch: int) -> tuple[str, ...]:
         """The script's arguments with another batch."""
         return (*self.others[: self.place], *self.words(batch), *self.others[self.place :])
-
-
-class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the search found: the largest batch that fits (0: none does), the next one tried that does not, and what the
-    process takes with the former.
-    """
-
-    flag: str
-    largest: int
-    too_large: int
-    process: int | None
-    arguments: str
-
-    @property
-    def exact(self) -> bool:
-        """Whether no batch between the two is left untried."""
-        return self.too_large == self.largest + 1
 
 
 def batch_flag(path: str, arguments: Sequence[str]) -> BatchFlag | None:

@@ -143,3 +143,20 @@ class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: TraceResult | None = None
     error: str | None = None
     frames: tuple[str, ...] = ()
+
+
+class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What tracing with smaller batches found: the largest that fits (0: none does), the next one tried that does not,
+    and what the process takes with the former.
+    """
+
+    flag: str
+    largest: int
+    too_large: int
+    process: int | None
+    arguments: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether no batch between the two is left untried."""
+        return self.too_large == self.largest + 1
