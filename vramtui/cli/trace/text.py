@@ -13,6 +13,7 @@ from vramtui.estimators.traced.process.results import LiveAllocation, Progress, 
 PIPE_WIDTH = 120
 NARROWEST = 60
 MOST_STEPS = 6
+MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and what a script does beside
 GAP = "  "
 
 
@@ -43,9 +44,16 @@ def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
     widths = [max(map(len, column)) for column in zip(headings, *figures, strict=True)]
     room = width - sum(widths) - len(GAP) * len(widths)
     print(bars.strong(f"{_aligned(headings, widths)}{GAP}{name} HELD AT END"))
-    left_out = _like_those_around(rows)
-    step = -1
-    for row, cells in zip(rows, figures, strict=True):
+    left_out, repeats = _like_those_around(rows), _repeats(rows)
+    step, shown_from = -1, 0
+    for at, (row, cells) in enumerate(zip(rows, figures, strict=True)):
+        if at < shown_from:
+            continue
+        if at in repeats and row.step not in left_out:
+            period, times = repeats[at]
+            shown_from = at + period * times
+            print(f"… the {period} rows above, {times} times more")
+            continue
         if row.step in left_out:
             if row.step == left_out.start and step != row.step:
                 print(f"\n… {len(left_out)} steps more")
@@ -63,6 +71,23 @@ def _like_those_around(rows: tuple[TraceRow, ...]) -> range:
     """Steps in the middle of many, which a table need not show."""
     last = max((row.step for row in rows), default=0)
     return range(MOST_STEPS // 2 + 1, last) if last >= MOST_STEPS else range(0)
+
+
+def _repeats(rows: tuple[TraceRow, ...]) -> dict[int, tuple[int, int]]:
+    """Where the rows before come again, as with gradient accumulation: by the place of the first that need not be
+    shown, how many rows come again and how often.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    at = 0
+    while at < len(rows):
+        period = next((size for size in range(2, MOST_AGAIN + 1) if rows[at : at + size] == rows[at - size : at]), 0)
+        times = 0
+        while period and rows[at + times * period : at + (times + 1) * period] == rows[at - period : at]:
+            times += 1
+        if times > 1:
+            found[at] = (period, times)
+        at += max(1, period * times)
+    return found
 
 
 def _sizes(row: TraceRow) -> tuple[int, int, int]:
