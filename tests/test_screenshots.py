@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -12,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 LOOKED_AT = ("watch-dark", "plan-dark", "timeline-80", "history-dark", "editor-80")
 
 
+@pytest.mark.slow
 def test_no_picture_is_older_than_the_program() -> None:
     made = subprocess.run(
         [sys.executable, ROOT / "screenshots" / "make.py", "--check", *LOOKED_AT],

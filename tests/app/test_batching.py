@@ -8,6 +8,7 @@ from vramtui.monitor.predictor import MaxBatchSearch
 WORDS = "largest batch on an empty card: "
 
 
+@pytest.mark.slow
 async def test_a_long_search_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, held, turns = MaxBatchSearch.go_on, [True], [0]
 

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def line_of(driver: Driver) -> str:
     return screen_text(driver[0]).splitlines()[driver[0].screen.query_one(KeyBar).region.y]
 
 
+@pytest.mark.slow
 async def test_hints_are_whole_at_every_width() -> None:
     async with dashboard([*climbing(), moments.usual(1)], (200, 24)) as driver:
         for place in SCREENS:

@@ -52,6 +52,7 @@ def test_what_does_not_fit_is_told_how_it_would() -> None:
         assert mitigation["fits"] == (mitigation["process"] <= read["device"]["total_memory"])
 
 
+@pytest.mark.slow
 def test_the_printed_settings_do_what_they_say() -> None:
     done = RUNNER.invoke(program(), ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4"])
     assert done.exit_code == 1

@@ -170,6 +170,7 @@ def _no_beat_moments(job: ObservedJob) -> ObservedJob:
     return msgspec.structs.replace(job, beat=msgspec.structs.replace(job.beat, moments=()))
 
 
+@pytest.mark.slow
 def test_a_hundred_busy_jobs_are_bounded_and_end_as_they_ended() -> None:
     pids = range(1, 101)
     jobs = {pid: heard(pid, hello(pid)) for pid in pids}

@@ -55,6 +55,7 @@ def test_every_line_is_in_the_file_as_soon_as_it_is_written(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_all_it_wrote(name: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     for turn in range(100):

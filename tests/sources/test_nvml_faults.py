@@ -354,6 +354,7 @@ def test_hanging_from_the_first_look_on_and_every_card(busy: Stage) -> None:
     assert {problem.where for problem in sample.problems} == {"GPU 0", "GPU 1", "GPU 2"}
 
 
+@pytest.mark.slow
 def test_a_card_that_is_only_slow_is_waited_for(busy: Stage) -> None:
     busy.impatient()
     busy.tick()

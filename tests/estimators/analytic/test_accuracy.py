@@ -16,6 +16,7 @@ def measured() -> list[Measured]:
     return measure()
 
 
+@pytest.mark.slow
 def test_the_readme_tells_what_is_measured(measured: list[Measured]) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert with_table(text, markdown(measured)) == text, "run: python benchmarks/accuracy.py --update-readme"

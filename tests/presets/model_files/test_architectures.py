@@ -35,6 +35,7 @@ def test_models_are_answered_and_equal(kind: str) -> None:
     assert {one.model_type for one in found if one.verdict != "equal"} == set(REASONS[kind])
 
 
+@pytest.mark.slow
 def test_the_page_of_models_is_made_from_these() -> None:
     assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == "\n".join(page()) + "\n"
 
