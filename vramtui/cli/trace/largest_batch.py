@@ -112,7 +112,7 @@ def _guess(fits: dict[int, int], over: int, room: int) -> int:
 
 
 def sentence_of(found: LargestBatch) -> str:
-    """What a person is told."""
+    """The sentence that says what was found."""
     if not found.largest:
         return (
             f"not even {found.arguments} fits" if found.exact else f"{found.flag} {found.too_large} does not fit either"
