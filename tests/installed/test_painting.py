@@ -52,6 +52,7 @@ def test_small_changes_add_up_to_the_whole(open_terminal: Open, stand_in: StandI
         stand_in.show()
         terminal.send(key)
         terminal.wait_for(f"{21 + number}.0")
+    terminal.wait(lambda screen: "empty card: about" not in screen)  # what is found in the background is drawn later
     _pause(terminal)
     painted = _cells(terminal)
     assert painted == _sent_anew(terminal)

@@ -53,12 +53,12 @@ def test_a_reader_that_stops_costs_samples_and_no_memory(program: str, stand_in:
         assert sender.stdout is not None
         pipe = sender.stdout.fileno()
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
-        live = LiveRecording()
-        times = [found.taken_at for found in _samples(pipe, live, count=3)]
+        samples = _samples(pipe)  # one for all: what it has read beyond a sample is the beginning of the next
+        times = [found.taken_at for found in itertools.islice(samples, 3)]
         before = -1
         while before != (before := _waiting(pipe)):  # until nothing more goes in
             time.sleep(0.8)
-        times += [found.taken_at for found in _samples(pipe, live, count=30)]
+        times += [found.taken_at for found in itertools.islice(samples, 30)]
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
         assert max(gaps) > 0.5  # what did not fit was not kept for later
         time.sleep(0.5)
@@ -73,13 +73,12 @@ def _waiting(pipe: int) -> int:
     return size[0]
 
 
-def _samples(pipe: int, live: LiveRecording, count: int) -> Iterator[Sample]:
-    lines = LineSplitter()
-    while count > 0:
+def _samples(pipe: int) -> Iterator[Sample]:
+    lines, live = LineSplitter(), LiveRecording()
+    while True:
         for line in lines.add(os.read(pipe, 512)):
             found = live.take(line)
             if found is not None:
-                count -= 1
                 yield found
 
 
