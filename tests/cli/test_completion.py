@@ -1,6 +1,7 @@
 """Tab in a shell, and what `--help` says beside the options."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -27,6 +28,13 @@ def completed(typed: str, **more: str) -> list[str]:
         ("vramtui estimate gpt2-12", ["gpt2-124m"]),
         ("vramtui estimate gpt2-124m --gpu RTX409", ["RTX4090"]),
         ("vramtui fit gpt2-124m --set batch", ["batch_size="]),
+        ("vramtui fit gpt2-124m --set batch_size=8 --gpu RTX409", ["RTX4090"]),
+        ("vramtui trace train.py --device RTX409", ["RTX4090"]),
+        ("vramtui run --preset gpt2-12", ["gpt2-124m"]),
+        ("vramtui presets edit gpt2-12", ["gpt2-124m"]),
+        ("vramtui estimate gpt2-124m --method sim", ["simulated"]),
+        ("vramtui ps --sort pre", ["predicted"]),
+        ("vramtui help est", ["estimating"]),
     ],
 )
 def test_tab_in_bash(typed: str, found: list[str]) -> None:
@@ -55,3 +63,11 @@ def test_help_has_groups_examples_and_exit_codes() -> None:
     one = CliRunner().invoke(program(), ["fit", "--help"], env=env).stdout
     assert "Example: vramtui fit llama-3.1-8b-full --gpu h100" in one
     assert "Exit codes: 0 fine" in one
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_a_word_for_what_an_option_takes(name: str) -> None:
+    shown = CliRunner().invoke(program([name]), [name, "--help"], env={"COLUMNS": "100"}).stdout
+    assert not re.findall(r"<(?:str|path|int|int range|float|float range|text|integer)>", shown)
+    usage = next(line for line in shown.splitlines() if "Usage:" in line)
+    assert "{" not in usage

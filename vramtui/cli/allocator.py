@@ -44,7 +44,7 @@ def allocator(
         typer.Option("--alloc-conf", help="Another PYTORCH_CUDA_ALLOC_CONF to try; may be given again."),
     ] = None,
     memory: Annotated[str | None, typer.Option(help="The device's memory, as 24GiB; else what the file says.")] = None,
-    gpu: Annotated[int | None, typer.Option(min=0, help="Which GPU of a memory snapshot.")] = None,
+    gpu: Annotated[int | None, typer.Option(min=0, metavar="INDEX", help="Which GPU of a memory snapshot.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="With --json: the counters after every event.")] = False,
     plot: Annotated[

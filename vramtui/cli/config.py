@@ -8,13 +8,14 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
+from vramtui.cli.groups import WordedCommand
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.schema.settings import CONFIG
 
 config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settings.")
 
 
-@config.command()
+@config.command(cls=WordedCommand)
 def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
     """Every setting as it holds now, and where the file is."""
     with exit_on_user_error():
@@ -34,7 +35,7 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")
                 sys.stdout.write(f"{_line(key, value)}\n")
 
 
-@config.command()
+@config.command(cls=WordedCommand)
 def check() -> None:
     """Say everything that is wrong with the file; exit code 2 when something is."""
     with exit_on_user_error():
@@ -53,7 +54,7 @@ def check() -> None:
         sys.stdout.write(f"{path} is right\n")
 
 
-@config.command()
+@config.command(cls=WordedCommand)
 def edit() -> None:
     """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
     with exit_on_user_error():

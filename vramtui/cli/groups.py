@@ -1,4 +1,12 @@
-"""The groups that `vramtui --help` lists the commands in, and under each command's help its examples and exit codes."""
+"""The groups that `vramtui --help` lists the commands in, and under each command's help its examples and exit codes,
+and what its options take.
+"""
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Watch": ("ps", "snapshot", "record", "stream", "convert", "export", "serve"),
@@ -60,3 +68,58 @@ def epilog_of(command: str) -> str:
     """What stands below a command's options: each paragraph is a line of its own."""
     examples = (f"Example: {line}" for line in EXAMPLES.get(command, ()))
     return "\n\n".join((*examples, EXIT_CODES))
+
+
+# What an option or an argument without a word of its own takes, by its name.
+_WORDS = {
+    **dict.fromkeys(("replay", "token_file", "certificate", "key", "client_ca", "textfile", "file", "files"), "FILE"),
+    **dict.fromkeys(("interval", "duration", "timeout"), "SECONDS"),
+    **dict.fromkeys(("gpus", "top", "limit", "tabs", "steps", "ranks", "per_node"), "NUMBER"),
+    **dict.fromkeys(("name", "host"), "NAME"),
+    **dict.fromkeys(("gpu", "device"), "CARD"),
+    "alloc_conf": "CONF",
+    "filter": "WORDS",
+    "formats": "FORMAT",
+    "folder": "FOLDER",
+    "memory": "SIZE",
+    "method": "METHOD",
+    "pid": "PID",
+    "preset": "PRESET",
+    "share": "PART",
+    "sort": "COLUMN",
+}
+
+
+class WordedCommand(TyperCommand):
+    """A command whose help names what each option takes, where Typer would write the Python type."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
+        super().__init__(*args, **kwargs)
+        _give_words(self.params)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
+        """The words behind the command's name; Typer 0.28 puts braces around those that have to be there."""
+        return [piece[1:-1] if piece[:1] == "{" else piece for piece in super().collect_usage_pieces(ctx)]
+
+
+class WordedGroup(TyperGroup):
+    """The same for a command that has others below it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
+        super().__init__(*args, **kwargs)
+        _give_words(self.params)
+
+
+def _give_words(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.metavar = parameter.metavar or _WORDS.get(parameter.name)
+            parameter.type = copy(parameter.type)
+            parameter.type.get_metavar = _no_type
+        elif parameter.metavar is None and not (parameter.is_flag or hasattr(parameter.type, "choices")):
+            parameter.metavar = _WORDS.get(parameter.name)
+
+
+def _no_type(*_: object, **__: object) -> str:
+    """Help has the argument's own word already."""
+    return ""

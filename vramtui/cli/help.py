@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.completion import beginning, cards, presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 
@@ -16,11 +17,21 @@ WIDEST = 110
 
 
 def help(  # noqa: A001 - the command's name
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="estimating, keys, files")] = None,
-    preset: Annotated[
-        str | None, typer.Argument(metavar="[PRESET]", help="What `estimating` is shown on: a name or a path.")
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]",
+            help="estimating, keys, precisions, files",
+            autocompletion=lambda incomplete: beginning(("estimating", *TOPICS))(incomplete),  # noqa: PLW0108 - TOPICS is below
+        ),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The card to calculate for.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PRESET]", help="What `estimating` is shown on: a name or a path.", autocompletion=presets
+        ),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="The card to calculate for.", autocompletion=cards)] = None,
 ) -> None:
     """Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic."""
     with exit_on_user_error():

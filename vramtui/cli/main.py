@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from vramtui import __version__
-from vramtui.cli.completion import asked_words
-from vramtui.cli.groups import EXIT_CODES, epilog_of, group_of
+from vramtui.cli.completion import asked_words, presets
+from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
 from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption
 
 # Each command, and the module in which a function or a Typer app of that name is.
@@ -65,7 +65,9 @@ def _root(
     interval: Annotated[
         float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="The preset to show first: a name or a path.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The preset to show first: a name or a path.", autocompletion=presets)
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Never send a signal to a process.")] = False,
     view_only: Annotated[
         bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
@@ -100,6 +102,7 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
     app = typer.Typer(
         name="vramtui",
+        cls=WordedGroup,
         no_args_is_help=False,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -111,7 +114,7 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, epilog=epilog_of(name), rich_help_panel=group_of(name))
         else:
-            app.command(epilog=epilog_of(name), rich_help_panel=group_of(name))(command)
+            app.command(cls=WordedCommand, epilog=epilog_of(name), rich_help_panel=group_of(name))(command)
     return app
 
 

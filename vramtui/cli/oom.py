@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.completion import cards, presets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +22,12 @@ MOST = 1 << 26  # bytes of a log's end that are read
 def oom(
     log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log file; standard input when absent.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The job's preset, to name a change that would have fitted.")
+        str | None,
+        typer.Option(help="The job's preset, to name a change that would have fitted.", autocompletion=presets),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The card, where the message does not say its memory.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The card, where the message does not say its memory.", autocompletion=cards)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """Explain an out-of-memory message of PyTorch, vLLM or XLA: want of room, fragmentation, or a neighbour."""

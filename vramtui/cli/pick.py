@@ -5,10 +5,13 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
+from vramtui.cli.completion import presets
 
 
 def pick(
-    preset: Annotated[str | None, typer.Option(help="The job's preset: a name or a path.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The job's preset: a name or a path.", autocompletion=presets)
+    ] = None,
     needs: Annotated[str | None, typer.Option(metavar="SIZE", help="Or what it needs on each GPU: 38GiB.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="How many GPUs; 1, or what the preset shares over.")] = None,
     uuid: Annotated[bool, typer.Option("--uuid", help="Print uuids instead of indices.")] = False,

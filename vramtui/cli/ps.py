@@ -10,6 +10,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
+from vramtui.cli.completion import sort_keys
 from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -43,7 +44,10 @@ def ps(
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
     ] = None,
-    sort: Annotated[str, typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.")] = "",
+    sort: Annotated[
+        str,
+        typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.", autocompletion=sort_keys),
+    ] = "",
     top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
     filter: Annotated[  # noqa: A002 - the option's name
         str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")

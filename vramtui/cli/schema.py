@@ -6,10 +6,14 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.completion import schemas
 
 
 def schema(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which one; all names when absent.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Which one; all names when absent.", autocompletion=schemas),
+    ] = None,
 ) -> None:
     """Print the JSON Schema of a preset, of what a command prints with --json, or of what the Python API gives."""
     with exit_on_user_error():

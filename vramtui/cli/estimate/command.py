@@ -11,7 +11,7 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error
-from vramtui.cli.completion import cards, presets
+from vramtui.cli.completion import cards, methods, presets
 from vramtui.cli.completion import settings as known_settings
 from vramtui.cli.estimate.corrected import Corrected, side_by_side, uncalibrated_lines
 from vramtui.core.base.errors import UserError
@@ -39,6 +39,14 @@ Sound = Annotated[
     typer.Option(metavar="SECONDS", help="Sound in each sequence: 30s, or its tokens: 750. May be repeated."),
 ]
 
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="simulated (default on one card), analytic, rules, rules:ID, traced, or all but traced.",
+        autocompletion=methods,
+    ),
+]
+
 
 def estimate(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
@@ -54,10 +62,7 @@ def estimate(
         str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …", autocompletion=cards)
     ] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GiB.")] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="simulated (default on one card), analytic, rules, rules:ID, traced, or all but traced."),
-    ] = None,
+    method: Method = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Build and run it on fake tensors: --method traced; of a config, the model.")
     ] = False,

@@ -14,6 +14,7 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.completion import beginning
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun, spreads
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Share = Annotated[Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")]
 Yes = Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")]
 Import = Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Add runs that others shared.")]
+Sort = Annotated[str, typer.Option(help=f"By {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))]
 ALL = 1 << 30
 IMPORT = "import"
 _AGO = re.compile(r"(\d+) *(m|h|d|w)")
@@ -37,11 +39,11 @@ def history(
         str | None, typer.Argument(metavar="[RUN|import]", help="One run by its number; or import, with --slurm.")
     ] = None,
     preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = "",
-    gpu: Annotated[str, typer.Option(help="Only runs on GPUs whose name or uuid holds this.")] = "",
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid holds this.")] = "",
     host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = "",
     since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False,
-    sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"By {', '.join(RUN_COLUMNS)}.")] = "when",
+    sort: Sort = "when",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50,
     calibration: Annotated[

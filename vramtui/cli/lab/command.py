@@ -7,6 +7,7 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
+from vramtui.cli.completion import cards, experiments
 from vramtui.cli.trace.command import chosen_device
 from vramtui.core.estimate.devices import DEFAULT_CARD
 
@@ -19,15 +20,24 @@ if TYPE_CHECKING:
 
 def lab(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Which experiment, or all; a list of them when absent.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Which experiment, or all; a list of them when absent.",
+            autocompletion=experiments,
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="The card to predict for: A100, H200 …; the one here when absent.")
+        str | None,
+        typer.Option(help="The card to predict for: A100, H200 …; the one here when absent.", autocompletion=cards),
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw a plot.")] = False,
     predict_only: Annotated[bool, typer.Option("--predict-only", help="Do not use a card of this machine.")] = False,
     separate_lt_workspace: Annotated[
-        bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
+        bool,
+        typer.Option(
+            "--separate-lt-workspace", help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it."
+        ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:

@@ -9,6 +9,8 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
+from vramtui.cli.completion import presets as known_presets
+from vramtui.cli.groups import WordedCommand
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 
@@ -16,7 +18,7 @@ presets = typer.Typer(no_args_is_help=True, help="List, show, check and write pr
 ROOM_FOR_ALL = 110
 
 
-@presets.command("list")
+@presets.command("list", cls=WordedCommand)
 def list_presets(
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
@@ -35,8 +37,12 @@ def list_presets(
             sys.stderr.write(f"vramtui: {problem}\n")
 
 
-@presets.command()
-def show(name: Annotated[str, typer.Argument(help="A preset's name, a path, or a model's name.")]) -> None:
+@presets.command(cls=WordedCommand)
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A preset's name, a path, or a model's name.", autocompletion=known_presets)
+    ],
+) -> None:
     """A preset's file: its path, then its text."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
     from vramtui.presets.draft.creation import text_of  # noqa: PLC0415 - as above
@@ -49,7 +55,7 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, a path, or a
             typer.echo("\t".join(map(printable, line.rstrip("\r").split("\t"))))
 
 
-@presets.command()
+@presets.command(cls=WordedCommand)
 def check(
     files: Annotated[
         list[Path] | None, typer.Argument(help="TOML files or folders of them; all known presets by default.")
@@ -65,10 +71,18 @@ def check(
         typer.echo(f"{count} {'preset is' if count == 1 else 'presets are'} right")
 
 
-@presets.command()
+@presets.command(cls=WordedCommand)
 def new(
     name: Annotated[str, typer.Argument(help="Its name.")],
-    source: Annotated[str, typer.Option("--from", metavar="SOURCE", help="A model's path or name, or another preset.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="A model's path or name, or another preset.",
+            autocompletion=known_presets,
+        ),
+    ],
     hub: Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for the model's config and headers.")] = False,
 ) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
@@ -79,8 +93,10 @@ def new(
         typer.echo(printable(str(create_preset(PresetLibrary(), name, source, hub=hub))))
 
 
-@presets.command()
-def edit(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")]) -> None:
+@presets.command(cls=WordedCommand)
+def edit(
+    name: Annotated[str, typer.Argument(help="A preset's name, or a path.", autocompletion=known_presets)],
+) -> None:
     """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
     from vramtui.cli.presets.edit import edit_preset  # noqa: PLC0415 - only this command edits one
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error, fail
+from vramtui.cli.completion import presets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.probe.place import PRESET
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")],
-    preset: Annotated[str | None, typer.Option(help="The preset to predict with: a name or a path.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
+    ] = None,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None,
     interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
     when_fits: Annotated[

@@ -10,6 +10,8 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_by, exit_on_user_error, fail
+from vramtui.cli.completion import cards, scripts
+from vramtui.cli.completion import settings as known_settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB, format_bytes, parse_size
@@ -30,7 +32,8 @@ Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Add the com
 AllocConf = Annotated[str, typer.Option(metavar="CONF", help="What PYTORCH_CUDA_ALLOC_CONF would say.")]
 ShowOutput = Annotated[bool, typer.Option("--show-output", help="Let what the code prints through, to standard error.")]
 SeparateLtWorkspace = Annotated[
-    bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
+    bool,
+    typer.Option("--separate-lt-workspace", help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it."),
 ]
 Share = Annotated[
     float,
@@ -39,28 +42,39 @@ Share = Annotated[
 Ranks = Annotated[
     int, typer.Option(min=0, help="Ranks of the distributed job, whose rank 0 is traced; 0 goes by WORLD_SIZE.")
 ]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py[:FUNCTION] | PRESET",
+        help="A script, one function of it that takes no arguments, or a preset.",
+        autocompletion=scripts,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a preset's value: run.batch_size=8.",
+        autocompletion=known_settings,
+    ),
+]
 # How far off the table of CUDA contexts may be, from the public measurements it is made of.
 CONTEXT_ERROR = 200 * MIB
 
 
 def trace(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py[:FUNCTION] | PRESET",
-            help="A script, one function of it that takes no arguments, or a preset.",
-        ),
-    ],
+    target: Target,
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments for the script.")
     ] = None,
-    device: Annotated[str, typer.Option(help="The card to simulate: H200, A100, T4 …")] = DEFAULT_CARD,
+    device: Annotated[
+        str, typer.Option(help="The card to simulate: H200, A100, T4 …", autocompletion=cards)
+    ] = DEFAULT_CARD,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
     alloc_conf: AllocConf = "",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a preset's value: run.batch_size=8.")
-    ] = None,
+    settings: Settings = None,
     separate_lt_workspace: SeparateLtWorkspace = False,
     share: Share = 1.0,
     ranks: Ranks = 0,
