@@ -6,7 +6,7 @@ import pytest
 
 from vramtui.cli.run.report import print_report
 from vramtui.cli.run.results import CompletedRun, seen_in
-from vramtui.core.observation.oom_text import OomReport
+from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, OutOfMemory, ProbeDevice
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ import pytest
 
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import Alert, AlertRules
-from vramtui.core.observation.oom_text import OomReport
+from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import Hello, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.monitor.job_ooms import STANDS, oom_alerts

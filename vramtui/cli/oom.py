@@ -12,11 +12,11 @@ from vramtui.cli.completion import cards, presets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vramtui.core.observation.oom_text import OomReport
+    from vramtui.core.observation.oom.report import OomReport
     from vramtui.core.schema.preset import PresetFile
     from vramtui.estimators.planner.planner import Plan
 
-MOST = 1 << 26  # bytes of a log's end that are read
+MOST = 1 << 24  # bytes of a log's end that are read: a second, whatever stands there
 
 
 def oom(
@@ -30,13 +30,17 @@ def oom(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
-    """Explain an out-of-memory message of PyTorch, vLLM or XLA: want of room, fragmentation, or a neighbour."""
+    """Explain an out-of-memory message: want of room, fragmentation, a neighbour, or memory that is not the GPU's.
+
+    It reads those of PyTorch, vLLM, SGLang, llama.cpp, JAX, TensorFlow and CuPy, of CUDA's libraries and the kernel.
+    """
     with exit_on_user_error():
-        from vramtui.core.observation.oom_text import read_oom  # noqa: PLC0415 - `--help` would wait for it
+        from vramtui.cli.common.console import print_wrapped, text_width  # noqa: PLC0415 - `--help` would wait for it
+        from vramtui.core.observation.oom.read import read_oom  # noqa: PLC0415 - as above
 
         report = read_oom(_text(log))
         found = plan = None
-        if preset is not None:
+        if preset is not None and report.of_gpu_memory:
             from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - takes time to load
 
             found = changed_preset(preset, [])
@@ -44,6 +48,8 @@ def oom(
         if json:
             _print_json(report, plan)
             return
+        for sentence in report.sentences():
+            print_wrapped(sentence, text_width())
         for line in _lines(report, found, plan):
             print(line)
 
@@ -90,14 +96,15 @@ def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None")
     from vramtui.core.base.text import printable  # noqa: PLC0415 - as above
     from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
 
-    yield from report.sentences()
     facts = {
-        "asked for": report.asked,
+        "asked for": report.asked if report.of_gpu_memory else None,
         "card": report.total,
+        "the process's limit": report.limit if report.of_gpu_memory else None,
         "free": report.free,
         "process": report.in_use,
         "allocated by PyTorch": report.allocated,
         "reserved but unallocated": report.unallocated,
+        **report.held,
         "other processes": report.others_hold,
     }
     for name, size in facts.items():
@@ -109,7 +116,7 @@ def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None")
         yield f"  asked for at {printable(report.line)}"
     if plan is not None and found is not None:
         yield from _advice(printable(found.key), plan)
-    elif report.cause != "neighbour":
+    elif report.of_gpu_memory and report.cause != "neighbour":
         yield "With --preset NAME this names the change that would have fitted."
 
 

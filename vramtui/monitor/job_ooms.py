@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vramtui.core.observation.alerts import Alert
-from vramtui.core.observation.oom_text import OomReport
+from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.monitor.probes import bare_uuid
 

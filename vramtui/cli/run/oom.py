@@ -10,7 +10,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES
-from vramtui.core.observation.oom_text import OomReport, read_oom
+from vramtui.core.observation.oom.read import read_oom
+from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Process
 

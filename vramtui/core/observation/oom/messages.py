@@ -1,0 +1,64 @@
+"""How messages are looked for in a log: sizes, words that a terminal may have broken across lines, and frames."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import parse_size
+from vramtui.core.observation.oom.report import OomReport
+
+_SIZE = r"(\d[\d.,]{0,30} ?(?:[KMGT]i?B|[Bb]ytes|B))"
+_FRAME = re.compile(r'File "([^"\n]{1,4096})", line (\d{1,15})')
+_LIBRARY = ("site-packages", "dist-packages", "/lib/python", "<frozen")
+# More than the longest message there is: PyTorch's own is about 700 characters.
+_MOST = 4096
+
+
+class OomMessage(NamedTuple):
+    """How a message is found, and what it and the log around it say: `report(LOG, MATCH)`."""
+
+    pattern: "re.Pattern[str]"
+    report: Callable[[str, "re.Match[str]"], OomReport]
+
+
+def wording(text: str) -> "re.Pattern[str]":
+    """A message as a pattern: `SIZE` takes a number and its unit, and a space any white space."""
+    spaced = text.replace(" ?", r"\s*").replace(" ", r"\s+")
+    return re.compile(spaced.replace("SIZE", _SIZE))
+
+
+def message_at(text: str, start: int) -> str:
+    """The message around a place: from the begin of its line to the next empty one."""
+    begin = max(text.rfind("\n", 0, start), start - _MOST, 0)
+    return text[begin : start + _MOST].partition("\n\n")[0]
+
+
+def bytes_of(text: str) -> int | None:
+    """The bytes of `3.00 GiB`, `7406166528 bytes` or `2,147,483,648 bytes`; None where it is no size."""
+    try:
+        return parse_size(re.sub(r"\s*[Bb]ytes", "", text.replace(",", "")))
+    except UserError:
+        return None
+
+
+def gib(number: str) -> int:
+    """The bytes of a number that its message calls GiB, or GB and means GiB, as vLLM and SGLang do."""
+    return round(float(number) * (1 << 30))
+
+
+def last(pattern: "re.Pattern[str]", text: str, end: int) -> "re.Match[str] | None":
+    """The last place before `end` where a pattern matches."""
+    found = None
+    for found in pattern.finditer(text, 0, end):  # noqa: B007 - the last one is what is wanted
+        pass
+    return found
+
+
+def user_line(text: str) -> str:
+    """The innermost line of a traceback that is in no library, `FILE:LINE`; empty where every one is."""
+    own = ""
+    for path, number in _FRAME.findall(text):
+        if not any(part in path for part in _LIBRARY):
+            own = f"{path}:{number}"
+    return own
