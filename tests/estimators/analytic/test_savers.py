@@ -22,8 +22,7 @@ from vramtui.estimators.analytic import ANALYTIC
 NAMES = [job["name"] for job in json.loads(GOLDEN.read_text(encoding="utf-8"))]
 # Blocks of up to 1 MiB that fill a gap keep what is left of it, which shows in the smallest models alone.
 WORST_ALLOCATED = 0.016
-# The farthest are checkpointed k-bit runs of 151,936 words: in which gaps their fp32 logits lie is not followed.
-WORST_RESERVED = 0.18
+WORST_RESERVED = 0.05
 MODEL = TransformerModel(
     hidden_size=512,
     num_hidden_layers=4,
@@ -51,8 +50,8 @@ def test_the_peak_is_that_of_the_cuda_build(name: str) -> None:
 def test_most_are_far_nearer() -> None:
     assert median(abs(allocated) for allocated, _ in errors().values()) <= 0.003
     sizes = sorted(abs(reserved) for _, reserved in errors().values())
-    assert median(sizes) <= 0.01
-    assert sizes[len(sizes) * 9 // 10] <= 0.09
+    assert median(sizes) <= 0.005
+    assert sizes[len(sizes) * 9 // 10] <= 0.03
 
 
 def test_every_kind_of_saving_is_held() -> None:

@@ -70,20 +70,21 @@ def test_the_peak_is_that_of_the_code(
 
 
 @pytest.mark.parametrize(
-    ("model", "length", "precision", "gpu", "traced"),
+    ("model", "length", "precision", "gpu", "measured"),
     [
-        (LLAMA, 2048, "fp32", "H200", 1_713_509_376),
-        (LLAMA, 2048, "fp16", "T4", 1_313_057_792),
-        (LLAMA, 2048, "bf16", "T4", 1_313_057_792),
-        (LLAMA, 2048, "fp32", "T4", 1_688_474_624),
+        (LLAMA, 2048, "fp32", "H200", 1_440_880_128),
+        (LLAMA, 2048, "fp16", "T4", 1_073_982_976),
+        (LLAMA, 2048, "bf16", "T4", 1_073_982_976),
+        (LLAMA, 2048, "fp32", "T4", 1_415_845_376),
         (GPT2, 1024, "fp16", "T4", 369_942_528),
-        (GPT2, 1024, "bf16", "T4", 555_556_864),
+        (GPT2, 1024, "bf16", "T4", 495_788_544),
         (GPT2, 1024, "fp32", "T4", 732_389_376),
     ],
 )
 def test_the_kernel_is_the_one_that_card_and_precision_leave(
-    model: TransformerModel, length: int, precision: Precision, gpu: str, traced: int
+    model: TransformerModel, length: int, precision: Precision, gpu: str, measured: int
 ) -> None:
+    """Held to the CUDA build. Plain scores of 2,048 tokens were up to 22 % too high with a softmax of its own zeros."""
     run = InferRun(batch_size=2, sequence_length=length, new_tokens=4, precision=precision, attention="flash")
     estimate = ANALYTIC.estimate(Workload(model=model, run=run), card(gpu))
-    assert estimate.allocated == pytest.approx(traced, rel=0.02)
+    assert estimate.allocated == pytest.approx(measured, rel=0.015)

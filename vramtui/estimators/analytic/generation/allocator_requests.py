@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
-from vramtui.estimators.analytic.training.allocator_requests import Held, Journal, Peaks, SimulatedJob, Step, spread
+from vramtui.estimators.analytic.training.allocator_requests import (
+    Held,
+    Journal,
+    Peaks,
+    SimulatedJob,
+    Step,
+    frozen_blocks,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 # New tokens whose growing keys and values are followed one by one; by then segments have found their sizes.
@@ -37,7 +44,7 @@ def peaks_of_generation(generation: Generation) -> Peaks:
 
 def _built(program: Program, workspace: int) -> SimulatedJob:
     job = SimulatedJob(program, workspace)
-    job.take("frozen", spread(program.weights.bytes, program.frozen))
+    job.take("frozen", frozen_blocks(program))
     job.take("buffers", [program.buffers])
     job.take("inputs", [program.inputs])
     return job

@@ -9,7 +9,7 @@ import msgspec
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.checkpointing import nested
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
-from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
 
@@ -119,26 +119,29 @@ def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor
     """
     tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
     itemsize = q.itemsize if ops.autocast is None else ops.autocast
-    q, k, v = (ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
-    q = ops.pointwise(q, "queries, scaled", saves="nothing")
+    q, k, v = wide = tuple(
+        ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values"))
+    )
+    scaled = ops.pointwise(q, "queries, scaled", saves="nothing")
     mask = []
     if causal:
-        mask = [tape.new(heads.queries * heads.keys, 4, "mask", tracked=False)]
-        tape.op([], mask, workspace=2 * rounded(heads.queries * heads.keys))
+        pairs = heads.queries * heads.keys
+        mask = [tape.new(pairs, 4, "mask", tracked=False)]
+        tape.op([], mask, workspace=rounded(pairs), pieces=(rounded(pairs),))
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
     v = _repeated(tape, v, per_head * heads.value_dim, "values")
-    scaled = ops.pointwise(k, "keys, scaled", saves="nothing")
-    q = _contiguous(tape, q, q.numel, "queries, contiguous")
-    scores = _product(tape, q, scaled, heads.scores, "scores")
+    queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
+    scores = _product(tape, queries, ops.pointwise(k, "keys, scaled", saves="nothing"), heads.scores, "scores")
     full = rounded(heads.scores * 4)
-    weights = ops.pointwise(
-        scores, "softmax", saves="output", workspace=full + rounded(heads.scores), backward_workspace=full
-    )
-    tape.touch(scores)
+    weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=full)
+    # _safe_softmax: which scores are masked, which rows are throughout, and a zero for these.
+    tape.nodes[-1].pieces = (rounded(heads.scores), rounded(heads.scores // heads.keys), MIN_BLOCK)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    second = ops.cast(weights, itemsize, "softmax, cast")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
-    tape.touch(*mask, k, scores)
     out = ops.cast(answer, itemsize, "attention output, by head")
+    tape.touch(answer)
+    tape.touch(weights, k, v, scaled, *mask, *wide, second)
     done = _contiguous(tape, out, heads.out, "attention output")
     tape.touch(out)
     return done

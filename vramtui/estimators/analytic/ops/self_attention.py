@@ -28,7 +28,6 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
         tape.group = ATTENTION
     if model.position == "rope":
         q, k = rotated(writer, q, "queries, rotated"), rotated(writer, k, "keys, rotated")
-    before = (q, k, v)
     if setting.cache is not None:
         k, v = cached(writer, k, setting.cache), cached(writer, v, setting.cache)
     heads = Heads(
@@ -44,7 +43,7 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
     )
     out = attend(writer, heads, q, k, v)
     answer = writer.linear(out, queries, model.hidden_size, "o_proj", bias=model.output_bias)
-    tape.touch(*before, q, k, v)
+    tape.touch(q, k, v)
     return answer
 
 

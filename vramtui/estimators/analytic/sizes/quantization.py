@@ -1,6 +1,6 @@
 """Weights in fewer bits: what each format really takes with its scales."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.parameters import Parameter
@@ -73,21 +73,28 @@ def words_for(quantization: Quantization) -> str:
 
 def quantized(tensors: Iterable[Parameter], itemsize: int, quantization: Quantization, layers: int) -> BlockBytes:
     """What `tensors` take when those that it applies to are quantised, the others at `itemsize` bytes a number."""
+    total = BlockBytes()
+    for _, pieces in blocks_of(tensors, itemsize, quantization, layers):
+        for size, count in pieces:
+            total += BlockBytes(rounded(size) * count, tail(size) * count, count)
+    return total
+
+
+def blocks_of(
+    tensors: Iterable[Parameter], itemsize: int, quantization: Quantization, layers: int
+) -> Iterator[tuple[Parameter, list[tuple[int, int]]]]:
+    """Each tensor with the (bytes, how many) that it becomes when it is quantised, or `itemsize` bytes a number."""
     given = list(tensors)
     tied = not any(tensor.module == "lm_head" for tensor in given)
     eight = any(tensor.module == "experts_down_proj" and tensor.shape[0] == EIGHT for tensor in given)
-    total = BlockBytes()
     for tensor in given:
         if not quantizes(tensor, quantization):
             full = tensor.bits or 8 * (4 if quantization in EVERYTHING else itemsize)
-            sizes = [(-(-tensor.numel * full // 8), tensor.count)]
+            yield tensor, [(-(-tensor.numel * full // 8), tensor.count)]
         elif quantization in EVERYTHING:
-            sizes = _ggml(tensor, quantization, layers, tied=tied, eight=eight)
+            yield tensor, _ggml(tensor, quantization, layers, tied=tied, eight=eight)
         else:
-            sizes = [(size, tensor.count) for size in _with_scales(tensor, quantization)]
-        for size, count in sizes:
-            total += BlockBytes(rounded(size) * count, tail(size) * count, count)
-    return total
+            yield tensor, [(size, tensor.count) for size in _with_scales(tensor, quantization)]
 
 
 def _with_scales(tensor: Parameter, quantization: Quantization) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe
-from vramtui.estimators.analytic.sizes.quantization import quantized
+from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, blocks_of, quantized
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held, numel_of
 from vramtui.estimators.analytic.tape.replay import TapeStage
 
@@ -95,6 +95,22 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {
             name: (sum(tensor.numel * tensor.count for tensor in tensors), self._stored(tensors))
             for name, tensors in parts.items()
+        }
+
+    def frozen_sizes(self) -> dict[Parameter, list[int]]:
+        """Bytes of the blocks that one frozen tensor becomes, of each; of files' mixed types the first.
+
+        Of several equal tensors it is said once.
+        """
+        itemsize, packed = self.recipe.frozen, self.quantization
+        if packed is None:
+            bits = 8 * itemsize
+            return {tensor: [-(-tensor.numel * (tensor.bits or bits) // 8)] for tensor in self.frozen}
+        if packed in EVERYTHING:
+            return {tensor: [pieces[0][0]] for tensor, pieces in blocks_of(self.frozen, itemsize, packed, self.layers)}
+        return {
+            tensor: [size for size, _ in pieces]
+            for tensor, pieces in blocks_of(self.frozen, itemsize, packed, self.layers)
         }
 
     def _stored(self, tensors: Sequence[Parameter]) -> BlockBytes:

@@ -225,7 +225,7 @@ def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str
     product = node.gemm and not node.hands_over
     if node.weight_first:
         meter.take(into, node.grad_bytes)
-        if product:
+        if product and node.grad_bytes:
             meter.gemm()
     fresh = []
     for tensor, own in node.flows:

@@ -175,6 +175,13 @@ def spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
     yield from (math.ceil(each * tensor.numel) for tensor in _ordered(tensors))
 
 
+def frozen_blocks(program: Program) -> Iterator[int]:
+    """Bytes of every block of the frozen tensors, layer by layer, with the scales of quantised ones."""
+    sizes = program.frozen_sizes()
+    for tensor in _ordered(program.frozen):
+        yield from sizes[tensor]
+
+
 def _ordered(tensors: Sequence[Parameter]) -> Iterator[Parameter]:
     """Every tensor, layer by layer."""
     at = 0
@@ -208,7 +215,7 @@ def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
 
 def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
     program, recipe = trainer.program, trainer.program.recipe
-    job.take("frozen", spread(trainer.weights.bytes - trainer.gradients.bytes, program.frozen))
+    job.take("frozen", frozen_blocks(program))
     job.take("weights", (tensor.numel * recipe.weights for tensor in _ordered(program.trained)))
     job.take("buffers", [program.buffers])
     job.take("master", spread(trainer.master.bytes, program.trained))
