@@ -26,7 +26,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_measuring_on_a_card(trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torch or without a card the child fails or finds none; it has been started all the same."""
-    monkeypatch.setattr(runner, "_CARD_FILES", (str(tmp_path),))
+    monkeypatch.setattr(runner, "CARD_FILES", (str(tmp_path),))
     experiment = next(iter(EXPERIMENTS.values()))
     with contextlib.suppress(UserError):
         assert runner.measure(experiment, experiment.runs[0]) is None

@@ -5,6 +5,7 @@ more fails as well.
 """
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -221,6 +222,62 @@ def test_mathematics_begins_with_its_shapes() -> None:
     said = {path.name: ast.get_docstring(ast.parse(path.read_text())) or "" for path in files}
     assert len(said) > 20
     assert [name for name, doc in said.items() if "\nShapes: " not in doc] == []
+
+
+# Names that begin with an underscore and are another's all the same, by the reason.
+OTHERS_PRIVATE = {
+    "the standard library's documented names": """
+        os._exit _replace _asdict _fields""",
+    "IPython's protocol": "_repr_html_",
+    "Textual tells nowhere else what is on the screen, and when it lays one out": """
+        screen._compositor Screen._refresh_layout""",
+    "Textual's own clock, which a test makes late": "timer._time",
+    "asyncio tells nowhere else what a loop has left to do": "loop._ready loop._scheduled",
+    "Click parses without calling nowhere else": "context._protected_args",
+    "torch's own, which a stand-in for its CUDA part replaces": """
+        torch._C internals._cuda_attach_out_of_memory_observer""",
+    "pynvml keeps the library that it has loaded": "pynvml._nvmlGetFunctionPointer_cache pynvml._LoadNvmlLibrary",
+}
+
+
+# Where a file has none of these, it need not be parsed.
+LIKELY = re.compile(r"(?<!self)(?<!cls)\._[a-zA-Z]|import .*\b_[a-zA-Z]|[\"']_[a-zA-Z]")
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """`owner._name` for each private name that a file of the tests takes from somebody else: as an attribute, by import
+    from this package, or as text in a call of `setattr` or of a patch.
+    """
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if LIKELY.search(text) else ():
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            if owner not in {"self", "cls"}:
+                yield from _if_private(owner, node.attr)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vramtui"):
+            for name in node.names:
+                yield from _if_private(node.module or "", name.name)
+        elif isinstance(node, ast.Call) and name_of(node.func) in {"setattr", "getattr", "patch", "object", "delattr"}:
+            texts = [part.value for part in node.args[:2] if isinstance(part, ast.Constant)]
+            for text in filter(lambda text: isinstance(text, str), texts):
+                owner, _, name = f"{ast.unparse(node.args[0])}.{text}".rpartition(".")
+                yield from _if_private(owner.rpartition(".")[2], name)
+
+
+def _if_private(owner: str, name: str) -> Iterator[str]:
+    if name.startswith("_") and not name.startswith("__"):
+        yield f"{owner}.{name}"
+
+
+def test_no_test_reaches_into_what_is_private() -> None:
+    allowed = {name for names in OTHERS_PRIVATE.values() for name in names.split()}
+    taken = {
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for found in private_names(path)
+        if not {found, found.rpartition(".")[2]} & allowed
+    }
+    assert taken == set()
 
 
 @pytest.mark.parametrize("words", [LARGE, SINGLE, TWICE, OF_ONE_KIND], ids=["large", "single", "twice", "one kind"])

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
@@ -112,8 +113,12 @@ async def settle(app: Dashboard, pilot: Pilot[None]) -> None:
 
 def screen_text(app: Dashboard) -> str:
     """The characters on the screen, line by line."""
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips)
+    return "\n".join(strip.text for strip in shown(app))
+
+
+def shown(app: Dashboard) -> list[Strip]:
+    """The lines on the screen with their colours."""
+    return app.screen._compositor.render_strips()
 
 
 def climbing(seconds: int = 60, to: int = 58) -> list[Sample]:

@@ -71,7 +71,7 @@ async def editor(
 
 def said(app: Still) -> str:
     """What notifications say, a line each."""
-    return "\n".join(note.message for note in app._notifications)
+    return "\n".join(note.message for note in app.announced)
 
 
 def on_top(app: Still, kind: type[object]) -> bool:

@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 
 from tests.app import moments
 from tests.app.driving import Clock, climbing, settle
-from tests.app.stand_ins import FixedPresets, RoundEstimator
+from tests.app.stand_ins import Announcing, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
 from vramtui.app.replay.controller import ReplayController
@@ -67,7 +67,7 @@ class Tape:
         return tuple(prediction for _, _, prediction in self._predictions if prediction is not None)
 
 
-class Player(Dashboard):
+class Player(Announcing):
     """A dashboard whose recording goes on only when `pass_time` says so."""
 
     def start_playing(self, tape: Tape) -> Clock:

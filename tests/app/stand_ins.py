@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from textual.notifications import SeverityLevel
+from textual.notifications import Notification, SeverityLevel
 
 from vramtui.app.app import Dashboard
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -139,12 +139,16 @@ class Unstarted(Poller):
         """There is nothing to read."""
 
 
-class Still(Dashboard):
-    """A dashboard that reads nothing by itself: a test gives it its samples."""
+class Announcing(Dashboard):
+    """A dashboard of which a test can read what it said.
+
+    Attributes:
+        announced: every notice, in its order.
+    """
 
     def __init__(self, source: Source, presets: Presets, **given: Any) -> None:
+        self.announced: list[Notification] = []
         super().__init__(source, presets, **given)
-        self.poller = Unstarted(source, 1.0, lambda _result: None)
 
     def notify(
         self,
@@ -157,4 +161,13 @@ class Still(Dashboard):
     ) -> None:
         """What is said stays: a test that looks for it may be slow."""
         del timeout
+        self.announced.append(Notification(message, title, severity, FOR_EVER, markup=markup))
         super().notify(message, title=title, severity=severity, timeout=FOR_EVER, markup=markup)
+
+
+class Still(Announcing):
+    """A dashboard that reads nothing by itself: a test gives it its samples."""
+
+    def __init__(self, source: Source, presets: Presets, **given: Any) -> None:
+        super().__init__(source, presets, **given)
+        self.poller = Unstarted(source, 1.0, lambda _result: None)

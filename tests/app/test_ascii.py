@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.app import moments
-from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app.driving import climbing, dashboard, screen_text, settle, shown
 from vramtui.core.base.ascii import plain_text
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +40,7 @@ async def test_arrow_keys_are_words_in_the_help(monkeypatch: pytest.MonkeyPatch)
 async def test_no_color_sends_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with dashboard(climbing()) as (app, _):
-        strips = app.screen._compositor.render_strips()
-        styles = [segment.style for strip in strips for segment in strip if segment.style]
+        styles = [segment.style for strip in shown(app) for segment in strip if segment.style]
         colours = {colour for style in styles for colour in (style.color, style.bgcolor) if colour}
         assert all(colour.is_default for colour in colours)
         assert "vramtui" in screen_text(app)

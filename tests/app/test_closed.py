@@ -30,4 +30,4 @@ async def test_a_closed_list_of_presets_fills_in_nothing() -> None:
         await pilot.press("escape")
         while chooser.is_attached:
             await pilot.pause(0.02)
-        chooser._fill()
+        chooser.fill_totals()

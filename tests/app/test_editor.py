@@ -37,7 +37,7 @@ async def test_without_a_preset_it_says_how_to_choose_one() -> None:
     async with dashboard() as (app, pilot):
         await pilot.press("e", "E")
         assert not isinstance(app.screen, EditorScreen)
-        assert {note.message for note in app._notifications} == {"Choose a preset first: p"}
+        assert {note.message for note in app.announced} == {"Choose a preset first: p"}
 
 
 async def test_a_number_typed_into_the_form_changes_one_line_of_the_text(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.app import moments
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app.driving import Driver, climbing, dashboard, screen_text, settle, shown
 from tests.app.test_plan import planned
 from vramtui.app.keys import SCREENS, ScreenEntry
 from vramtui.app.plan.screen import PlanScreen
@@ -66,8 +66,7 @@ async def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([*climbing(), moments.usual(1)]) as driver:
         for place in SCREENS:
             await go(driver, place)
-            strips = driver[0].screen._compositor.render_strips()
-            styles = [segment.style for strip in strips for segment in strip if segment.style]
+            styles = [segment.style for strip in shown(driver[0]) for segment in strip if segment.style]
             colours = [colour for style in styles for colour in (style.color, style.bgcolor) if colour]
             assert all(colour.is_default for colour in colours), place
 

@@ -147,7 +147,7 @@ async def test_choosing_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.M
         assert "some-org/Broken" in screen_text(driver[0])
         await press(driver, "enter")
         assert isinstance(driver[0].screen, PresetChooser)
-        assert any("neither architectures" in told.message for told in driver[0]._notifications)
+        assert any("neither architectures" in told.message for told in driver[0].announced)
         await press(driver, *["backspace"] * 6, *"some-2b")
         view = await press(driver, "enter")
         assert view.panel is not None
@@ -350,7 +350,7 @@ def saver(taken: list[tuple[Snapshot, str]], problem: str = "") -> Callable[[Sna
 async def settled_toast(driver: Driver) -> str:
     for _ in range(50):
         await settle(*driver)
-        if driver[0]._notifications:
+        if driver[0].announced:
             break
     await settle(*driver)
     return screen_text(driver[0])

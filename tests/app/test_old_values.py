@@ -105,7 +105,7 @@ async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
         ]
         AlertFeature(app.shared, AlertRules()).say(alerts)
         await pilot.pause()
-        (shown,) = app._notifications
+        (shown,) = app.announced
         assert shown.message == "8 at once, on GPU 0, 1, 2, 3, 4, 5, 6, 7. The first: GPU 0 is lost. (! lists all)"
 
 

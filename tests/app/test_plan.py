@@ -385,7 +385,7 @@ async def test_sharding_taken_over_is_marked_as_a_change() -> None:
 
 async def saved(driver: Driver, *keys: str) -> None:
     await driver[1].press(*keys)
-    while not any(note.title in {"Saved as a preset", "Not saved"} for note in driver[0]._notifications):
+    while not any(note.title in {"Saved as a preset", "Not saved"} for note in driver[0].announced):
         await driver[1].pause(0.01)
     await settle(*driver)
 

@@ -55,13 +55,13 @@ class Paper:
 
 
 def told(app: Still) -> str:
-    return "\n".join(f"{note.title} {note.message}" for note in app._notifications)
+    return "\n".join(f"{note.title} {note.message}" for note in app.announced)
 
 
 async def stop(app: Still, pilot: Pilot[None], paper: Paper) -> None:
     await pilot.press("r")
     assert paper.closed.wait(60)
-    while not any(note.title.startswith("Recording") for note in app._notifications):
+    while not any(note.title.startswith("Recording") for note in app.announced):
         await pilot.pause(0.002)
     await settle(app, pilot)
 
@@ -127,7 +127,7 @@ async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
         await pilot.press("r")
         await give(app, pilot, *SAMPLES[1:5])
         assert paper.closed.wait(60)
-        while not app._notifications:
+        while not app.announced:
             await pilot.pause(0.002)
         assert "no space left on device. What was written so far is in /data" in told(app)
         await give(app, pilot, *SAMPLES[5:8])
@@ -142,7 +142,7 @@ async def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
         app.parts.recording.factory = refuse
         await pilot.press("r")
-        while not app._notifications:
+        while not app.announced:
             await pilot.pause(0.002)
         assert "permission denied." in told(app)
         assert "What was written" not in told(app)
@@ -193,7 +193,7 @@ async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() -> None:
     async with playing(Played(SAMPLES)) as (player, pilot, _):
         await pilot.press("r")
-        assert "Only live data can be recorded" in "".join(str(n.message) for n in player._notifications)
+        assert "Only live data can be recorded" in "".join(str(n.message) for n in player.announced)
 
 
 def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:

@@ -156,7 +156,7 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         await press(player, pilot, "space")
         await go_to(player, pilot, "5x")
         assert player.query("SeekBar") or player.screen.query("SeekBar")
-        assert any("is not a position in a recording" in str(note.message) for note in player._notifications)
+        assert any("is not a position in a recording" in str(note.message) for note in player.announced)
         await press(player, pilot, "backspace", "0", "%", "enter")
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player, LONG[:300])

@@ -65,7 +65,7 @@ async def test_a_lost_card_is_said_once_and_stands_in_the_header() -> None:
             lost = Gpu(index=0, uuid="GPU-lost", name="NVIDIA H100", state="lost", reason="it fell off the bus")
             later = msgspec.structs.replace(last, taken_at=last.taken_at + seconds, gpus=(*last.gpus, lost))
             await give(app, pilot, later)
-        assert [toast.message for toast in app._notifications] == ["GPU 0 is lost: it fell off the bus"]
+        assert [toast.message for toast in app.announced] == ["GPU 0 is lost: it fell off the bus"]
         assert "1&#160;alert" in app.parts.export.picture()
         await pilot.press("!")
         await pilot.pause()

@@ -14,7 +14,7 @@ async def test_what_a_closed_window_drew_is_let_go() -> None:
     async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
         await pilot.press("p")
         await pilot.pause()
-        drawn = ref(app.screen.query_one(OptionList)._styles_cache)
+        drawn = ref(app.screen.query_one(OptionList))
         assert drawn() is not None
         await pilot.press("escape")
         await pilot.pause()

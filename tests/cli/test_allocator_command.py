@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from vramtui.cli.allocator import PLOT_POINTS, PLOT_ROWS, _thinned
+from vramtui.cli.allocator import PLOT_POINTS, PLOT_ROWS, thinned
 from vramtui.cli.main import program
 from vramtui.records.allocator_traces.trace import read_allocator_trace
 
@@ -176,7 +176,7 @@ def test_a_plot_over_milliseconds(tmp_path: Path) -> None:
 def test_a_plot_of_a_long_trace_keeps_its_peaks() -> None:
     values = [0] * 100_000
     values[54_321] = 7
-    xs, ys = _thinned(range(len(values)), values)
+    xs, ys = thinned(range(len(values)), values)
     assert len(xs) == len(ys) <= PLOT_POINTS
     assert max(ys) == 7
     assert xs == sorted(xs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.export.command import Tls, _check, _serve, address_of
+from vramtui.cli.export.command import Tls, address_of, check_options, serve_metrics
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.export.metrics import NAMES, MetricFamily, up_metric
@@ -28,13 +28,13 @@ def test_what_is_no_address(said: str) -> None:
 
 def test_options_that_do_not_go_together() -> None:
     with pytest.raises(UserError, match="two ways"):
-        _check(":1", Path("x"), Tls(), once=False)
+        check_options(":1", Path("x"), Tls(), once=False)
     with pytest.raises(UserError, match="--once writes a text file"):
-        _check(None, None, Tls(), once=True)
+        check_options(None, None, Tls(), once=True)
     with pytest.raises(UserError, match="both --certificate and --key"):
-        _check(None, None, Tls(certificate=Path("x")), once=False)
+        check_options(None, None, Tls(certificate=Path("x")), once=False)
     with pytest.raises(UserError, match="--client-ca is for TLS"):
-        _check(None, None, Tls(client_ca=Path("x")), once=False)
+        check_options(None, None, Tls(client_ca=Path("x")), once=False)
 
 
 def test_the_demo_as_a_file(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFix
     from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
 
     collector = SampleCollector()
-    _serve("127.0.0.1:0", Tls(), collector)
+    serve_metrics("127.0.0.1:0", Tls(), collector)
     address = capsys.readouterr().err.split()[-1]
     assert address.startswith("http://127.0.0.1:")
 
@@ -69,4 +69,4 @@ def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFix
     collector.put((up_metric(up=False),))
     assert "vramtui_processes" not in scrape()
     with pytest.raises(UserError, match="address already in use"):
-        _serve(address.removeprefix("http://").removesuffix("/metrics"), Tls(), collector)
+        serve_metrics(address.removeprefix("http://").removesuffix("/metrics"), Tls(), collector)

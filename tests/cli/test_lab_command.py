@@ -223,16 +223,16 @@ def test_a_row_that_was_not_measured_is_no_agreement() -> None:
 
 
 def test_measuring_asks_pytorch_itself_for_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(running, "_CARD_FILES", (str(tmp_path / "none"),))
+    monkeypatch.setattr(running, "CARD_FILES", (str(tmp_path / "none"),))
     linear = EXPERIMENTS["linear"]
     assert running.measure(linear, linear.runs[0]) is None
-    monkeypatch.setattr(running, "_CARD_FILES", (str(tmp_path),))
+    monkeypatch.setattr(running, "CARD_FILES", (str(tmp_path),))
     measured = running.measure(linear, linear.runs[0])
     assert measured is None or [row.label for row in measured.rows][-1] == "workspaces cleared"
 
 
 def test_a_failure_on_the_card_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(running, "_CARD_FILES", (str(tmp_path),))
+    monkeypatch.setattr(running, "CARD_FILES", (str(tmp_path),))
     wrong = msgspec.structs.replace(EXPERIMENTS["linear"], module="nowhere")
     monkeypatch.setattr(running, "NATIVE", "vramtui.estimators.traced.experiments.nowhere")
     with pytest.raises(UserError, match=r"linear failed on the card: .*nowhere"):

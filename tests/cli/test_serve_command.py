@@ -296,9 +296,9 @@ def test_what_no_server_sends_is_a_sentence(sent: bytes) -> None:
 def test_the_network_is_for_tls() -> None:
     for listen in ("0.0.0.0:80", "192.0.2.1:80", "[::]:80", "gpu01:80"):
         with pytest.raises(UserError, match="give --certificate and --key"):
-            command._place(listen, "", None, None)
-    assert command._place("127.0.0.1:80", "", None, None).port == 80
-    assert command._place("[::1]:80", "", None, None).address == "::1"
+            command.place_of(listen, "", None, None)
+    assert command.place_of("127.0.0.1:80", "", None, None).port == 80
+    assert command.place_of("[::1]:80", "", None, None).address == "::1"
 
 
 def test_a_token_of_bytes_that_are_no_text_is_a_wrong_one() -> None:

@@ -74,14 +74,14 @@ def test_a_preset_that_is_no_more_matches_nothing() -> None:
 def test_only_what_is_new_is_searched() -> None:
     matcher = Matcher([preset("a", command="train"), preset("b", command="serve")])
     moment = sample(*(process(pid, f"train {pid % 5}") for pid in range(100)))
-    with patch.object(matching, "_hold", wraps=matching._hold) as searched:
+    with patch.object(matching, "searcher", wraps=matching.searcher) as searched:
         first = matcher.match(moment, {})
         made = searched.call_count
-        assert made <= 10
+        assert 0 < made <= 10
         assert matcher.match(moment, {}) == first
         assert searched.call_count == made
         matcher.match(sample(*moment.gpus[0].processes, process(500, "serve new")), {})
-        assert searched.call_count == made + 2
+        assert searched.call_count == made + 1  # the words of the other pattern are not in it
 
 
 def test_a_process_that_becomes_another_program_is_matched_again() -> None:

@@ -133,7 +133,7 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
         said.write_text(json.dumps(fault.smi))
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment))
-        stack.enter_context(patch.object(pid_namespace, "_own_namespace", lambda: fault.namespace))
+        stack.enter_context(patch.object(pid_namespace, "own_namespace", lambda: fault.namespace))
         stack.enter_context(patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}))
         if fault.world is None:
             stack.enter_context(patch.object(pynvml, "nvmlLib", None))

@@ -58,8 +58,8 @@ class Terminal:
         self.keyboards = 0
         self.drawn_at = 0.0
         self._keep = keep
-        self._screen = pyte.Screen(*size)
-        self._stream = pyte.ByteStream(self._screen)
+        self.screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self.screen)
         self._arrived: deque[tuple[float, bytes]] = deque()
         self._news = threading.Event()
         self._rest = b""
@@ -94,7 +94,7 @@ class Terminal:
     def text(self) -> str:
         """What stands on the screen now, a line a row."""
         self._draw()
-        return "\n".join(self._screen.display)
+        return "\n".join(self.screen.display)
 
     def wait_for(self, *texts: str) -> str:
         """The screen as soon as all of `texts` stand on it."""
@@ -127,7 +127,7 @@ class Terminal:
     def resize(self, size: tuple[int, int]) -> None:
         """Give the terminal another size: columns, rows."""
         self._draw()
-        self._screen.resize(size[1], size[0])
+        self.screen.resize(size[1], size[0])
         self._set_size(size)
         self.process.send_signal(signal.SIGWINCH)
 
@@ -251,7 +251,7 @@ class Terminal:
         return True
 
     def _shown(self) -> str:
-        return "\n".join(self._screen.display)
+        return "\n".join(self.screen.display)
 
 
 def _take_terminal() -> None:

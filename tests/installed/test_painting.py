@@ -13,7 +13,7 @@ HELP = "Down"
 
 def _cells(terminal: Terminal) -> list[object]:
     """Every cell with its colours, and the text."""
-    text, screen = terminal.text, terminal._screen
+    text, screen = terminal.text, terminal.screen
     return [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)] + [text]
 
 

@@ -63,9 +63,9 @@ class Server:
         ssh = self.commands / "ssh"
         ssh.write_text(f'#!/bin/sh\nexec {CLIENT} -F {folder}/config "$@"\n')
         ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
-        hosts = [f"Host *\n{self._as_a_host()}\n  SendEnv LD_LIBRARY_PATH VRAMTUI_*\n"]
+        hosts = [f"Host *\n{self.as_a_host()}\n  SendEnv LD_LIBRARY_PATH VRAMTUI_*\n"]
         if jump is not None:
-            hosts = [f"Host bastion\n{jump._as_a_host()}\nHost gpu*\n  ProxyJump bastion\n", *hosts]
+            hosts = [f"Host bastion\n{jump.as_a_host()}\nHost gpu*\n  ProxyJump bastion\n", *hosts]
         (folder / "config").write_text("".join(hosts))
         _until(self._answers)
 
@@ -108,7 +108,7 @@ class Server:
         assert SERVER is not None
         return subprocess.Popen([SERVER, "-D", "-f", str(folder / "sshd_config"), "-E", str(self.log)])
 
-    def _as_a_host(self) -> str:
+    def as_a_host(self) -> str:
         keys = f"  IdentityFile {self.folder}/user_key\n  UserKnownHostsFile {self.folder}/known_hosts"
         return f"  HostName 127.0.0.1\n  Port {self.port}\n  User root\n{keys}"
 

@@ -9,6 +9,7 @@ import pytest
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.monitor.fleet import Fleet, RemoteHost, user_totals
+from vramtui.monitor.poller import Poller
 from vramtui.monitor.session import MonitorSession
 
 PATIENCE = 10.0
@@ -88,8 +89,9 @@ def test_silence_is_never_up() -> None:
     fleet.begin(session)
     until(lambda: fleet.summaries()[1].is_up)
     fleet.close()
-    for poller in fleet._pollers:
-        poller.join(PATIENCE)
+    for thread in threading.enumerate():
+        if isinstance(thread, Poller):
+            thread.join(PATIENCE)
     clock.now += 60
     for host in fleet.summaries():
         assert (host.is_up, host.failure) == (False, "no answer")

@@ -32,6 +32,17 @@ def listening(path: Path, backlog: int = 8) -> socket.socket:
     return made
 
 
+def heard(listener: socket.socket) -> bytes:
+    """What the one who connected first has sent; nothing where that is nobody, or somebody who sent nothing."""
+    listener.setblocking(False)
+    try:
+        peer, _ = listener.accept()
+    except BlockingIOError:
+        return b""
+    with peer:
+        return peer.recv(100)
+
+
 def greeting() -> bytes:
     return b"hello"
 
@@ -80,10 +91,29 @@ def test_two_threads_speak_one_after_the_other(folder: Path) -> None:
         with peer:
             assert peer.recv(100) == b"hello"
             assert sorted(int(peer.recv(100)) for _ in threads) == list(range(16))
-        channel._speaking.acquire()
-        channel.send(b"too much at once")
+        channel.close()
+
+
+def test_what_comes_while_another_thread_speaks_is_lost(folder: Path) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow_greeting() -> bytes:
+        asked.set()
+        go_on.wait(60)
+        return b"hello"
+
+    with listening(folder / "a.sock") as listener:
+        channel = Channel(slow_greeting)
+        speaking = threading.Thread(target=channel.send, args=(b"first",))
+        speaking.start()
+        assert asked.wait(60)
+        assert not channel.send(b"too much at once")
         assert channel.lost == 1
-        channel._speaking.release()
+        go_on.set()
+        speaking.join()
+        peer, _ = listener.accept()
+        with peer:
+            assert [peer.recv(100), peer.recv(100)] == [b"hello", b"first"]
         channel.close()
 
 
@@ -100,7 +130,7 @@ def test_a_reader_with_a_full_queue_is_no_reader(folder: Path) -> None:
             waiting.append(one)
         channel = Channel(greeting)
         channel.send(b"to nobody")
-        assert (channel.lost, channel._open) == (0, {})
+        assert channel.lost == 0
         for one in waiting:
             one.close()
 
@@ -129,12 +159,12 @@ def test_the_run_that_started_it_hears_it_too(folder: Path, monkeypatch: pytest.
 
 
 def test_a_folder_that_others_can_enter_is_not_looked_into(folder: Path) -> None:
-    with listening(folder / "a.sock"):
+    with listening(folder / "a.sock") as listener:
         folder.chmod(0o750)
         assert not private(str(folder))
         channel = Channel(greeting)
         channel.send(b"to nobody")
-        assert channel._open == {}
+        assert not heard(listener)
 
 
 def test_a_folder_that_is_a_link_is_not_looked_into(folder: Path) -> None:
@@ -149,7 +179,7 @@ def test_a_folder_in_tmp_that_somebody_else_made_is_passed_over(
 ) -> None:
     monkeypatch.setenv("HOME", "/people/anna")
     taken = tmp_path / "taken"
-    monkeypatch.setattr(place, "_shared", lambda: str(taken))
+    monkeypatch.setattr(place, "shared_folder", lambda: str(taken))
     for runtime in ("", str(folder / "none"), f"/{'long/' * 20}"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         assert listeners_folder() == str(taken)
@@ -162,16 +192,16 @@ def test_a_folder_in_tmp_that_somebody_else_made_is_passed_over(
 
 
 def test_a_listener_of_another_user_is_told_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with listening(folder / "a.sock"):
-        monkeypatch.setattr(channels, "_own_uid", lambda: os.getuid() + 1)
+    with listening(folder / "a.sock") as listener:
+        monkeypatch.setattr(channels, "own_uid", lambda: os.getuid() + 1)
         channel = Channel(greeting)
         channel.send(b"to nobody")
-        assert channel._open == {}
+        assert not heard(listener)
 
 
 def test_a_socket_that_nobody_has_open_is_passed_over(folder: Path) -> None:
     listening(folder / "dead.sock").close()
     (folder / "file.sock").write_text("no socket", encoding="utf-8")
     channel = Channel(greeting)
-    channel.send(b"to nobody")
-    assert channel._open == {}
+    assert channel.send(b"to nobody")
+    assert channel.lost == 0

@@ -27,7 +27,7 @@ KINDS = ("json", "csv", "md", "html")
 
 
 def _export(kind: str, taken: Snapshot) -> str:
-    return saving._render(kind, taken, None)
+    return saving.file_text(kind, taken, None)
 
 
 class Text(SingleFileSnapshotExtension):

@@ -63,7 +63,7 @@ class Stage:
 @pytest.fixture(autouse=True)
 def _on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the tests run, pids mean what they mean on a host; tests of containers say so themselves."""
-    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: pid_namespace.HOST_NAMESPACE)
+    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: pid_namespace.HOST_NAMESPACE)
 
 
 @pytest.fixture

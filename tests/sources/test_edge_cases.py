@@ -181,7 +181,7 @@ def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) ->
 
 def test_in_a_container_nobody_is_taken_for_somebody_else(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver gives the host's pids. The process that has such a number in here is another one."""
-    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: "pid:[4026532200]")
     monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: pid == ME)
     stage.source = NvmlSource(monotonic=stage.clock, timeout=20.0)
     stage.hold(CARD, StubProcess(os.getppid(), 500 * MIB))

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def test_a_folder_that_somebody_else_made_first_is_left_alone(tmp_path: Path, mo
     theirs.mkdir(mode=0o777)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("HOME", "/own")
-    monkeypatch.setattr(place, "_shared", lambda: str(theirs))
+    monkeypatch.setattr(place, "shared_folder", lambda: str(theirs))
     assert place.listeners_folder() == "/own/.vramtui-probes"
     theirs.chmod(0o700)
     assert place.listeners_folder() == str(theirs)
@@ -166,17 +167,21 @@ LIKELY = st.fixed_dictionaries(
 )
 
 
+def listening_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "vramtui-probes"]
+
+
 @pytest.fixture(scope="module")
 def open_listener() -> Iterator[ProbeListener]:
     with tempfile.TemporaryDirectory(prefix="vt") as made:
         listener = ProbeListener("test", Path(made) / "vramtui")
         yield listener
         listener.close()
-        assert not listener._thread.is_alive()
+        assert not listening_threads()
 
 
 @given(message=st.binary(max_size=2000) | LIKELY.map(lambda tree: json.dumps(tree).encode()))
 def test_nothing_that_is_sent_stops_it(open_listener: ProbeListener, message: bytes) -> None:
     with connected(open_listener) as peer:
         peer.send(message)
-    assert open_listener._thread.is_alive()
+    assert listening_threads()

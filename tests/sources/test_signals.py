@@ -141,7 +141,7 @@ def test_the_systems_own_words(child: Child, monkeypatch: pytest.MonkeyPatch) ->
 def test_in_a_container_only_a_process_that_has_the_driver_open(
     child: Child, monkeypatch: pytest.MonkeyPatch, ours: bool, its: bool, outcome: str
 ) -> None:
-    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: "pid:[4026532200]")
     monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: ours if pid == os.getpid() else its)
     sent = Signals(PidNamespace()).send(child.pid, psutil.Process(child.pid).create_time(), "SIGTERM")
     assert sent.outcome == outcome

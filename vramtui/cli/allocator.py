@@ -196,7 +196,7 @@ def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     title = f"{column.title}: allocated below reserved, {name}, over {over}"
     figure = drawing(title, min(text_width(), WIDEST_PLOT), PLOT_ROWS, colour=colour)
     for counter in (reserved, allocated):
-        xs, ys = _thinned(places, [row[counter] for row in rows])
+        xs, ys = thinned(places, [row[counter] for row in rows])
         curve = figure.signal(xs, [y / unit for y in ys], marker="braille")
         curve.lines()
         figure.draw(curve)
@@ -206,7 +206,7 @@ def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     sys.stdout.write(finished(figure, colour=colour) + "\n")
 
 
-def _thinned(places: Sequence[float], values: list[int]) -> tuple[list[float], list[int]]:
+def thinned(places: Sequence[float], values: list[int]) -> tuple[list[float], list[int]]:
     """At most PLOT_POINTS points as steps; of a stretch that one point stands for, the first and the largest."""
     size = -(-len(values) // (PLOT_POINTS // 4))
     xs: list[float] = []

@@ -119,7 +119,7 @@ def _connect(path: str) -> "socket.socket | None":
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         connection.connect(path)
         told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(told)[1] == _own_uid():
+        if _CREDENTIALS.unpack(told)[1] == own_uid():
             return connection
     except (OSError, ValueError):
         pass
@@ -128,5 +128,6 @@ def _connect(path: str) -> "socket.socket | None":
     return None
 
 
-def _own_uid() -> int:
+def own_uid() -> int:
+    """The user whom this process belongs to."""
     return os.getuid()

@@ -19,14 +19,15 @@ def listeners_folder() -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and len(runtime) <= LONGEST and os.path.isdir(runtime):
         return runtime + "/vramtui"
-    shared = _shared()
+    shared = shared_folder()
     if private(shared) or not os.path.lexists(shared):
         return shared
     home = os.path.expanduser("~/.vramtui-probes")
     return home if os.path.isabs(home) and len(home) <= LONGEST else shared
 
 
-def _shared() -> str:
+def shared_folder() -> str:
+    """Where listeners are found when there is no folder for this user's run."""
     return f"/tmp/vramtui-{os.getuid()}"  # noqa: S108 - who else could have made it is looked at in `private`
 
 

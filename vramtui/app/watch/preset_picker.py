@@ -92,7 +92,7 @@ class PresetChooser(Chooser):
 
     def on_mount(self) -> None:
         """Fill in totals as their lines come into sight."""
-        self.watch(self.query_one(OptionList), "scroll_y", self._fill, init=False)
+        self.watch(self.query_one(OptionList), "scroll_y", self.fill_totals, init=False)
 
     def fill(self, wanted: str) -> None:
         """List what holds every word, under headings until one is typed; totals follow for the lines that are seen."""
@@ -123,7 +123,7 @@ class PresetChooser(Chooser):
                 options.append(Option(Content.styled(title, "$muted"), disabled=True))
             options += [Option(self._line(preset), preset.key) for preset in presets]
         self.list_options([*options, *self._downloaded(wanted, words)], "no preset matches")
-        self.call_after_refresh(self._fill)
+        self.call_after_refresh(self.fill_totals)
 
     def _downloaded(self, wanted: str, words: list[str]) -> list[Option]:
         """Models of the local stores whose names hold every word, below the presets; none before a word is typed. A
@@ -160,7 +160,7 @@ class PresetChooser(Chooser):
         workload = self._desk.workload(found)
         return all(self._desk.predictor.knows_total(workload, device) for device in self._devices)
 
-    def _fill(self) -> None:
+    def fill_totals(self) -> None:
         """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
         found = self.query(OptionList)
         if not found:
@@ -174,7 +174,7 @@ class PresetChooser(Chooser):
             self._waiting.discard(key)
             options.replace_option_prompt(key, self._line(self._desk.presets[key]))
             if thread_time() > over and at < len(waiting) - 1:
-                call_after(self, BETWEEN, self._fill)
+                call_after(self, BETWEEN, self.fill_totals)
                 return
 
     def _line(self, found: PresetFile) -> Content:

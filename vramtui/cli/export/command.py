@@ -52,11 +52,16 @@ def export(
     """
     with exit_on_user_error():
         tls = Tls(certificate, key, client_ca)
-        _check(listen, textfile, tls, once=once)
+        check_options(listen, textfile, tls, once=once)
         _export(listen, textfile, tls, interval, per_process=per_process, once=once, demo=demo)
 
 
-def _check(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
+def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
+    """Hold the options to one another.
+
+    Raises:
+        UserError: two of them do not go together.
+    """
     if listen and textfile:
         raise UserError("--listen and --textfile are two ways; give one of them")
     if once and not textfile:
@@ -95,7 +100,7 @@ def _export(
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
 
     collector = SampleCollector()
-    publish = _file_of(textfile, collector) if textfile else _serve(listen or LOOPBACK, tls, collector)
+    publish = _file_of(textfile, collector) if textfile else serve_metrics(listen or LOOPBACK, tls, collector)
     over = threading.Event()
     opened = open_source(demo=demo, replay=None)
     with closing(ReadQueue(opened.source, interval)) as reads:
@@ -168,7 +173,12 @@ def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extr
     return registry
 
 
-def _serve(listen: str, tls: Tls, collector: "SampleCollector") -> Callable[[], None]:
+def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> Callable[[], None]:
+    """Serve at `listen` what the collector holds; what is returned has nothing left to do after a sample.
+
+    Raises:
+        UserError: the address cannot be listened at.
+    """
     from prometheus_client import start_http_server  # noqa: PLC0415 - of an extra
 
     from vramtui.records.export.metrics import up_metric  # noqa: PLC0415 - as above

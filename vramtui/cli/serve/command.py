@@ -74,7 +74,7 @@ def serve(
     none.
     """
     with exit_on_user_error():
-        place = _place(listen, name, certificate, key)
+        place = place_of(listen, name, certificate, key)
         try:
             import aiohttp  # noqa: F401, PLC0415 - of an extra
 
@@ -93,7 +93,12 @@ def _open_here(feed: str | None, *, demo: bool) -> "OpenedSource":
     return open_source(demo=demo, replay=None, feed=feed)
 
 
-def _place(listen: str, name: str, certificate: Path | None, key: Path | None) -> Place:
+def place_of(listen: str, name: str, certificate: Path | None, key: Path | None) -> Place:
+    """Where to listen, as the options say.
+
+    Raises:
+        UserError: the network beyond this machine without TLS, or half of what TLS needs.
+    """
     from vramtui.sources.prometheus.client import is_loopback  # noqa: PLC0415 - `--help` would wait for it
 
     address, port = address_of(listen)

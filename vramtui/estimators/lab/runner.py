@@ -30,7 +30,7 @@ _RUN_MODULE = (
 _ENDLESS = 1 << 30
 _PATIENCE = 300.0
 AT_ONCE = 2  # runs that are predicted at the same time, each in a process of its own that loads torch
-_CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
+CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
 class HeldBlock(msgspec.Struct, frozen=True):
@@ -258,7 +258,7 @@ def predict(
 
 def measure(experiment: Experiment, run: ExperimentRun) -> MeasuredRun | None:
     """The run on the first card, in a process of its own; a Measurer."""
-    if not any(Path(name).exists() for name in _CARD_FILES):
+    if not any(Path(name).exists() for name in CARD_FILES):
         return None
     with tempfile.TemporaryDirectory() as folder:
         rows, facts = Path(folder) / "rows.json", Path(folder) / "facts.json"

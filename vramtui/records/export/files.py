@@ -42,7 +42,7 @@ def save_snapshot(
         UserError: a format is not known, or the folder cannot be written.
         ValueError: `svg` is among the formats and there is no picture.
     """
-    texts = {kind: _render(kind, snapshot, svg) for kind in dict.fromkeys(formats)}
+    texts = {kind: file_text(kind, snapshot, svg) for kind in dict.fromkeys(formats)}
     return write_files(folder, file_stem(snapshot.sample.host.name, snapshot.sample.taken_at), texts, "snapshot")
 
 
@@ -65,7 +65,13 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
         raise UserError(_sentence(folder, error, what)) from None
 
 
-def _render(kind: str, snapshot: Snapshot, svg: str | None) -> str:
+def file_text(kind: str, snapshot: Snapshot, svg: str | None) -> str:
+    """What the file of one format holds.
+
+    Raises:
+        UserError: the format is not known.
+        ValueError: `svg` is asked for and there is no picture.
+    """
     makers: dict[str, Callable[[Snapshot], str]] = {
         "json": _json,
         "csv": csv_table,

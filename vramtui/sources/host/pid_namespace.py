@@ -14,7 +14,7 @@ class PidNamespace:
     """
 
     def __init__(self) -> None:
-        self.private = _own_namespace() not in (HOST_NAMESPACE, None)
+        self.private = own_namespace() not in (HOST_NAMESPACE, None)
         self._verdicts: dict[int, bool] = {}
         self._can_tell: bool | None = None
 
@@ -44,19 +44,21 @@ def has_device_open(pid: int) -> bool:
     """Whether the process holds one of NVIDIA's device files; False when that may not be looked at."""
     folder = f"/proc/{pid}/fd"
     try:
-        return any(_target(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
+        return any(link_target(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
     except OSError:
         return False
 
 
-def _target(path: str) -> str:
+def link_target(path: str) -> str:
+    """Where a link of /proc points; empty where there is none."""
     try:
         return os.readlink(path)  # noqa: PTH115 - as above
     except OSError:
         return ""
 
 
-def _own_namespace() -> str | None:
+def own_namespace() -> str | None:
+    """The name of this process's namespace of pids, as the kernel gives it; None where it is not told."""
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name such as pid:[4026531836], not a path
     except OSError:

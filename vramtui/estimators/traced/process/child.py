@@ -23,7 +23,7 @@ from vramtui.estimators.traced.process.results import ChildLine, Progress, Trace
 
 TESTED = "2.13"
 OUTSIDE = "torch {} ran; figures are held to the real PyTorch {} alone, whose rules allocator and kernels follow"
-_SILENCE = 5.0  # seconds after which a running trace says what it is at
+SILENCE = 5.0  # seconds after which a running trace says what it is at
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def trace_here(
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
     context = cuda_context_bytes(device.capability)
     allocator.hold_outside(context)
-    signs = _SignsOfLife(progress)
+    signs = SignsOfLife(progress)
     session = TraceSession(
         allocator,
         device,
@@ -117,7 +117,7 @@ def trace_here(
     return result
 
 
-class _SignsOfLife(threading.Thread):
+class SignsOfLife(threading.Thread):
     """Says again where a trace is when nothing else was said for a while; its own `run`, so that no mode follows it.
 
     Args:
@@ -137,7 +137,7 @@ class _SignsOfLife(threading.Thread):
     def run(self) -> None:
         """Look once a second."""
         while not self._over.wait(1):
-            if time.monotonic() - self._last > _SILENCE:
+            if time.monotonic() - self._last > SILENCE:
                 self.again()
 
     def __enter__(self) -> None:
