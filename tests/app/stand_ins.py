@@ -143,7 +143,7 @@ class Announcing(Dashboard):
     """A dashboard of which a test can read what it said.
 
     Attributes:
-        announced: every notice, in its order.
+        announced: every notice since they were cleared, in its order.
     """
 
     def __init__(self, source: Source, presets: Presets, **given: Any) -> None:
@@ -163,6 +163,11 @@ class Announcing(Dashboard):
         del timeout
         self.announced.append(Notification(message, title, severity, FOR_EVER, markup=markup))
         super().notify(message, title=title, severity=severity, timeout=FOR_EVER, markup=markup)
+
+    def clear_notifications(self) -> None:
+        """What was said before counts no more."""
+        self.announced.clear()
+        super().clear_notifications()
 
 
 class Still(Announcing):
