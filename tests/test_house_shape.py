@@ -224,6 +224,36 @@ def test_mathematics_begins_with_its_shapes() -> None:
     assert [name for name, doc in said.items() if "\nShapes: " not in doc] == []
 
 
+# Names that stand once in the package and have a reader all the same.
+READ_ELSEWHERE = {
+    "_LEARNT": "msgspec learns its types while the module is loaded",
+    "load_ipython_extension": "IPython calls it for `%load_ext`",
+}
+
+
+def names_of(statement: ast.stmt) -> list[str]:
+    """What a statement of a module defines; nothing where a decorator may hand it on."""
+    if isinstance(statement, Definition):
+        return [] if statement.decorator_list else [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def test_what_a_module_defines_is_used_by_the_package() -> None:
+    data = (path for kind in ("json", "toml") for path in (ROOT / "vramtui/estimators").rglob(f"*.{kind}"))
+    written = Counter(word for path in data for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    defined: dict[str, str] = {}
+    for path in files():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        written.update(re.findall(r"\w+", text))
+        defined.update((name, path) for statement in ast.parse(text).body for name in names_of(statement))
+    unused = {
+        name: path for name, path in defined.items() if written[name] == 1 and not name.startswith(("pytest_", "__"))
+    }
+    assert {name: path for name, path in unused.items() if name not in READ_ELSEWHERE} == {}
+    assert set(READ_ELSEWHERE) - set(unused) == set()
+
+
 # Names that begin with an underscore and are another's all the same, by the reason.
 OTHERS_PRIVATE = {
     "the standard library's documented names": """
@@ -280,6 +310,6 @@ def test_no_test_reaches_into_what_is_private() -> None:
     assert taken == set()
 
 
-@pytest.mark.parametrize("words", [LARGE, SINGLE, TWICE, OF_ONE_KIND], ids=["large", "single", "twice", "one kind"])
+@pytest.mark.parametrize("words", [LARGE, SINGLE, TWICE, OF_ONE_KIND, READ_ELSEWHERE])
 def test_every_exception_has_its_reason(words: dict[str, str]) -> None:
     assert all(len(reason) > 8 for reason in words.values())

@@ -231,6 +231,7 @@ def test_a_peak_is_a_gpus_only_where_a_task_has_one(tres: str, tasks: str, is_on
         ("srun python train.py --lr 1e-4", "python train.py --lr 1e-4"),
         ("srun -n 4 -l --gpus-per-task=1 --exclusive python x.py", "python x.py"),
         ("srun --ntasks 2 torchrun x.py", "torchrun x.py"),
+        ("srun --verbose --ntasks 2 python x.py", "python x.py"),
         ("srun 'unfinished", "srun 'unfinished"),
     ],
 )

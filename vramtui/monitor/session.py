@@ -242,11 +242,6 @@ class MonitorSession:
 
     # --- fast sampling -------------------------------------------------------------------------------------------
 
-    @property
-    def samples_fast(self) -> bool:
-        """Whether processes can be looked at between samples."""
-        return self._sampler is not None
-
     def select(self, key: ProcessKey | None) -> None:
         """Look at this process closely too, whatever it runs."""
         if key != self._selected:

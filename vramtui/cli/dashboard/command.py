@@ -79,7 +79,7 @@ def open_dashboard(
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
-        start_dashboard(
+        _open(
             demo=demo,
             replay=replay,
             feed=feed,
@@ -92,7 +92,7 @@ def open_dashboard(
         )
 
 
-def start_dashboard(
+def _open(
     *,
     demo: bool,
     replay: Path | None,
@@ -104,11 +104,6 @@ def start_dashboard(
     feed: str | None = None,
     remote: Elsewhere | None = None,
 ) -> None:
-    """Run the dashboard over what the options name, until it is left.
-
-    Raises:
-        UserError: an option cannot be met, or there is no terminal.
-    """
     _check_terminal(feed)
     _prepare_process()
     settings = read_config()

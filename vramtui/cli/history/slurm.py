@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vramtui.records.run_history import RunHistory
 
 STATES = "COMPLETED,FAILED,CANCELLED,TIMEOUT,OUT_OF_MEMORY,NODE_FAIL,PREEMPTED"
-NO_PEAKS = "Slurm keeps peaks with AccountingStorageTRES=gres/gpumem, and AutoDetect=nvml in gres.conf."
+NO_PEAKS = "Slurm keeps peaks with AccountingStorageTRES=gres/gpumem and AutoDetect=nvml in gres.conf."
 USUAL = 7 * 86400.0  # seconds back, without --since
 # An OUT_OF_MEMORY of Slurm's is the host's memory; a GPU's ends the program itself.
 ENDINGS: dict[str, Ending] = {"COMPLETED": "exited", "FAILED": "failed"}
@@ -63,9 +63,7 @@ def import_slurm(history: "RunHistory", since: float | None, preset: str, gpu: s
     for reason, count in reasons.most_common():
         sys.stdout.write(f"  {count} not: {reason}\n")
     if not total:
-        sys.stdout.write(
-            "  Slurm keeps peaks with AccountingStorageTRES=gres/gpumem and AutoDetect=nvml in gres.conf.\n"
-        )
+        sys.stdout.write(f"  {NO_PEAKS}\n")
 
 
 def _slurm_time(seconds: float) -> str:
@@ -157,13 +155,5 @@ def command_of(line: str) -> str:
 def _takes_value(option: str) -> bool:
     """Whether the next word is an option's value: `-n 4`, `--ntasks 4`, and not `-l`, `--exclusive`, `-n4`."""
     if option.startswith("--"):
-        return option not in (
-            "--exclusive",
-            "--overlap",
-            "--label",
-            "--unbuffered",
-            "--overcommit",
-            "--quiet",
-            "--exact",
-        )
+        return option not in _SWITCHES
     return len(option) == 2 and option[1] not in "lusvQXOkKEZ"

@@ -20,8 +20,6 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
 from vramtui.estimators.traced.device.patches import Patches
 
-_DRIVER_VERSION = 13000
-
 
 @dataclass
 class SimulatedCard:

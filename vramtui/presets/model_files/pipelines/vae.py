@@ -31,11 +31,7 @@ def of_images(config: Fields) -> Table:
     """AutoencoderKL: residual blocks of 2D convolutions, one attention in the middle."""
     channels = whole_numbers(config, "block_out_channels", (64,))
     layers, latent = _blocks(config, "layers_per_block", 1), config.whole("latent_channels", 4)
-    for side in ("down", "up"):
-        if not set(config.texts(f"{side}_block_types")) <= {f"{side.title()}{KINDS[side]}Block2D"}:
-            raise Damaged(
-                f"has {side}_block_types other than {side.title()}{KINDS[side]}Block2D, which is not modelled"
-            )
+    _check_blocks(config)
     attention = config.flag("mid_block_add_attention", default=True)
     given, made = config.whole("in_channels", 3), config.whole("out_channels", 3)
     image = _Images(TensorList())
