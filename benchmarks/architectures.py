@@ -1,4 +1,4 @@
-"""How many of transformers' language architectures are answered from their config alone, and how many to the number.
+"""How many of transformers' architectures are answered from their config alone, and how many to the number.
 
     make python ARGS=benchmarks/architectures.py       # prints the table
     python benchmarks/architectures.py --rest          # and every other by name, with how far off it is
@@ -31,8 +31,17 @@ KINDS = {
     "image-text": "image-text models",
     "audio-text": "audio-text models",
     "masked": "masked language models",
+    "speech": "speech to text",
+    "ctc": "speech, letter by letter (CTC)",
+    "image-classes": "image classification",
+    "zero-shot-images": "images beside texts",
+    "segmentation": "semantic segmentation",
+    "depth": "depth estimation",
+    "detection": "object detection",
+    "mask-generation": "masks for prompts",
 }
 # What each has that no family and no blueprint describes yet: those that are not equal.
+STAGES = "stages of convolutions"
 REASONS: dict[str, dict[str, str]] = {
     "causal": {
         "axk2": "norms that are gated, and queries and gate in one projection",
@@ -61,6 +70,52 @@ REASONS: dict[str, dict[str, str]] = {
         "neomme": "words and values of a low rank, and gates on what it attends to",
         "perceiver": "latents that attend to bytes",
         "reformer": "two kinds of hashed attention and positions along two axes",
+    },
+    "speech": {
+        **dict.fromkeys(("seamless_m4t", "seamless_m4t_v2"), "encoders of speech and of text, and a vocoder"),
+        "speech-encoder-decoder": "two models of any types",
+        "vibevoice": "a diffusion head and two tokenizers of sound",
+    },
+    "ctc": {
+        "granite_speech5_ctc": "a conformer with a second head in its middle",
+        "lasr_ctc": "a conformer with linear layers around its convolutions",
+    },
+    "image-classes": {
+        **dict.fromkeys(("cvt", "hgnet_v2", "levit", "pp_lcnet", "swiftformer", "textnet"), STAGES),
+        **dict.fromkeys(("mobilenet_v1", "mobilenet_v2", "mobilevit", "mobilevitv2"), STAGES),
+        "imagegpt": "a decoder of pixels whose head is for classes",
+        "perceiver": "latents that attend to pixels",
+        "shieldgemma2": "Gemma 3 with a head for classes",
+    },
+    "zero-shot-images": {
+        "align": "EfficientNet beside BERT",
+        "altclip": "CLIP beside XLM-RoBERTa",
+        "blip": "heads for pairs",
+        "blip-2": "heads for pairs",
+        **dict.fromkeys(("tipsv2", "videoprism"), "towers of their own"),
+    },
+    "segmentation": {
+        "data2vec-vision": "UperNet's head on a vision transformer",
+        **dict.fromkeys(("mobilenet_v2", "mobilevit", "mobilevitv2"), STAGES),
+        "tipsv2_dpt": "a tower of its own",
+    },
+    "depth": {
+        **dict.fromkeys(("chmv2", "tipsv2_dpt"), "a tower of its own"),
+        "depth_pro": "three encoders over patches of three sizes",
+        "prompt_depth_anything": "a second depth that is read in the neck",
+    },
+    "detection": {
+        **dict.fromkeys(("d_fine", "deimv2"), "boxes as distributions, on stages that reuse their inputs"),
+        **dict.fromkeys(("lw_detr", "rf_detr"), "a vision transformer with windows beneath a detector"),
+        **dict.fromkeys(
+            ("pp_doclayout_v2", "pp_doclayout_v3", "pp_doclayout_v4"), "a detector that orders what it finds"
+        ),
+        **dict.fromkeys(("pp_ocrv5_mobile_det", "pp_ocrv6_small_det"), STAGES),
+    },
+    "mask-generation": {
+        **dict.fromkeys(("edgetam_video", "sam2", "sam2_video"), "Hiera with a pyramid, and a memory of frames"),
+        **dict.fromkeys(("sam3_tracker", "sam3_video"), "a vision transformer with a pyramid, and a memory of frames"),
+        "sam_hq": "SAM with a second mask head",
     },
 }
 # As `architectures_golden.py` ran them.
@@ -99,7 +154,10 @@ def preset_from(config: dict[str, Any]) -> Preset:
         UserError: it is refused.
     """
     try:
-        return msgspec.convert(tables_of_config("config", parse_config(config)), Preset)
+        found = parse_config(config)
+        if found.undescribed:
+            raise UserError(f"the net in {found.undescribed} is not known")
+        return msgspec.convert(tables_of_config("config", found), Preset)
     except (Damaged, msgspec.ValidationError) as error:
         raise UserError(str(error)) from None
 

@@ -131,7 +131,7 @@ def test_an_encoder_that_nothing_describes_is_said_to_be_left_out() -> None:
     sizes = {"hidden_size": 1024, "vocab_size": 256102, "decoder_ffn_dim": 8192, "decoder_attention_heads": 16}
     config = {"architectures": ["SeamlessM4Tv2ForSpeechToText"], "model_type": "seamless_m4t_v2"}
     assert parse_config({**config, **speech, **sizes}).partial == LANGUAGE
-    assert not parse_config({**config, **sizes, "num_hidden_layers": 24}).partial
+    assert not parse_config({**config, **sizes, "model_type": "unknown", "num_hidden_layers": 24}).partial
 
 
 RW = {"architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "parallel_attn": True, "vocab_size": 65024}

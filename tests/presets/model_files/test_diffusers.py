@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_files.config import PARTS, read_config
+from vramtui.presets.model_files.config import read_config
 from vramtui.presets.model_stores.local_models import is_model_file
 
 BUNDLED = {found.key: found.preset for found in bundled_presets()}
@@ -120,6 +120,7 @@ def test_an_index_without_a_part_that_is_read(tmp_path: Path) -> None:
 
 CLIP = {
     "architectures": ["CLIPModel"],
+    "model_type": "clip",
     "projection_dim": 768,
     "text_config": {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
     "vision_config": {
@@ -132,22 +133,11 @@ CLIP = {
 }
 
 
-def test_of_clip_the_vision_tower_is_read_and_that_is_told(tmp_path: Path) -> None:
-    path = _at(tmp_path, CLIP)
-    assert _count(path) == BUNDLED["clip-vit-l14-vision-infer"].model.parameters  # type: ignore[union-attr]  # it has it
-    assert "its vision tower only: read the text tower from a config of CLIPTextModel" in preset_of(path).notes
+def test_clip_is_counted_with_both_towers(tmp_path: Path) -> None:
+    """openai/clip-vit-large-patch14 has 427,616,513 parameters."""
+    assert _count(_at(tmp_path, CLIP)) == 427_616_513
     text = _at(tmp_path / "text", {"architectures": ["CLIPTextModel"], **CLIP["text_config"]})  # type: ignore[dict-item]  # a table
     assert _count(text) == BUNDLED["clip-vit-l14-text-infer"].model.parameters  # type: ignore[union-attr]  # it has it
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_models_of_several_parts_tell_which_is_read(name: str, tmp_path: Path) -> None:
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    inner = sizes | {"num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100}
-    preset = preset_of(_at(tmp_path, {"architectures": [name], PARTS[name][0]: inner}))
-    assert PARTS[name][2] in preset.notes
-    if name.startswith("Qwen"):  # the older files have the language model's keys at the top
-        assert preset_of(_at(tmp_path / "older", {"architectures": [name], **inner})).model == preset.model
 
 
 @pytest.mark.parametrize(

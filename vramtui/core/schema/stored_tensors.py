@@ -14,6 +14,8 @@ Place = Literal["layers", "outside", "tower"]
 
 # Tensors that only encoders of text have.
 ENCODER_TENSORS = frozenset({"head_dense", "embed_token_types"})
+# What reads an image or a sound, and is of an encoder where no layer keeps anything of a sequence.
+INPUT_CONVOLUTIONS = frozenset({"conv_patch", "conv_sound", "conv_stem"})
 
 
 class TensorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

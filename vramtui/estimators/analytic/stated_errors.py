@@ -64,7 +64,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.04, 0.09)),
     "diffusion transformer": (ErrorRange(0.17, 0.4), ErrorRange(0.06, 0.14)),
     "encoder": (ErrorRange(0.26, 0.37), ErrorRange(0.29, 0.24)),
-    "encoder by its tensors": (ErrorRange(0.29, 0.51), ErrorRange(0.22, 0.18)),
+    "encoder by its tensors": (ErrorRange(0.19, 0.41), ErrorRange(0.17, 0.13)),
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.41, 0.47), ErrorRange(0.38, 0.34)),
     "layer list": (ErrorRange(0.1, 0.32), ErrorRange(0.19, 0.13)),

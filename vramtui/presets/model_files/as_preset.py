@@ -8,6 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
 from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.model_files.config import ConfigFile
@@ -124,6 +125,11 @@ def _lengths(model: dict[str, Any]) -> dict[str, int]:
     if model["kind"] != "transformer":
         longest = model.get("max_position_embeddings") or PROMPT
         return {} if "image_size" in model or "num_mel_bins" in model else {"sequence_length": min(longest, 512)}
+    names = {group["name"] for group in model.get("tensors", ())}
+    if names & INPUT_CONVOLUTIONS and not model.get("caches"):
+        return {"sequence_length": model.get("max_position_embeddings") or PROMPT}
+    if names & ENCODER_TENSORS:
+        return {"sequence_length": min(model.get("max_position_embeddings") or PROMPT, 512)}
     longest = model.get("max_position_embeddings") or PROMPT + ANSWER
     answer = min(ANSWER, longest // 2)
     return {"sequence_length": max(1, min(PROMPT, longest - answer)), "new_tokens": answer}

@@ -10,7 +10,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
 MOST_HEADER = 100 * 1000 * 1000
-MOST_CONFIG = 1 << 20
+# Of a config.json: NVIDIA's of MiniMax M3, which names the format of each expert's layers, has 3 MB.
+MOST_CONFIG = 1 << 23
 _CHUNK = 1 << 20
 _LENGTH = struct.Struct("<Q")
 

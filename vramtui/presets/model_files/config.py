@@ -13,6 +13,7 @@ from vramtui.core.base.text import printable
 from vramtui.presets.model_files import decoders, encoders
 from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
+from vramtui.presets.model_files.blueprints.nets import is_net
 from vramtui.presets.model_files.blueprints.vision import timm_table
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
@@ -69,11 +70,6 @@ ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "XLMRobertaModel": encoders.bert_model,
 }
 LANGUAGE = "its language model only"
-VISION = "its vision tower only: read the text tower from a config of CLIPTextModel"
-# Models of which one part alone is read: where it is described, its architecture, and what is told of it.
-PARTS: dict[str, tuple[str, str, str]] = {
-    "CLIPModel": ("vision_config", "CLIPVisionModelWithProjection", VISION),
-}
 # What a config without `architectures` is taken for.
 BY_TYPE: dict[str, str] = {
     "bart": "BartForConditionalGeneration",
@@ -116,6 +112,8 @@ BY_TYPE: dict[str, str] = {
 }
 # Falcon's configs before transformers knew it (`configuration_RW.py` beside its weights).
 REFINED_WEB = ("RefinedWeb", "RefinedWebModel")
+# Other names of a type in public files: DeepSeek V4 as its FP8 files for SGLang have it.
+OTHER_TYPES = {"deepseek_ref": "deepseek_v4"}
 REFINED_WEB_KEYS = {
     "n_embed": "hidden_size",
     "n_head": "num_attention_heads",
@@ -208,7 +206,7 @@ def _decoded(path: Path) -> dict[str, object]:
     with file:
         content = file.read(MOST_CONFIG + 1)
     if len(content) > MOST_CONFIG:
-        raise UserError(f"{shown(path)} is larger than 1 MiB, which no config.json is")
+        raise UserError(f"{shown(path)} is larger than 8 MiB, which no config.json is")
     values = decode_object(content)
     if values is None:
         raise UserError(f"{shown(path)} is no config.json: it is not a JSON object")
@@ -266,7 +264,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=quantization,
         unread=printable(unread[:40]),
-        undescribed=next((key for key in BACKBONES if config.values.get(key)), "") if basis == "generic" else "",
+        undescribed=_undescribed(config) if basis == "generic" else "",
         partial=partial,
         basis=basis,
         mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
@@ -276,6 +274,8 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
 def _renamed(values: dict[str, object]) -> dict[str, object]:
     """A config of Falcon's own code as transformers writes it: there `RefinedWeb` is the later architecture."""
     kind = values.get("model_type")
+    if isinstance(kind, str) and kind in OTHER_TYPES:
+        return values | {"model_type": OTHER_TYPES[kind]}
     if kind not in REFINED_WEB:
         return values
     names = {key: REFINED_WEB_KEYS.get(key, key) for key in values}
@@ -301,11 +301,9 @@ def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Ta
 def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     """The architecture's name, the part that is read, its `[model]` table, which part in words, and how sure it is."""
     name = _architecture(config)
-    if name in ARCHITECTURES or name in PARTS:
-        key, architecture, partial = PARTS.get(name, ("", name, ""))
-        inner = _part(config, key) if key else config
+    if name in ARCHITECTURES:
         try:
-            return name, inner, ARCHITECTURES[architecture](inner), partial, "shapes"
+            return name, config, ARCHITECTURES[name](config), "", "shapes"
         except Unmodelled:
             pass
     try:
@@ -315,26 +313,23 @@ def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis
 
 
+def _undescribed(config: Fields) -> str:
+    """The key of a net of which nothing says the sizes."""
+    if is_net(config.text("model_type", "")):
+        return ""
+    return next((key for key in BACKBONES if config.values.get(key)), "")
+
+
 def _words_of(config: Fields) -> Fields:
     """The table of the part that reads words, where there is one."""
     tables = (config.values.get(name) for name in TEXT_PARTS)
     return Fields(next((table for table in tables if isinstance(table, dict)), {}))
 
 
-def _part(config: Fields, key: str) -> Fields:
-    """The table of a part; its width of projection stands beside it, and older files write it where the rest is."""
-    if not config.has(key) and config.has("hidden_size"):
-        return config
-    part = config.table(key)
-    shared = {name: config.values[name] for name in ("projection_dim",) if name in config.values}
-    return Fields({**part.values, **shared}, f"{key}.")
-
-
 def _architecture(config: Fields) -> str:
-    known = (*ARCHITECTURES, *PARTS)
     named = config.texts("architectures")
     for name in named:
-        if name in known:
+        if name in ARCHITECTURES:
             return name
     kind = config.text("model_type", "")
     if named or (kind and kind not in BY_TYPE):

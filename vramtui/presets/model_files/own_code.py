@@ -52,7 +52,7 @@ def _content(path: Path) -> bytes:
     except UserError as error:
         raise UserError(f"model.config: {error}") from None
     if len(content) > MOST_CONFIG:
-        raise UserError(f"model.config: {shown(path)} is larger than 1 MiB, which no config.json is")
+        raise UserError(f"model.config: {shown(path)} is larger than 8 MiB, which no config.json is")
     return bytes(content)
 
 

@@ -20,7 +20,7 @@ FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 # Saved beside the parameters by some checkpoints, though they are none: masks, positions, rotary frequencies.
 _BUFFER = re.compile(r"(rotary_emb\.inv_freq|masked_bias|position_ids|num_batches_tracked|running_(mean|var))$")
 _MASK = re.compile(r"attn(?:\.attention)?\.bias$")
-LARGEST_INDEX = 32 * MOST_CONFIG
+LARGEST_INDEX = 4 * MOST_CONFIG
 LARGEST_DIMENSION = 1 << 40
 
 

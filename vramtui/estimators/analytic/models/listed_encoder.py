@@ -1,17 +1,18 @@
-"""Encoders of text that are known by their tensors (ELECTRA, DistilBERT, ALBERT, MPNet, ModernBERT …): their passes are
-BERT's, or ModernBERT's where a norm stands behind the last block, with weights as listed.
+"""Encoders that are known by their tensors (ELECTRA, DistilBERT, ALBERT, MPNet, ModernBERT …; DINOv2, wav2vec 2): their
+passes are BERT's, or ModernBERT's where a norm stands behind the last block, with weights as listed.
 
 Shapes: as in `encoder`; a gated MLP is (b, s, 2·f) and (b, s, f).
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderModel
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.encoder import Encoder, EncoderStyle
 from vramtui.estimators.analytic.sizes.job import sequence_of
@@ -26,8 +27,13 @@ _RELATIVE = "relative"
 
 
 def is_listed_encoder(model: TransformerModel) -> bool:
-    """Whether the tensors are those of an encoder of text that predicts masked words."""
-    return any(tensor.name in ENCODER_TENSORS for tensor in model.tensors)
+    """Whether the tensors are those of an encoder: of text, which predicts masked words, of images or of sound."""
+    names = {tensor.name for tensor in model.tensors}
+    return bool(names & ENCODER_TENSORS) or _sees(model)
+
+
+def _sees(model: TransformerModel) -> bool:
+    return not model.caches and any(tensor.name in INPUT_CONVOLUTIONS for tensor in model.tensors)
 
 
 def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
@@ -51,6 +57,9 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         run = msgspec.structs.replace(run, attention="eager")
     run = msgspec.structs.replace(run, sequence_length=sequence_of(model, run))
     first = "norm" in sizes
+    head: Literal["mlm", "classes", "none"] = "mlm"
+    if _sees(model):
+        head = "classes" if "classifier" in sizes else "none"
     twin = EncoderModel(
         hidden_size=model.hidden_size,
         num_hidden_layers=model.num_hidden_layers,
@@ -62,7 +71,8 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         norm_first=first,
         norm_after=first,
         hidden_act=model.hidden_act,
-        head="mlm",
+        head=head,
+        num_labels=model.vocab_size,
         hidden_dropout=model.hidden_dropout,
         attention_dropout=model.attention_dropout,
     )

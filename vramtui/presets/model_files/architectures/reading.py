@@ -11,13 +11,15 @@ from vramtui.presets.model_files.architectures.exotic import EXOTIC
 from vramtui.presets.model_files.architectures.families import FAMILIES
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.generic import guess_family
-from vramtui.presets.model_files.architectures.keys import Keys, layer_count
+from vramtui.presets.model_files.architectures.keys import HIDDEN, VOCABULARY, Keys, layer_count
 from vramtui.presets.model_files.architectures.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.presets.model_files.architectures.older import OLDER
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList, numbers_in
 from vramtui.presets.model_files.blueprints.blueprint import WHOLE_FAMILIES
 from vramtui.presets.model_files.blueprints.composite import add_parts, joins
 from vramtui.presets.model_files.blueprints.full_config import filled_in, text_type
+from vramtui.presets.model_files.blueprints.nets import PLAIN, NetShape, is_net, read_net, twin_of
+from vramtui.presets.model_files.bounded import Damaged
 
 KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 # Where models of several parts keep the one that reads words.
@@ -32,7 +34,9 @@ TRANSLATORS = {"bart": "bart_whole", "mbart": "mbart_whole", "mvp": "bart_whole"
 ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
 
 # Architectures without the output layer over words that a family has.
-OTHER_HEADS = re.compile(r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|(?<!LMHead)Model$")
+OTHER_HEADS = re.compile(
+    r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|Retrieval|(?<!LMHead)Model$"
+)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,10 +78,13 @@ def read_any(values: dict[str, object]) -> Found:
         Damaged: it has not even a width and a number of layers.
     """
     kind = values.get("model_type")
-    keys = _with_thinkers_parts(Keys(filled_in(values, kind) if isinstance(kind, str) else values))
+    full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values
+    keys = _with_thinkers_parts(Keys(full))
     if joins(keys.text("model_type")):
         said = keys.values if "thinker_config" in values else values
         return _of_parts(keys, said.get("tie_word_embeddings"))
+    if is_net(keys.text("model_type")):
+        return _of_net(read_net(keys))
     named = " ".join(map(str, keys.items("architectures")))
     kind, generates = keys.text("model_type"), "ConditionalGeneration" in named
     family = KNOWN.get(TRANSLATORS.get(kind, kind) if generates else kind)
@@ -85,8 +92,19 @@ def read_any(values: dict[str, object]) -> Found:
         exact = kind in TRANSLATORS and not keys.flag("use_prompt") if generates else not OTHER_HEADS.search(named)
         return _found(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
-    family = KNOWN.get(part.text("model_type")) or guess_family(part)
+    family = KNOWN.get(part.text("model_type"))
+    if family is None and part.maybe(*HIDDEN) is not None and part.maybe(*VOCABULARY) is None:
+        raise Damaged("has no vocab_size: it reads no words, and no rule describes it")
+    family = family or guess_family(part)
     return _found(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
+
+
+def _of_net(net: NetShape) -> Found:
+    """A model for images or sound; where it is one of torchvision's nets, with the layers of that."""
+    basis = "family" if net.exact and not net.staged else "generic"
+    found = _as_found(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+    twin = twin_of(net, numbers_in(found.tensors)) if net.exact else None
+    return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
 
 
 def _has_encoder(keys: Keys) -> bool:
@@ -122,7 +140,9 @@ def _of_parts(keys: Keys, tied: object) -> Found:
     nearest = family or guess_family(part)
     tensors, caches = read_decoder(part, nearest)
     joined = add_parts(tensors, dict(keys.values), name)
-    basis = "family" if family is not None and joined.complete else "generic"
+    named = " ".join(map(str, keys.items("architectures")))
+    exact = family is not None and joined.complete and not OTHER_HEADS.search(named)
+    basis = "family" if exact else "generic"
     found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
     towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
     seen = {name: table for name, table in towers.items() if table is not None}

@@ -44,8 +44,14 @@ def defaults() -> dict[str, TypeDefaults]:
     return msgspec.json.decode(text, type=dict[str, TypeDefaults])
 
 
-def filled_in(values: dict[str, Any], kind: str) -> dict[str, Any]:
-    """`values` of a config of type `kind` and of its parts, each with its type and the keys that it leaves out."""
+def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) -> dict[str, Any]:
+    """`values` of a config of type `kind` and of its parts, each with its type and the keys that it leaves out.
+
+    Args:
+        values: as decoded.
+        kind: its `model_type`.
+        every_part: whether parts that are left out are made of their defaults too.
+    """
     known = defaults().get(kind)
     if known is None:
         own = {key: part for key, part in values.items() if isinstance(part, dict)}
@@ -63,7 +69,8 @@ def filled_in(values: dict[str, Any], kind: str) -> dict[str, Any]:
     if known.period and isinstance(layers, int) and 0 < layers <= len(known.period) * 1024 and not _has_kinds(values):
         whole["layer_types"] = (list(known.period) * (layers // len(known.period) + 1))[:layers]
     for key, usual in (known.fixed | known.free).items():
-        part = values.get(key, {} if key in known.fixed and key in ALWAYS else None)
+        left_out: dict[str, Any] | None = {} if every_part or (key in known.fixed and key in ALWAYS) else None
+        part = values.get(key, left_out)
         if isinstance(part, dict):
             named = part.get("model_type")
             chosen = usual if key in known.fixed or not isinstance(named, str) else named

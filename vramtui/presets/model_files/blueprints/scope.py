@@ -35,6 +35,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.LtE: operator.le,
     ast.GtE: operator.ge,
     ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
 }
 
 
@@ -88,6 +89,8 @@ class Scope:
             return self._grid()
         if name in self.values:
             return None
+        if name == "labels":
+            return self._labels()
         for key in SHORT.get(name, ()):
             found = self.values.get(key)
             if isinstance(found, list) and found:
@@ -97,6 +100,13 @@ class Scope:
         if name == "c":
             return 3
         raise Damaged(f"has no {self.inside}{SHORT.get(name, (name,))[0]}, without which its tensors are not known")
+
+    def _labels(self) -> int:
+        """Outputs of a classifier: transformers has two where a config lists none."""
+        listed, count = self.values.get("id2label"), self.values.get("num_labels")
+        if isinstance(listed, dict) and listed:
+            return len(listed)
+        return count if isinstance(count, int) and count > 0 else 2
 
     def _grid(self) -> int:
         """The patches of an image."""
