@@ -61,6 +61,30 @@ def test_everyone_who_listens_gets_the_greeting_and_then_the_message(folder: Pat
         channel.send(b"nobody is looked for again before the next second")
 
 
+def test_the_latest_listeners_are_heard_by_where_there_are_too_many(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dashboard that is opened now is looked at; those left open in other terminals have the lower pids."""
+    monkeypatch.setattr(channels, "LOOK_EVERY", 0.0)
+    count = channels.MOST_LISTENERS
+    listeners = []
+    channel = Channel(greeting)
+    for number in range(count + 1):
+        path = folder / f"dashboard-{number}.sock"
+        listeners.append(listening(path))
+        os.utime(path, ns=(number, number))
+        channel.send(b"%d" % number)
+    oldest, *others = [listener.accept()[0] for listener in listeners]
+    with oldest:
+        assert [oldest.recv(100) for _ in range(count + 2)] == [b"hello", *(b"%d" % at for at in range(count)), b""]
+    for number, peer in enumerate(others, 1):
+        with peer:
+            assert [peer.recv(100) for _ in range(2)] == [b"hello", b"%d" % number]
+    channel.close()
+    for listener in listeners:
+        listener.close()
+
+
 def test_a_reader_that_never_reads_costs_messages_and_no_time(folder: Path) -> None:
     with listening(folder / "slow.sock") as listener:
         channel = Channel(greeting)

@@ -89,15 +89,25 @@ class Channel:
             pass
 
     def _look(self) -> None:
+        there = 0
         for path in _listeners():
-            if path not in self._open and len(self._open) < MOST_LISTENERS:
+            if there >= MOST_LISTENERS:
+                if path in self._open:
+                    self._drop(path)
+                continue
+            if path not in self._open:
                 found = _connect(path)
-                if found is not None:
-                    self._open[path] = found
+                if found is None:
+                    continue
+                self._open[path] = found
+            there += 1
 
 
 def _listeners() -> list[str]:
-    """Sockets to try: that of our own run, then those of whoever looks at all of this user's jobs."""
+    """Sockets to try: that of our own run, then those of whoever looks at all of this user's jobs, the latest first.
+
+    Somebody may look at the latest one; those that were forgotten in other terminals are the oldest.
+    """
     paths = []
     own = os.environ.get(place.SOCKET)
     if own and place.private(os.path.dirname(own)):
@@ -105,10 +115,13 @@ def _listeners() -> list[str]:
     folder = place.listeners_folder()
     if place.private(folder):
         try:
-            names = sorted(os.listdir(folder))
+            with os.scandir(folder) as entries:
+                found = [
+                    (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.endswith(place.SUFFIX)
+                ]
         except OSError:
-            names = []
-        paths += [f"{folder}/{name}" for name in names if name.endswith(place.SUFFIX)]
+            found = []
+        paths += [path for _, path in sorted(found, reverse=True)]
     return list(dict.fromkeys(paths))
 
 

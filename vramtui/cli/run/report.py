@@ -115,11 +115,11 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
         headings = (
             f"PHASE IN {name}",
             "STEP",
-            "ITS END: PREDICTED",
-            "OBSERVED",
+            "END PREDICTED",
+            "END OBSERVED",
             "Δ",
-            "ITS PEAK: PREDICTED",
-            "OBSERVED",
+            "PEAK PREDICTED",
+            "PEAK OBSERVED",
             "Δ",
         )
         _print_known(headings, rows, range(1, 8))
