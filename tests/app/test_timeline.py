@@ -1,6 +1,7 @@
 """The Timeline screen: its pictures, its keys, and traces in the background."""
 
 import gzip
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,17 @@ async def test_traced(picture: SnapshotAssertion, size: tuple[int, int]) -> None
         await press(driver, "3", "t")
         await traced(driver)
         assert driver[0].parts.export.picture() == picture
+
+
+@pytest.mark.parametrize("size", SIZES[1:], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_what_was_not_traced_has_its_parts_and_all_the_room(size: tuple[int, int]) -> None:
+    async with dashboard(climbing(), size) as driver:
+        text = await press(driver, "3")
+        assert "Largest at the peak · analytic" in text
+        assert re.search(r"what +part +arithmetic", text), text
+        phases, below = (driver[0].screen.query_one(name).outer_size.height for name in ("#phases", "#lower"))
+        assert phases + below == size[1] - 5
+        assert "arrows scroll" not in text, "where there is room for each phase, each is shown"
 
 
 @pytest.mark.parametrize("pages", [1, 2])

@@ -1,5 +1,6 @@
 """Bytes that are nobody's: named by what is known to hide their owner, and by nothing else."""
 
+import msgspec
 import pytest
 
 from vramtui.core.observation.attribution import causes, overlap
@@ -70,3 +71,12 @@ def test_bytes_held_beyond_what_is_in_use_are_shared_unless_something_grew_as_mu
     history.add(sample(3.0, 7))
     assert history.grown("h", "G") == 0
     assert overlap(card, 0) == "counted more than once: processes share it"
+
+
+def test_what_each_user_holds_is_the_sum_of_what_is_known() -> None:
+    several = gpu(process(1, 5, user="anna"), process(2, 7, user="bo"), process(3, None, user="bo"), process(4, 2))
+    assert several.held_by_user == {"anna": 5, "bo": 7, None: 2}
+    assert gpu(process(1, 5, user="anna"), process(2, 7, user="anna")).held_by_user == {"anna": 12}
+    assert gpu(process(1, None, user="anna")).held_by_user == {}
+    later = msgspec.structs.replace(several, processes=(process(1, 6, user="anna"),))
+    assert later.held_by_user == {"anna": 6}, "another reading adds up its own"

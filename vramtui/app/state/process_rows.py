@@ -129,6 +129,10 @@ class ProcessRows(Sequence[ProcessRow]):
         """What stands below the rows."""
         users: dict[str | None, int] = {}
         for part in self.parts:
+            if part.processes is part.gpu.processes:
+                for user, held in part.gpu.held_by_user.items():
+                    users[user] = users.get(user, 0) + held
+                continue
             for process in part.processes:
                 if process.used_memory:
                     users[process.user] = users.get(process.user, 0) + process.used_memory

@@ -1,4 +1,6 @@
-"""The largest allocations alive at the traced peak: bytes, category, and the module and line that made them."""
+"""What is largest at the peak: of a trace the allocations with the module and line that made them, of an estimate its
+parts with their arithmetic.
+"""
 
 from textual.strip import Strip
 
@@ -8,11 +10,13 @@ from vramtui.app.ui.bars import colour_of
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_column, unit_of
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.ledger import TITLES, Line
 from vramtui.estimators.traced.process.results import LiveAllocation
 
 NOTHING = "A trace lists the ten largest allocations at the peak here, with the module and the line that made them."
-SIZE, WHAT = 10, 12
+SIZE, WHAT = 10, 13
+NAME, NAME_MOST = 22, 36
 # What people write when a tensor is copied to another device or type.
 MOVED = {"aten._to_copy.default": ".to()", "aten._to_copy": ".to()"}
 
@@ -22,9 +26,10 @@ class Largest(Framed[TimelineView]):
 
     def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many as fit, the largest first."""
-        result = view.result
+        result, estimate = view.result, _estimate(view)
         if result is None:
-            return paragraph(NOTHING, palette, width)[:height]
+            made = paragraph(NOTHING, palette, width) if estimate is None else _parts(estimate, palette, width)
+            return made[:height]
         rest = width - SIZE - WHAT - 3
         lined = any(held.line for held in result.largest)
         module = max(8, rest // 2) if lined else rest
@@ -38,8 +43,39 @@ class Largest(Framed[TimelineView]):
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
         """When they are alive."""
-        result = view.result
+        result, estimate = view.result, _estimate(view)
+        if result is None and estimate is not None:
+            return f"Largest at the peak · {estimate.method}", f"in {PHASE_TITLES[estimate.peak_phase]}"
         return "Largest at the peak", "" if result is None else f"torch {printable(result.torch)}"
+
+
+def at_peak(estimate: Estimate) -> list[Part]:
+    """The parts that are alive at the peak, the largest first."""
+    return sorted((part for part in estimate.parts if part.at_peak > 0), key=lambda part: -part.at_peak)
+
+
+def _estimate(view: TimelineView) -> Estimate | None:
+    return None if view.panel is None else view.panel.estimate
+
+
+def _parts(estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
+    """A line for each part, and what the estimate takes for granted."""
+    parts = at_peak(estimate)
+    unit, name = unit_of(max((part.at_peak for part in parts), default=0))
+    named = max(NAME, min(NAME_MOST, width // 5))
+    heading = right(name, SIZE) + "  " + fit("what", WHAT) + fit("part", named) + "arithmetic"
+    made = [strip([(heading, palette.dim)], width, palette.text)]
+    for part in parts:
+        pieces: list[Piece] = [
+            (right(format_column(part.at_peak, unit), SIZE), palette.text),
+            ("  " + fit(TITLES[part.line], WHAT), palette.ink(colour_of(part.line))),
+            (fit(printable(part.name), named - 1) + " ", palette.text),
+            (fit(printable(part.formula), max(0, width - SIZE - WHAT - named - 3)), palette.dim),
+        ]
+        made.append(strip(pieces, width, palette.text))
+    for sentence in estimate.assumptions:
+        made += paragraph(printable(sentence), palette, width)
+    return made
 
 
 def _line(held: LiveAllocation, unit: int, module: int, palette: Palette, width: int) -> Strip:

@@ -55,6 +55,14 @@ def lines_of(sides: list[Lane]) -> list[Line]:
     return made
 
 
+def _key(lines: list[Line], width: int, palette: Palette) -> list[list[Piece]]:
+    """What the letters and shades of these bars mean."""
+    moments = [moment for _, _, moment, _ in lines]
+    present = {name for moment in moments for name, count in moment.categories.items() if count}
+    undivided = any(moment.allocated > sum(moment.categories.values()) for moment in moments)
+    return legend(present, width, palette, undivided=undivided)
+
+
 def _label(moment: Moment) -> str:
     title = PHASE_TITLES[moment.phase]
     return title if moment.phase in {"build", "serve"} else f"{moment.step + 1} {title}"
@@ -81,8 +89,7 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
             words = NOTHING if view.panel is None else view.panel.problem or "This method does not report phases."
             return paragraph(words, palette, width)[:height]
         lines = lines_of(sides)
-        present = {name for _, _, moment, _ in lines for name, count in moment.categories.items() if count}
-        key = legend(present, width, palette)
+        key = _key(lines, width, palette)
         room = max(1, height - 1 - len(key))
         self._top = max(0, min(self._top, len(lines) - room))
         shown = lines[self._top : self._top + room]
@@ -94,6 +101,13 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
         made = [_heading(unit_of(top)[1], palette, width, several=several)]
         made += [_line(line, top, palette, width, several=several) for line in shown]
         return [*made, *(strip(pieces, width, palette.text) for pieces in key)][:height]
+
+    def rows(self, view: TimelineView, width: int) -> int:
+        """How many rows it takes to show all, its frame included; 0 where there is nothing to draw."""
+        lines = lines_of(lanes(view))
+        if not lines or self.palette is None:
+            return 0
+        return len(lines) + len(_key(lines, width - 2, self.palette)) + 3
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
         """What the bars are of; the subtitle is `build`'s."""

@@ -6,7 +6,7 @@ from textual.containers import Container
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import FIRST, TIMELINE_BINDINGS
 from vramtui.app.state.view import View
-from vramtui.app.timeline.allocations import Largest
+from vramtui.app.timeline.allocations import Largest, at_peak
 from vramtui.app.timeline.fine_trace import FineTrace
 from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.timeline.status import TraceLines
@@ -20,6 +20,9 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.decoder_models import TorchModel
 
 WIDE = 112
+FRAME_ROWS = 5  # header, three lines of status, keys
+# Rows that the panels keep where not everything fits.
+LEAST_PHASES, LEAST_PARTS, LEAST_TRACE, LEAST_TRACE_TALL = 6, 9, 14, 18
 
 
 class TimelineScreen(ViewScreen):
@@ -32,14 +35,13 @@ class TimelineScreen(ViewScreen):
         layout: vertical; background: $background;
         Header, KeyBar { height: 1; }
         #phases { height: 1fr; }
-        #lower { height: 14; layout: horizontal; }
+        #lower { height: 1fr; layout: horizontal; }
         #fine, #largest { width: 1fr; height: 100%; }
-        &.-tall #lower { height: 18; }
-        &.-wide.-low.-untraced #lower { height: 5; }
+        &.-wide.-untraced #fine { display: none; }
+        &.-wide.-unpredicted #lower { display: none; }
         &.-narrow.page-phases #lower { display: none; }
         &.-narrow.page-trace #phases, &.-narrow.page-trace #largest { display: none; }
         &.-narrow.page-largest #phases, &.-narrow.page-largest #fine { display: none; }
-        &.-narrow #lower { height: 1fr; }
     }
     """
     BINDINGS = TIMELINE_BINDINGS
@@ -65,8 +67,25 @@ class TimelineScreen(ViewScreen):
     def panels_view(self, view: View) -> TimelineView:
         """What is known of the panel's preset; what a trace would show has little room until there is one."""
         shown = timeline_of(self._traces, view.panel, self._shared.state.jobs, view.chosen)
-        self.set_class(shown.result is None and not shown.running, "-untraced")
+        untraced = shown.result is None and not shown.running
+        self.set_class(untraced, "-untraced")
+        self.set_class(untraced and (view.panel is None or view.panel.estimate is None), "-unpredicted")
+        self._share_rows(shown)
         return shown
+
+    def _share_rows(self, shown: TimelineView) -> None:
+        """In a wide terminal the phases have the rows that they need, and what stands below them has the others."""
+        phases = self.query_one("#phases", PhaseBars)
+        wanted = phases.rows(shown, self.size.width) if self.has_class("-wide") else 0
+        if not wanted or self.has_class("-unpredicted"):
+            phases.styles.height = "1fr"
+            return
+        if self.has_class("-untraced"):
+            estimate = None if shown.panel is None else shown.panel.estimate
+            least = min(LEAST_PARTS, len(at_peak(estimate)) + 3) if estimate is not None else 0
+        else:
+            least = LEAST_TRACE if self.has_class("-low") else LEAST_TRACE_TALL
+        phases.styles.height = max(LEAST_PHASES, min(wanted, self.size.height - FRAME_ROWS - least))
 
     # --- traces: code that a preset names runs only here, and only after a yes -----------------------------------
 

@@ -7,13 +7,14 @@ from vramtui.app.state.run_fields import fields_of, value_of
 from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.view import TimelineView
-from vramtui.app.ui.lines import Lines, Piece, fit, strip
+from vramtui.app.ui.lines import Lines, Piece, fit, paragraph, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.workload import Workload
 
 UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."
+NO_PRESET = "The selected process reports its phases and has no preset: p chooses one to stand beside them."
 OFFER = "Press t to trace it: PyTorch runs it on fake tensors in the background, no GPU needed."
 
 
@@ -26,7 +27,7 @@ class TraceLines(Lines[TimelineView]):
         """The workload, the trace, the observation."""
         panel = view.panel
         if panel is None:
-            return []
+            return paragraph(NO_PRESET, palette, width)[:height] if view.observed else []
         pieces = [_workload(panel, palette), _trace(view, palette), _observed(view, palette)]
         return [strip([(" ", palette.text), *_cut(line, width - 1)], width, palette.text) for line in pieces][:height]
 

@@ -45,7 +45,7 @@ def stack(
             pieces.append((HELD * (cells - 1), palette.ink(colour)))
     rest = _cells(max(held, total), top, width) - drawn
     beyond = _cells(max(peak, held, total), top, width) - drawn - rest
-    pieces += [(HELD * rest, palette.ink("used")), (PEAK * beyond, palette.dim)]
+    pieces += [(HELD * rest, palette.ink("muted")), (PEAK * beyond, palette.dim)]
     return pieces
 
 
@@ -53,12 +53,13 @@ def _cells(count: int, top: int, width: int) -> int:
     return min(width, round(count * width / top)) if top else 0
 
 
-def legend(present: Collection[str], width: int, palette: Palette) -> list[list[Piece]]:
-    """What the letters mean, in lines of at most `width` columns."""
+def legend(present: Collection[str], width: int, palette: Palette, *, undivided: bool = False) -> list[list[Piece]]:
+    """What the letters mean, in lines of at most `width` columns; `undivided` says that there are bars without them."""
     lines: list[list[Piece]] = [[(" ", palette.text)]]
     room = width - 1
     known = [(LETTERS[name], TITLES[name], colour_of(name)) for name in CATEGORIES if name in present]
-    for sign, title, colour in [*known, (PEAK, "up to the phase's peak", "")]:
+    plain = [(HELD, "total only", "")] if undivided else []
+    for sign, title, colour in [*known, *plain, (PEAK, "up to the phase's peak", "")]:
         length = len(sign) + len(title) + 3
         if length > room:
             lines.append([(" ", palette.text)])

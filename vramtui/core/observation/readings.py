@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
+from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Literal
 
@@ -117,9 +118,10 @@ NVIDIA = "NVIDIA"  # the vendor, where none is told
 
 
 _used: Callable[[Process], int | None] = attrgetter("used_memory")
+_user: Callable[[Process], str | None] = attrgetter("user")
 
 
-class Gpu(Reading, frozen=True, kw_only=True):
+class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is added up once
     """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
 
     Percentages are 0–100, clocks MHz, power watts, temperature °C. `reason` is the sentence behind a state that is
@@ -157,10 +159,22 @@ class Gpu(Reading, frozen=True, kw_only=True):
     mig_used: Bytes | None = None
     final_peaks: dict[Count, Bytes] = {}
 
+    @cached_property
+    def held_by_user(self) -> dict[str | None, int]:
+        """Bytes held by each user's processes, of those whose memory is known; None is an unknown user."""
+        users = set(map(_user, self.processes))
+        if len(users) == 1:  # there may be thousands, and mostly they are one user's
+            held = {users.pop(): sum(filter(None, map(_used, self.processes)))}
+        else:
+            held = dict.fromkeys(users, 0)
+            for process in self.processes:
+                held[process.user] += process.used_memory or 0
+        return {user: size for user, size in held.items() if size}
+
     @property
     def attributed(self) -> int:
         """Bytes held by the processes whose memory is known and, on a card cut into MIG instances, by the instances."""
-        return (self.mig_used or 0) + sum(filter(None, map(_used, self.processes)))
+        return (self.mig_used or 0) + sum(self.held_by_user.values())
 
     @property
     def unattributed(self) -> int | None:

@@ -130,17 +130,17 @@ class ProcessReader:
         """
         made = self._rows.setdefault(device, {})
         rows: list[Process] = []
-        replace = msgspec.structs.replace
+        find, replace = made.get, msgspec.structs.replace
+        idle = None if busy is None else 0
         for pid, listed in held.items():
-            row, used = made.get(pid), listed.used
-            if row is None or row.type != listed.type or used is None:
+            row, used = find(pid), listed.used
+            if row is None or used is None or row.type != listed.type or row.used_memory is None:
                 absent = Absence.NOT_SUPPORTED if used is None else None
                 row = made[pid] = self._row(pid, listed.type, used, absent)
-            elif row.used_memory is None:
-                row = made[pid] = self._row(pid, listed.type, used, None)
             elif row.used_memory != used:
                 row = made[pid] = replace(row, used_memory=used)
-            if (share := None if busy is None else busy.get(pid, 0)) != row.sm_percent:
+            share = busy.get(pid, 0) if busy else idle
+            if row.sm_percent != share:
                 row = made[pid] = replace(row, sm_percent=share)
             rows.append(row)
         return rows

@@ -7,7 +7,6 @@ buffer is filled with a pattern first, and how far the driver wrote over it tell
 
 import ctypes
 from collections.abc import Mapping
-from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -20,6 +19,7 @@ from vramtui.sources.nvml.calls import Caller, Device
 PATTERN: Final = 0xAA
 LARGEST_RECORD: Final = 40
 FIRST_CAPACITY: Final = 64
+MOST_USES: Final = 1 << 14
 PID_LIMIT: Final = 1 << 22  # the kernel's PID_MAX_LIMIT
 NOT_AVAILABLE: Final = (1 << 64) - 1
 NO_INSTANCE: Final = 0xFFFFFFFF
@@ -61,6 +61,25 @@ class ProcessList(msgspec.Struct, kw_only=True):
         if self.absent is not None:
             return {"processes": self.absent}
         return {} if self.graphics_absent is None else {"processes.graphics": self.graphics_absent}
+
+
+class _Uses(dict[int | None, ProcessUse]):
+    """What a process of one list holds, by its size: a driver gives memory in pages, so many hold the same, and one
+    value does for all of them. With thousands of processes this is most of what reading a list costs.
+    """
+
+    def __init__(self, kind: ProcessType) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, used: int | None) -> ProcessUse:
+        if len(self) >= MOST_USES:
+            self.clear()
+        made = self[used] = ProcessUse(used, self._kind)
+        return made
+
+
+_USES: Final[dict[ProcessType, _Uses]] = {kind: _Uses(kind) for kind in LISTS}
 
 
 class _Unreadable(Exception):
@@ -199,7 +218,7 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
         instances = [instance for _, _, instance in possible]
     held: dict[int, ProcessUse] = {}
     if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
-        return dict(zip(pids, map(ProcessUse, known, repeat(kind)), strict=True)), odd
+        return dict(zip(pids, map(_USES[kind].__getitem__, known), strict=True)), odd
     for pid, used, instance_word in zip(pids, known, instances, strict=True):
         instance = instance_word & 0xFFFFFFFF
         row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)

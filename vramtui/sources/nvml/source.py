@@ -96,7 +96,10 @@ class NvmlSource:
         parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
-        self._processes.update(dict.fromkeys(pid for part in parts for pid in part.listing.held))
+        listed: dict[int, object] = {}  # in the order of the cards; there may be thousands
+        for part in parts:
+            listed.update(part.listing.held)
+        self._processes.update(listed)
         host = self._host.read(*self._versions)
         if not self._cards:
             hint = "In a container, start it with --gpus all; see also NVIDIA_VISIBLE_DEVICES."
@@ -184,9 +187,11 @@ class NvmlSource:
             memory, absent = _shared(memory, absent, rows, listing, available)
         if listing.withheld:
             absent = {**absent, **listing.withheld}
-        return msgspec.structs.replace(
+        gpu = msgspec.structs.replace(
             gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
         )
+        gpu.held_by_user  # noqa: B018 - added up here, beside the screen and while the processor has the rows at hand
+        return gpu
 
     def _complaint(self, gpu: Gpu, listing: ProcessList) -> Problem | None:
         """What is to be said of the process list, if anything."""
