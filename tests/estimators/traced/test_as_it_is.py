@@ -418,7 +418,7 @@ def check(func, *args, **kwargs):
     key = known.key(func, args, kwargs)
     assert key is not None and known.answer(key, args, kwargs) is NotImplemented, func
     true = func(*args, **kwargs)
-    known.remember(key, args, kwargs, true)
+    known.remember(key, (func, args, kwargs), true)
     again = known.answer(known.key(func, args, kwargs), args, kwargs)
     assert facts(again) == facts(true), (func, facts(again), facts(true))
     if func._schema.is_mutable:
@@ -446,7 +446,7 @@ with _disable_current_modes(), SimFakeMode(allow_non_fake_inputs=True) as mode, 
         assert known.key(func, tuple(args), {}) is None, func
     # What gives its argument back without saying so is asked each time.
     key = known.key(aten.mul.Tensor, (x, 2), {})
-    known.remember(key, (x, 2), {}, x)
+    known.remember(key, (aten.mul.Tensor, (x, 2), {}), x)
     assert known.answer(key, (x, 2), {}) is NotImplemented
 """
 

@@ -34,6 +34,7 @@ from vramtui.estimators.traced.libraries import (
 )
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import Progress
+from vramtui.estimators.traced.repeats.calls import RepeatedCalls
 
 
 def _no_progress(_progress: Progress) -> None:
@@ -108,6 +109,7 @@ class TraceSession:
         distributed.follow_shards(self._patches, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
+        RepeatedCalls(self.memory, self.where).install(self._patches)
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn

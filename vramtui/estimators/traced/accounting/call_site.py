@@ -26,7 +26,8 @@ class Whereabouts:
         self.last_line = ""
         self.warn: Callable[[str], None] = lambda _sentence: None
         self._stacks = threading.local()
-        self._users: dict[CodeType, bool] = {}
+        # By id, as the hash of a code object goes through all of its bytes; kept, so that no other takes the id.
+        self._users: dict[int, tuple[bool, CodeType]] = {}
         self._by_sequence: dict[int, tuple[str, str]] = {}
         self._handles: list[Any] = []
 
@@ -51,6 +52,10 @@ class Whereabouts:
         """How many modules this thread is inside."""
         return len(self._stack())
 
+    def running(self) -> int:
+        """The id of the innermost module that this thread is inside."""
+        return self._stack()[-1]
+
     def locate(self, entry: StorageEntry) -> None:
         """Fill in an entry's module and line."""
         if torch._C._current_graph_task_id() != -1 and not self._stack():
@@ -74,10 +79,10 @@ class Whereabouts:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
-            users = self._users.get(code)
-            if users is None:
-                users = self._users[code] = is_users(code.co_filename)
-            if users:
+            known = self._users.get(id(code))
+            if known is None:
+                known = self._users[id(code)] = is_users(code.co_filename), code
+            if known[0]:
                 return f"{code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
         return ""

@@ -56,6 +56,8 @@ class SimulatedMemory:
         self._conf = _configured()
         self.locate: Callable[[StorageEntry], None] = lambda _entry: None
         self.on_event: Callable[[str, StorageEntry], None] | None = None
+        self.recording: Any = None  # what takes down a call that may repeat
+        self.epoch = 0  # how often something was taken away that calls rely on
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
         """Memory that is no tensor's: workspaces and kernels' temporaries."""
@@ -79,14 +81,17 @@ class SimulatedMemory:
             self.sign_of_life()
         entry.birth = self.events
         entry.phase = self.phase()
-        entry.operator = str(self.operator)
-        self.locate(entry)
+        entry.operator = self.operator
+        if not entry.line:
+            self.locate(entry)
         self.journal.append(entry)
         self._alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
             self.peak = allocator.stats.allocated
             self.peak_event = self.events
         self._note("a", entry)
+        if self.recording is not None:
+            self.recording.born(entry)
 
     def warn(self, sentence: str, same: str = "") -> None:
         """Say once what the figures leave out; sentences that are the `same` count as one."""
@@ -103,6 +108,7 @@ class SimulatedMemory:
             operator: what the code asked for.
             share: whether the share that the user gave counts for it.
         """
+        self.only_once()
         taken = math.ceil(places * self.share) if share else places
         if places:
             name = operator.overloadpacket.__name__.strip("_")
@@ -117,8 +123,18 @@ class SimulatedMemory:
             )
         return taken
 
+    def retake(self, entry: StorageEntry) -> None:
+        """Memory for an entry of a call that is run again from its record, which knows its line and its module."""
+        self._born(entry)
+
+    def only_once(self) -> None:
+        """What happens now depends on more than a call's arguments: no record may stand for it."""
+        if self.recording is not None:
+            self.recording.valid = False
+
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Another stream uses this memory too; its work is taken to be done by the time the memory is given back."""
+        self.only_once()
         entry = self.book.find(tensor)
         if entry is not None and entry.block is not None:
             self.allocator.record_stream(entry.block, stream.stream_id)
@@ -157,6 +173,7 @@ class SimulatedMemory:
 
     def clear_workspaces(self) -> None:
         """`torch._C._cuda_clearCublasWorkspaces`: they are taken again by the next product."""
+        self.epoch += 1
         self.device.workspaces.clear()
 
     def release(self, entry: StorageEntry) -> None:
@@ -171,11 +188,14 @@ class SimulatedMemory:
         entry.mirror = None
         self.events += 1
         entry.death = self.events
+        if self.recording is not None:
+            self.recording.died(entry)
         self._alive.pop(entry.birth, None)
         self._note("f", entry)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
+        self.only_once()
         held = self.book.entries.get(storage._cdata)
         nbytes = storage.nbytes()
         if held is None or not held.birth or (held.block is not None and held.nbytes == nbytes):

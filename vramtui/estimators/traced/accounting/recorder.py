@@ -94,7 +94,7 @@ def _held(entry: StorageEntry) -> LiveAllocation:
     return LiveAllocation(
         bytes=entry.size,
         category=category_of(entry),
-        operator=entry.operator,
+        operator=str(entry.operator),
         module=entry.module,
         line=entry.line,
         phase=entry.phase,

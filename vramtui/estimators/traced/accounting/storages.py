@@ -20,7 +20,7 @@ class StorageEntry:
         birth, death: the numbers of the events that made and ended it; death is None while it lives.
         phase: the phase it was born in.
         category: what the bytes are, where that is known; None until then.
-        operator: the operator that made it.
+        operator: the operator that made it, None where none did; its name is made when it is shown.
         module, line: the module and the user's line that made it.
         mirror: a real CPU storage that holds the same values, for small tensors.
         guessed: whether those follow from data that nobody has.
@@ -50,7 +50,7 @@ class StorageEntry:
         self.death: int | None = None
         self.phase = ""
         self.category: str | None = None
-        self.operator = ""
+        self.operator: Any = None
         self.module = ""
         self.line = ""
         self.guessed = False
@@ -87,6 +87,12 @@ class StorageBook:
         if entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:
             self._born(entry)
         return entry
+
+    def follow(self, storage: torch.UntypedStorage, entry: StorageEntry) -> None:
+        """`entry`, whose memory is taken already, belongs to `storage`."""
+        key = storage._cdata
+        self.entries[key] = entry
+        entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
 
     def _gone(self, key: int) -> None:
         entry = self.entries.pop(key, None)

@@ -32,6 +32,8 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
         return False
+    if args and type(args[0]) is FakeTensor:
+        return False
     found = 0
     for value in (*args, *kwargs.values()) if kwargs else args:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):

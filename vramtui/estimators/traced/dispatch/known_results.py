@@ -48,17 +48,17 @@ class KnownResults:
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
-        self._kinds: dict[Any, bool] = {}
+        self._kinds: dict[int, bool] = {}
         self._mode: Any = None
 
     def key(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What names this call among all; None where it is none to remember."""
-        kind = self._kinds.get(func)
+        kind = self._kinds.get(id(func))  # whose hash is a function in Python
         if kind is None:
-            kind = self._kinds[func] = _can_be_known(func)
+            kind = self._kinds[id(func)] = _can_be_known(func)
         if not kind:
             return None
-        parts: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        parts: list[Any] = [id(func), torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         try:
             _describe(args, parts)
             for name, value in kwargs.items():
@@ -78,13 +78,13 @@ class KnownResults:
         with torch._C._DisableTorchDispatch():
             return _made(recipe, self._mode)
 
-    def remember(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Keep what a call gave, where it can be had from its description alone."""
+    def remember(self, key: Any, asked: tuple[Any, tuple[Any, ...], dict[str, Any]], out: Any) -> None:
+        """Keep what a call (operator, arguments, keywords) gave, where it can be had from its description alone."""
         if len(self._known) >= _MOST:
             self._known.clear()
         if key in self._known:
             return
-        func = key[0]
+        func, args, kwargs = asked
         if func._schema.is_mutable:
             recipe = _given(func, args, kwargs, out)
         else:

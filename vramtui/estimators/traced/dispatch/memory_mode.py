@@ -36,7 +36,9 @@ from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import SPARSE, Escape
 
-_UNSAFE = {torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default}  # views, by another schema
+_UNSAFE = {
+    id(op) for op in (torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default)
+}  # views, by another schema
 _TO_COPY = torch.ops.aten._to_copy.default
 WRITES = "{} at {} is not run: it is taken to write into what it is given, and to take no memory of its own"
 RUNS = "{} at {} has no shapes registered: its Python function is run, and what that allocates is counted"
@@ -50,7 +52,7 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         RuntimeError: as the operator itself does, for sizes that do not fit.
     """
     tensor = args[0] if args else None
-    if not (func.is_view or func in _UNSAFE) or not isinstance(tensor, FakeTensor) or tensor.constant is not None:
+    if not (func.is_view or id(func) in _UNSAFE) or not isinstance(tensor, FakeTensor) or tensor.constant is not None:
         return NotImplemented
     mode, device = tensor.fake_mode, tensor._fake_device
     before = mode.in_kernel_invocation
@@ -106,6 +108,7 @@ class Call:
         try:
             out = self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
+            self.memory.only_once()
             real = values.truly(self.memory.book, (self.func, self.args, self.kwargs))
             if real is not None:
                 return fakes_like(real, self.args)
@@ -116,7 +119,7 @@ class Call:
         except UnsupportedOperatorException:
             return self._written_only()
         if key is not None:
-            self.memory.known_results.remember(key, self.args, self.kwargs, out)
+            self.memory.known_results.remember(key, (self.func, self.args, self.kwargs), out)
         return out
 
     def _written_only(self) -> Any:
@@ -238,6 +241,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         body = _body(func) if func.namespace != "aten" else None
         if body is None:
             return NotImplemented
+        self.memory.only_once()
         try:
             with self:
                 out = body(*args, **kwargs)
@@ -247,6 +251,14 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             return NotImplemented
         self.memory.warn(RUNS.format(func.name(), self._where.user_line()), same=func.name())
         return out
+
+    def _watch_writes(self, asked: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
+        """A call that writes into what was there before it leaves more behind than its result."""
+        book, recording = self.memory.book, self.memory.recording
+        if asked[0]._schema.is_mutable and not all(
+            recording.own(book.find(tensor)) for tensor in values.written(asked)
+        ):
+            self.memory.only_once()
 
     @contextlib.contextmanager
     def shapes_only(self) -> Iterator[None]:
@@ -280,7 +292,10 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 return func(*args, **kwargs)
         known = values.read(self.memory.book, func, args)
         if known is not values.NOT_A_READ:
+            self.memory.only_once()
             return known
+        if self.memory.recording is not None:
+            self._watch_writes((func, args, kwargs))
         if torch.is_grad_enabled():
             self._where.remember()
         call = Call(self.memory, func, args, kwargs)

@@ -15,15 +15,15 @@ from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 
 aten = torch.ops.aten
-ONE = frozenset(
-    {
-        aten.gelu.default, aten.relu.default, aten.silu.default, aten.sigmoid.default, aten.tanh.default,
-        aten.exp.default, aten.log.default, aten.neg.default, aten.sqrt.default, aten.rsqrt.default, aten.cos.default,
-        aten.sin.default, aten.abs.default, aten.erf.default, aten.pow.Tensor_Scalar, aten.clone.default,
-    }
+ONE = (
+    aten.gelu.default, aten.relu.default, aten.silu.default, aten.sigmoid.default, aten.tanh.default,
+    aten.exp.default, aten.log.default, aten.neg.default, aten.sqrt.default, aten.rsqrt.default, aten.cos.default,
+    aten.sin.default, aten.abs.default, aten.erf.default, aten.pow.Tensor_Scalar, aten.clone.default,
 )  # fmt: skip
-TWO = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.maximum.default})
-PRODUCTS = {aten.mm.default: 2, aten.bmm.default: 3, aten.addmm.default: 2}
+TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.maximum.default)
+# By id: the hash of an operator is a function in Python.
+_ONE, _TWO = frozenset(map(id, ONE)), frozenset(map(id, TWO))
+PRODUCTS = {id(aten.mm.default): 2, id(aten.bmm.default): 3, id(aten.addmm.default): 2}
 LAYER_NORM = aten.native_layer_norm.default
 _KEYWORDS = {"alpha", "beta", "approximate"}
 
@@ -32,21 +32,22 @@ def plain_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """What `func` gives for plain tensors; NotImplemented for anything else."""
     if func is LAYER_NORM:
         return _normed(*args)
-    if func in ONE:
+    operator = id(func)
+    if operator in _ONE:
         first = args[0]
         shape = first.shape if _are_plain(args[:1]) else None
-    elif func in TWO:
+    elif operator in _TWO:
         first, other = args
         if isinstance(other, torch.Tensor):
             same = _are_plain(args) and first.shape == other.shape
         else:
             same = isinstance(other, (int, float)) and _are_plain(args[:1])
         shape = first.shape if same else None
-    elif func in PRODUCTS:
+    elif operator in PRODUCTS:
         first, other = args[-2:]
         added = args[:-2]
         known = _are_plain(added) and all(tensor.dtype is first.dtype for tensor in added)
-        shape = _product(first, other, PRODUCTS[func]) if known else None
+        shape = _product(first, other, PRODUCTS[operator]) if known else None
     else:
         return NotImplemented
     if shape is None or not (kwargs.keys() <= _KEYWORDS or _copies_plainly(kwargs)):

@@ -22,6 +22,8 @@ _ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
+_MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
+_mutable: dict[int, bool] = {}  # by the operator's id: the schema looks through its arguments each time
 
 
 def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -81,17 +83,26 @@ def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], as
         asked: the operator, its arguments and its keywords.
         out: what it gave.
     """
-    mutable = asked[0]._schema.is_mutable
+    func = asked[0]
+    mutable = _mutable.get(id(func))
+    if mutable is None:
+        mutable = _mutable[id(func)] = func._schema.is_mutable
     small = [(tensor, entry) for tensor, entry in fresh if _small(tensor)]
     if not small and not mutable:
         return
     with torch._C._DisableTorchDispatch():
-        known, result = _compute(book, asked)
+        substitution = _Substitution(book)
+        values = substitution.of_call(asked)
+        if not (mutable or (values and substitution.certain)) and all(_vague(tensor) for tensor, _entry in small):
+            for _tensor, entry in small:
+                entry.guessed = True
+            return
+        known, result = _computed(func, values, substitution)
         for tensor, entry in small:
             _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
             entry.guessed = not known or torch.Tag.nondeterministic_seeded in asked[0].tags
         if mutable and not known and asked[0] is not _FINITE_CHECK:  # gradients are taken to be finite
-            for tensor in _written(asked):
+            for tensor in written(asked):
                 held = book.find(tensor)
                 if held is not None:
                     held.guessed = True
@@ -102,6 +113,11 @@ def truly(book: StorageBook, asked: Asked) -> Any:
     with torch._C._DisableTorchDispatch():
         known, result = _compute(book, asked)
         return result if known else None
+
+
+def _vague(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` has more fractions than are guessed one by one."""
+    return (tensor.dtype.is_floating_point or tensor.dtype.is_complex) and tensor.numel() > _MOST_GUESSED
 
 
 def _small(tensor: torch.Tensor) -> bool:
@@ -119,6 +135,13 @@ class _Substitution:
     def __init__(self, book: StorageBook) -> None:
         self._book = book
         self.certain = True
+
+    def of_call(self, asked: Asked) -> tuple[Any, Any] | None:
+        """The arguments and keywords with values; None where one has none."""
+        try:
+            return self.of(asked[1]), self.of(asked[2])
+        except (_NoValue, RuntimeError, TypeError):
+            return None
 
     def of(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -145,13 +168,18 @@ class _Substitution:
 
 def _compute(book: StorageBook, asked: Asked) -> tuple[bool, Any]:
     """Whether the result is certain, and the result; None where it cannot be had."""
-    func, args, kwargs = asked
     substitution = _Substitution(book)
+    return _computed(asked[0], substitution.of_call(asked), substitution)
+
+
+def _computed(func: Any, values: tuple[Any, Any] | None, substitution: _Substitution) -> tuple[bool, Any]:
+    """The same of arguments whose values are known, or None."""
+    if values is None:
+        return False, None
     try:
-        real_args, real_kwargs = substitution.of(args), substitution.of(kwargs)
-        return substitution.certain, func(*real_args, **real_kwargs)
-    except (_NoValue, RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
-        return False, None  # without a value, or none that the CPU's operator takes
+        return substitution.certain, func(*values[0], **values[1])
+    except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
+        return False, None  # none that the CPU's operator takes
 
 
 def _beside(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor | None:
@@ -175,7 +203,7 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
         mirror.fill_(1 if fraction or func.overloadpacket is torch.ops.aten.all else 0)
 
 
-def _written(asked: Asked) -> list[torch.Tensor]:
+def written(asked: Asked) -> list[torch.Tensor]:
     """The tensors an operator writes to."""
     func, args, kwargs = asked
     found: list[torch.Tensor] = []

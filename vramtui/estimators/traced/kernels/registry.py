@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 Kernel = Callable[[Any], Any]
-_KERNELS: dict[Any, Kernel] = {}
+_KERNELS: dict[int, Kernel] = {}  # by the operator's id, as its hash is a function in Python
 
 
 def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
@@ -18,7 +18,7 @@ def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
     def register(rule: Kernel) -> Kernel:
         for name in operators:
             packet, _, overload = name.partition(".")
-            _KERNELS[getattr(getattr(torch.ops.aten, packet), overload or "default")] = rule
+            _KERNELS[id(getattr(getattr(torch.ops.aten, packet), overload or "default"))] = rule
         return rule
 
     return register
@@ -26,4 +26,4 @@ def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
 
 def find_kernel(func: Any) -> Kernel | None:
     """The rule for an operator, or None: outputs only."""
-    return _KERNELS.get(func)
+    return _KERNELS.get(id(func))
