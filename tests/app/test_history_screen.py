@@ -172,6 +172,19 @@ async def test_sorting() -> None:
         assert (await press(driver, "<", "<", "<", "<", "<")).sort == RUN_COLUMNS[-1]
 
 
+async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None:
+    async with history(shelf(), size=(200, 50)) as driver:
+        text = screen_text(driver[0])
+        assert "LASTED" in text
+        first, second = (kept for kept in past(driver).runs[:2])
+        assert f"Run {first.id}" in text
+        assert first.run.command in text
+        await press(driver, "down")
+        text = screen_text(driver[0])
+        assert f"Run {second.id}" in text
+        assert second.run.command[:20] in text
+
+
 async def test_sorting_by_the_mouse() -> None:
     async with history(shelf(), (200, 50)) as driver:
         await driver[1].click(SortHeading, offset=(50, 0))

@@ -70,6 +70,7 @@ def test_filters(wanted: RunFilter, numbers: list[int]) -> None:
         ("predicted", [2, 1, 3]),
         ("observed", [1, 2, 3]),
         ("error", [2, 1, 3]),
+        ("lasted", [1, 2, 3]),
         ("ended", [1, 3, 2]),
     ],
 )
@@ -92,7 +93,7 @@ def test_orders(column: RunColumn, numbers: list[int]) -> None:
     turned = [one.id for one in in_order(runs, column, reverse=True)]
     if column in {"preset", "predicted", "observed", "error"}:
         assert turned == [numbers[1], numbers[0], 3]  # what is not known stays last
-    elif column in {"when", "host"}:
+    elif column in {"when", "host", "lasted"}:
         assert turned == numbers[::-1]
     else:
         assert turned == [2, 1, 3]  # equal ones keep their order

@@ -14,7 +14,7 @@ from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCoun
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.readings import Process as Reading
 from vramtui.core.runs.run import Run
-from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, RunTracker, thinned
+from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, REFINED_EVERY, RunTracker, thinned
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
@@ -53,7 +53,11 @@ class Desk:
     def __init__(self, job: ObservedJob | None = None) -> None:
         self.job = job
         self.history = History()
-        self.watched = RunTracker(predict, lambda pid, _uuid: (self.job, 0) if self.job and pid == 7 else None)
+        self.predict = predict
+        self.watched = RunTracker(self._predict, lambda pid, _uuid: (self.job, 0) if self.job and pid == 7 else None)
+
+    def _predict(self, found: PresetFile, device: Device) -> Estimate | None:
+        return self.predict(found, device)
 
     def take(self, at: float, used: int | None, preset: PresetFile | None = PRESET) -> list[Run]:
         taken = sample(at, used)
@@ -78,6 +82,22 @@ def test_a_life() -> None:
     assert (last.ended_at, last.ending, last.key) == (1065.0, "exited", first.key)
     assert desk.take(2000.0, None) == []
     assert desk.watched.rest(desk.history) == []
+
+
+def test_a_nearer_estimate_is_told_before_the_minute_is_over() -> None:
+    desk = Desk()
+    (first,) = desk.take(1000.0, GIB)
+    assert first.method == "analytic"
+
+    def nearer(found: PresetFile, device: Device) -> Estimate | None:
+        estimate = predict(found, device)
+        return estimate and msgspec.structs.replace(estimate, method="simulated")
+
+    desk.predict = nearer
+    assert desk.take(1000.0 + REFINED_EVERY - 1, GIB) == []
+    (second,) = desk.take(1000.0 + REFINED_EVERY, GIB)
+    assert second.method == "simulated"
+    assert desk.take(1000.0 + 2 * REFINED_EVERY, GIB) == [], "and once"
 
 
 def test_what_the_job_tells_itself() -> None:

@@ -7,6 +7,7 @@ from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
 
+from vramtui.app.history.model import HistoryView
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
@@ -74,13 +75,17 @@ class RunFacts(_Still):
 
     def lines(self, palette: Palette, width: int) -> list[Strip]:
         """A name and a sentence each."""
-        lines: list[Strip] = []
-        for name, words, style in _facts(self._run, self._now, palette):
-            for at, line in enumerate(wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
-                label = name if at == 0 else ""
-                pieces: list[Piece] = [(" " + fit(label, LABEL - 1), palette.dim), (line, style)]
-                lines.append(strip(pieces, width, palette.text))
-        return lines
+        return _fact_lines(self._run, self._now, palette, width)
+
+
+def _fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip]:
+    lines: list[Strip] = []
+    for name, words, style in _facts(run, now, palette):
+        for at, line in enumerate(wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
+            label = name if at == 0 else ""
+            pieces: list[Piece] = [(" " + fit(label, LABEL - 1), palette.dim), (line, style)]
+            lines.append(strip(pieces, width, palette.text))
+    return lines
 
 
 def _facts(run: Run, now: float, palette: Palette) -> Iterator[tuple[str, str, Style]]:
@@ -105,13 +110,32 @@ class RunLedger(_Still):
 
     def lines(self, palette: Palette, width: int) -> list[Strip]:
         """A heading and a line each."""
-        name = max(8, width - 2 * SIDE - DELTA - 1)
-        compared = compare_ledgers(self._run.predicted, self._run.observed)
-        rows = shown_rows(compared, vendor_of(self._run.gpu_name))
-        unit, called = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
-        text = " " + fit(f"in {called}", name) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
-        lines = [_row(row, unit, palette, width, name) for row in rows]
-        return [strip([(text, palette.dim)], width, palette.text), *lines]
+        return _ledger_lines(self._run, palette, width)
+
+
+def _ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
+    name = max(8, width - 2 * SIDE - DELTA - 1)
+    rows = shown_rows(compare_ledgers(run.predicted, run.observed), vendor_of(run.gpu_name))
+    unit, called = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
+    text = " " + fit(f"in {called}", name) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
+    lines = [_row(row, unit, palette, width, name) for row in rows]
+    return [strip([(text, palette.dim)], width, palette.text), *lines]
+
+
+class RunPreview(Framed[HistoryView]):
+    """The selected run beside the list: both sides of its Ledger, then where, when and how."""
+
+    def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
+        """As much as fits."""
+        if view.chosen is None:
+            return []
+        run = view.chosen.run
+        lines = _ledger_lines(run, palette, width)
+        return [*lines, strip([], width, palette.text), *_fact_lines(run, view.now, palette, width)][:height]
+
+    def titles(self, view: HistoryView) -> tuple[str, str]:
+        """Which run."""
+        return ("Run", "") if view.chosen is None else (f"Run {view.chosen.id}", "enter opens it with its graph")
 
 
 def _row(row: ShownRow, unit: int, palette: Palette, width: int, name: int) -> Strip:

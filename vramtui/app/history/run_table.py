@@ -16,9 +16,9 @@ from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib, format_percent
 from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_list import FAILED, RunColumn, ending_words
+from vramtui.core.runs.run_list import FAILED, RunColumn, ending_words, lasted_words
 
-FULL = 100
+FULL, ROOMY = 100, 125
 LEAST_PRESET = 18
 
 _WIDE: Columns[RunColumn] = (
@@ -29,8 +29,10 @@ _WIDE: Columns[RunColumn] = (
     Column("predicted", "PREDICTED", 10, numeric=True),
     Column("observed", "OBSERVED", 9, numeric=True),
     Column("error", "Δ", 10, numeric=True),
+    Column("lasted", "LASTED", 11, numeric=True),
     Column("ended", "ENDED", 20),
 )
+_FULL = tuple(column for column in _WIDE if column.name != "lasted")
 _NARROW = narrowed(
     _WIDE,
     {"when": 13, "host": 8, "gpu": 7, "preset": 0, "predicted": 8, "observed": 7, "error": 9, "ended": 15},
@@ -49,7 +51,7 @@ def columns_for(breadth: int) -> Columns[RunColumn]:
     """The columns of a list `breadth` columns wide, the last of which is left to a scroll bar; the preset's has what is
     left, and the host gives way to it.
     """
-    columns = _WIDE if breadth >= FULL else _NARROW
+    columns = _NARROW if breadth < FULL else _WIDE if breadth >= ROOMY else _FULL
     if breadth - 1 - sum(column.width for column in columns) < LEAST_PRESET:
         columns = tuple(column for column in columns if column.name != "host")
     return filled(columns, breadth - 1, least=6)
@@ -87,6 +89,7 @@ _TEXTS: dict[RunColumn, Callable[[Run], str]] = {
     "predicted": lambda run: format_gib(run.predicted.process),
     "observed": lambda run: format_gib(run.observed.process),
     "error": lambda run: format_percent(run.error),
+    "lasted": lasted_words,
 }
 
 
@@ -98,7 +101,7 @@ def _style(run: Run, column: RunColumn, palette: Palette, on: str) -> Style:
         colour = delta_colour(run.error) if run.error is not None and run.finished else "muted"
     elif column == "ended":
         colour = "error" if run.ending in FAILED else "success" if run.ending == "running" else "muted"
-    elif column == "preset" and not run.preset:
+    elif column == "lasted" or (column == "preset" and not run.preset):
         colour = "muted"
     return palette.ink(colour, on)
 

@@ -7,6 +7,7 @@ from vramtui.app.context import AppContext
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_errors import RunCalibration, RunErrors
+from vramtui.app.history.run_parts import RunPreview
 from vramtui.app.history.run_table import RunTable
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
 from vramtui.app.state.view import View
@@ -20,7 +21,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import RunColumn, why_not_deleted
 
-WIDE, VERY_WIDE = 112, 170
+WIDE, VERY_WIDE, TALL = 112, 170, 46
 FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
 NOTHING = "No run is selected: the list is empty."
 
@@ -29,6 +30,7 @@ class HistoryScreen(ViewScreen):
     """Past runs, and how far the predictions were off: beside the list, or below it where the terminal is narrow."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
     DEFAULT_CSS = """
     HistoryScreen {
         layout: vertical; background: $background;
@@ -36,13 +38,16 @@ class HistoryScreen(ViewScreen):
         #body { height: 1fr; layout: vertical; }
         #side { height: 10; layout: horizontal; }
         RunErrors, RunCalibration { width: 1fr; height: 100%; }
+        RunPreview { display: none; }
         &.-wide #body, &.-very-wide #body { layout: horizontal; }
         &.-wide RunTable, &.-very-wide RunTable { width: 1fr; height: 100%; }
         &.-wide #side, &.-very-wide #side { height: 100%; layout: vertical; }
         &.-wide #side { width: 38; }
         &.-very-wide #side { width: 60; }
+        &.-very-wide.-tall.-selected RunPreview { display: block; width: 100%; height: 24; }
         &.-wide RunErrors, &.-very-wide RunErrors { width: 100%; height: 3fr; }
         &.-wide RunCalibration, &.-very-wide RunCalibration { width: 100%; height: 2fr; }
+        &.-very-wide.-tall RunCalibration { height: 9; }
     }
     """
     BINDINGS = HISTORY_BINDINGS
@@ -62,6 +67,7 @@ class HistoryScreen(ViewScreen):
         with Container(id="body"):
             yield RunTable()
             with Container(id="side"):
+                yield RunPreview()
                 yield RunErrors()
                 yield RunCalibration()
         yield KeyBar()
@@ -70,6 +76,7 @@ class HistoryScreen(ViewScreen):
         """The runs as they are now."""
         del view
         self.shown = self._history.view()
+        self.set_class(self.shown.chosen is not None, "-selected")
         return self.shown
 
     # --- the list ------------------------------------------------------------------------------------------------

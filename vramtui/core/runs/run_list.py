@@ -9,9 +9,9 @@ import msgspec
 from vramtui.core.base.units import UNKNOWN, format_duration
 from vramtui.core.runs.run import Run, StoredRun
 
-RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "ended"]
+RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "lasted", "ended"]
 RUN_COLUMNS: tuple[RunColumn, ...] = get_args(RunColumn)
-FROM_THE_LARGEST = ("when", "predicted", "observed", "error")
+FROM_THE_LARGEST = ("when", "predicted", "observed", "error", "lasted")
 FAILED = ("failed", "out_of_memory", "killed")
 TABLES = ("model", "run", "parallel", "rule")
 STALE = 180.0  # seconds without a word after which a run that was never seen to end is no longer said to go on
@@ -149,5 +149,6 @@ _KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {
     "predicted": lambda run: run.predicted.process,
     "observed": lambda run: run.observed.process,
     "error": _nearness,
+    "lasted": lambda run: None if run.ended_at is None else run.ended_at - run.started_at,
     "ended": lambda run: run.ending,
 }

@@ -14,18 +14,23 @@ from vramtui.core.runs.run_identity import run_key, with_peak
 from vramtui.core.schema.preset import PresetFile
 
 EVERY = 60.0  # seconds between two words on a job that goes on
+REFINED_EVERY = 5.0  # seconds between two looks whether a nearer estimate has come, which is said at once
 MOST_POINTS = 600
 # The job that runs as a pid on a GPU with that uuid, and its own number for the GPU; None where none tells anything.
 Told = Callable[[int, str], "tuple[ObservedJob, int] | None"]
 
 
 class _Entry(msgspec.Struct):
-    """A job that is being kept. `stored_at` is when the latest word on it went out."""
+    """A job that is being kept. `stored_at` is when the latest word on it went out, `method` by what it was predicted
+    then, and `asked_at` when that was looked at last.
+    """
 
     gpu: Gpu
     host: Host
     preset: PresetFile
     stored_at: float
+    asked_at: float = 0.0
+    method: str = ""
 
 
 class RunTracker:
@@ -43,12 +48,13 @@ class RunTracker:
 
     def update(self, sample: Sample, history: History, matched: Mapping[ProcessKey, PresetFile]) -> list[Run]:
         """What to keep after `sample`, which `history` has taken: each job when it is first seen, once a minute while
-        it goes on, when it gets another preset, and when it is gone.
+        it goes on, when it gets another preset or a nearer estimate, and when it is gone.
 
         `matched` has the preset of each process in `sample` that has one.
         """
         self._arrive(sample, history, matched)
         due: list[Run] = []
+        asked: dict[tuple[int, str], str] = {}  # many jobs have one preset
         for key, entry in list(self._entries.items()):
             track = history.tracks.get(key)
             if track is None or _is_let_go(track, key, sample, matched):
@@ -56,10 +62,22 @@ class RunTracker:
             elif track.gone_at is not None:
                 due.append(self._run(track, entry))
                 del self._entries[key]
-            elif sample.taken_at - entry.stored_at >= EVERY:
-                entry.stored_at = sample.taken_at
+            elif sample.taken_at - entry.stored_at >= EVERY or self._is_refined(entry, sample.taken_at, asked):
                 due.append(self._run(track, entry))
+                entry.stored_at = entry.asked_at = sample.taken_at
+                entry.method = due[-1].method
         return due
+
+    def _is_refined(self, entry: _Entry, now: float, asked: dict[tuple[int, str], str]) -> bool:
+        """Whether another method answers for the job than when it was said last: a first answer is a quick one."""
+        if now - entry.asked_at < REFINED_EVERY:
+            return False
+        entry.asked_at = now
+        at = (id(entry.preset), entry.gpu.uuid)
+        if at not in asked:
+            estimate = self._predict(entry.preset, device_of(entry.gpu))
+            asked[at] = "" if estimate is None else estimate.method
+        return bool(asked[at]) and asked[at] != entry.method
 
     def rest(self, history: History) -> list[Run]:
         """The last word on every job that goes on while the watching ends."""
