@@ -18,6 +18,7 @@ from benchmarks.stated_jobs import (
     Job,
     shortened,
 )
+from benchmarks.stated_more import more_jobs
 from benchmarks.stated_nets import net_jobs
 
 ADAPTED: tuple[dict[str, Any], ...] = (
@@ -76,6 +77,7 @@ def _others() -> Iterator[Job]:
     for family in ("smollm2-135m", "pythia-410m", "opt-125m", "qwen2.5-0.5b"):
         yield _base("decoder train", family, DECODERS[family], 0) | {"run": SMALL_STATES}
     yield from net_jobs()
+    yield from more_jobs()
 
 
 def _decoders() -> Iterator[Job]:

@@ -159,6 +159,9 @@ def _stopped(last: Node) -> Node:
 
 
 def _size(tensor: Tensor) -> int:
+    whole = tensor.storage
+    if tensor.numel == whole.numel and tensor.itemsize == whole.itemsize:
+        return whole.size
     size = tensor.numel * tensor.itemsize
     return -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
 
@@ -197,10 +200,12 @@ def _gradients(
     """
     if not (node.outs or node.saves or node.flows):
         return
+    saved: Sequence[Storage] = node.saves
     if node.hands_over:
-        _let_go(node.saves, meter)
-    saved = () if node.hands_over else node.saves
-    expanded = _expanded(node, arrived) if node.grad_bytes else 0
+        _let_go(saved, meter)
+        saved = ()
+    grad_bytes = node.grad_bytes
+    expanded = _expanded(node, arrived) if grad_bytes else 0
     if expanded:
         meter.take(BACKWARD, expanded)
     fresh = _made(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
@@ -216,30 +221,30 @@ def _gradients(
     if not recomputed:
         _let_go(saved, meter)
     _hand_on(fresh, meter)
-    if accumulate:
-        meter.free(BACKWARD, node.grad_bytes)
+    if accumulate and grad_bytes:
+        meter.free(BACKWARD, grad_bytes)
 
 
 def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:
     """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
-    product = node.gemm and not node.hands_over
-    if node.weight_first:
-        meter.take(into, node.grad_bytes)
-        if product and node.grad_bytes:
+    product, grad_bytes = node.gemm and not node.hands_over, node.grad_bytes
+    if grad_bytes and node.weight_first:
+        meter.take(into, grad_bytes)
+        if product:
             meter.gemm()
     fresh = []
     for tensor, own in node.flows:
         if own:
-            size = _size(tensor)
-            buffer = [size, 1]
-            meter.take(BACKWARD, size, buffer)
-            fresh.append((tensor, buffer))
+            buffer = [_size(tensor), 1]
+            meter.take(BACKWARD, buffer[0], buffer)
         else:
-            fresh.append((tensor, _passed_on(arrived, meter)))
+            buffer = _passed_on(arrived, meter)
+        fresh.append((tensor, buffer))
         if product:
             meter.gemm()
     if not node.weight_first:
-        meter.take(into, node.grad_bytes)
+        if grad_bytes:
+            meter.take(into, grad_bytes)
         if product:
             meter.gemm()
     return fresh

@@ -74,17 +74,18 @@ LLAMA = Family()
 OLD = partial(Family, norm=2, gated=False, bias=True, mlp_bias=True)
 MOE = partial(Family, correction_bias=True)
 LATENT = partial(Family, mla=True, correction_bias=True)
+RAISED = partial(Family, norm_in_fp32=True)
 QWEN_NEXT = Family(
     qk_norm="head", gate="double", shared_gate=True, output_bias=False, mixers={"linear_attention": gated_delta}
 )
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(
-        ("aria_text", "cwm", "exaone", "granite", "granitemoe", "granitemoeshared", "helium", "hyperclovax_seed",
+        ("aria_text", "cwm", "exaone", "granite", "granitemoe", "granitemoeshared", "hyperclovax_seed",
          "internlm3", "iquestcoder", "llama", "ministral", "ministral3", "mistral", "mixtral", "smollm3"),
         LLAMA,
     ),
-    "afmoe": MOE(norms=4, qk_norm="head", gate="full"),
+    "afmoe": MOE(norm_in_fp32=True, norms=4, qk_norm="head", gate="full"),
     "apertus": Family(qk_norm="head", gated=False, layer=apertus_activation),
     "arcee": Family(gated=False),
     "axk1": LATENT(layer=post_mlp_norm),
@@ -115,14 +116,14 @@ FAMILIES: dict[str, Family] = {
     "exaone_moe": MOE(qk_norm="head"),
     "falcon_h1": Family(layer=mamba2, mlp_bias="mlp_bias"),
     "falcon_mamba": Family(norms=1, tied=True, kinds=mamba_kinds, mixers={"linear_attention": mamba1}, mlp=no_mlp),
-    "flex_olmo": Family(qk_norm="wide"),
-    "gemma": Family(tied=True),
-    "gemma2": Family(norms=4, tied=True),
-    "gemma3_text": Family(norms=4, qk_norm="head", tied=True),
-    "gemma3n_text": Family(
+    "flex_olmo": RAISED(qk_norm="wide"),
+    "gemma": RAISED(tied=True),
+    "gemma2": RAISED(norms=4, tied=True),
+    "gemma3_text": RAISED(norms=4, qk_norm="head", tied=True),
+    "gemma3n_text": RAISED(
         norms=4, tied=True, attention=gemma4_attention, layer=gemma3n_layer, more=gemma3n_inputs
     ),
-    "gemma4_text": Family(
+    "gemma4_text": RAISED(
         norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
         more=gemma4_inputs, prepare=gemma4_keys,
     ),
@@ -132,7 +133,7 @@ FAMILIES: dict[str, Family] = {
     "glm4_moe": MOE(output_bias=False, qk_norm="head", qk_norm_if="use_qk_norm"),
     "glm4_moe_lite": LATENT(),
     "glm_moe_dsa": LATENT(),
-    "gemma4_unified_text": Family(
+    "gemma4_unified_text": RAISED(
         norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
         more=gemma4_inputs, prepare=gemma4_keys,
     ),
@@ -144,7 +145,7 @@ FAMILIES: dict[str, Family] = {
             intermediate_size=keys.whole("intermediate_multiple_size", default=4) * keys.whole("hidden_size")
         ),
     ),
-    "gpt_oss": Family(
+    "gpt_oss": RAISED(
         bias=("attention_bias", True), sinks=True, router_bias=True, expert_bias=True,
         expert_width=("intermediate_size",),
     ),
@@ -153,6 +154,7 @@ FAMILIES: dict[str, Family] = {
     "granitemoehybrid": Family(
         mixers={"linear_attention": mamba2}, expert_width=("intermediate_size",), mlp=granite_hybrid_mlp
     ),
+    "helium": RAISED(),
     "hunyuan_v1_dense": Family(qk_norm="head"),
     "hunyuan_v1_moe": Family(qk_norm="head", expert_width=("intermediate_size",), prepare=hunyuan_keys),
     "hy_v3": MOE(qk_norm="head"),
@@ -197,15 +199,15 @@ FAMILIES: dict[str, Family] = {
     "mpt": Family(gated=False, bias=False, tied=True, prepare=mpt_keys),
     "nanochat": Family(norm=0, gated=False),
     "nemotron": Family(norm=2, gated=False),
-    "nemotron_h": Family(
+    "nemotron_h": RAISED(
         norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=nemotron_keys,
         mixers={"linear_attention": mamba2, "moe": nemotron_experts, "mlp": no_mixer}, mlp=nemotron_mlp,
     ),
     "nemotron-nas": Family(norms=0, prepare=deci_keys, attention=no_mixer, mlp=no_mlp, layer=deci_layer),
     "olmo": Family(norm=0),
-    "olmo2": Family(qk_norm="wide"),
-    "olmo3": Family(qk_norm="wide"),
-    "olmo_hybrid": Family(qk_norm="wide", mixers={"linear_attention": olmo_delta}),
+    "olmo2": RAISED(qk_norm="wide"),
+    "olmo3": RAISED(qk_norm="wide"),
+    "olmo_hybrid": RAISED(qk_norm="wide", mixers={"linear_attention": olmo_delta}),
     "olmoe": Family(qk_norm="wide"),
     "openai-gpt": OLD(tied=True, positions=("n_positions", 0), last_norm=False),
     "persimmon": OLD(qk_norm="head", qk_norm_bias=True, qk_norm_if="qk_layernorm"),
@@ -217,7 +219,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_text": QWEN_NEXT,
     "qwen3_5_moe_text": QWEN_NEXT,
     "qwen3_next": QWEN_NEXT,
-    "recurrent_gemma": Family(
+    "recurrent_gemma": RAISED(
         tied=True, output_bias=True, mlp_bias=True, mixers={"linear_attention": rg_lru},
         prepare=lambda keys: half_ffn(keys).changed(tie_word_embeddings=True),
     ),
@@ -226,7 +228,7 @@ FAMILIES: dict[str, Family] = {
     "stablelm": Family(
         norm=2, bias="use_qkv_bias", output_bias=False, qk_norm="each", qk_norm_if="qk_layernorm",
     ),
-    "vaultgemma": Family(tied=True),
+    "vaultgemma": RAISED(tied=True),
     **dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text"), Family(bias=True, output_bias=False)),
     "qwen3_vl_text": Family(qk_norm="head"),
     **dict.fromkeys(("qwen3_vl_moe_text", "qwen3_omni_moe_text"), Family(qk_norm="head", shared=False)),

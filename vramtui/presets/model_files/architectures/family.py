@@ -30,6 +30,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         norm: vectors that a norm has: 1 of an RMS norm, 2 of a layer norm, 0 of one without weights.
+        norm_in_fp32: whether the norms' weight multiplies before their answer goes back to the model's type.
         norms: norms over the stream in each layer.
         last_norm: whether there is one after the last layer.
         qk_norm: norms on queries and keys: over a `head`, over all of them (`wide`), or a vector a head (`each`).
@@ -62,6 +63,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     norm: int = 1
+    norm_in_fp32: bool = False
     norms: int = 2
     last_norm: bool = True
     qk_norm: str = ""
