@@ -24,6 +24,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return ran
 
 
+@pytest.mark.torch
 def test_measuring_on_a_card(trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torch or without a card the child fails or finds none; it has been started all the same."""
     monkeypatch.setattr(runner, "CARD_FILES", (str(tmp_path),))
@@ -33,6 +34,7 @@ def test_measuring_on_a_card(trap: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert not trap.exists()
 
 
+@pytest.mark.torch
 def test_looking_for_torch(trap: Path) -> None:
     torch()
     assert not trap.exists()

@@ -13,6 +13,7 @@ from benchmarks.fuzz_far import FAR_TARGETS, far_seeds
 from benchmarks.fuzz_inputs import near
 from benchmarks.fuzz_mutations import LARGEST, mutated
 from benchmarks.fuzz_targets import CUT, HOSTILE, TARGETS, recordings, seeds, shown
+from tests.properties import examples
 from vramtui.cli.ps import ps
 from vramtui.core.base.errors import UserError
 from vramtui.records.recording.live import LiveRecording
@@ -22,9 +23,7 @@ EXAMPLES = 60
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_broken_input_keeps_every_promise(name: str) -> None:
-    quiet = settings(
-        max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=False
-    )
+    quiet = settings(examples(EXAMPLES), database=None, suppress_health_check=list(HealthCheck), derandomize=False)
     seed(20)(quiet(given(near(seeds(name)))(TARGETS[name])))()
 
 
@@ -38,7 +37,7 @@ def test_what_is_right_is_taken(name: str) -> None:
 def test_what_comes_from_elsewhere_keeps_every_promise(name: str) -> None:
     for data in far_seeds(name):
         FAR_TARGETS[name](data)
-    quiet = settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    quiet = settings(examples(20), database=None, suppress_health_check=list(HealthCheck))
     seed(20)(quiet(given(near(far_seeds(name)))(FAR_TARGETS[name])))()
 
 

@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,17 +25,25 @@ def _tracked() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _lines(path: Path) -> list[tuple[str, str]]:
-    """Every line of a text file, with where it stands; none of a binary one."""
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError:
-        return []
-    return [(f"{path.relative_to(ROOT)}:{number}", line) for number, line in enumerate(text.splitlines(), 1)]
+@cache
+def _texts() -> dict[Path, str]:
+    """Every text file; a binary one is none."""
+    texts = {}
+    for path in _tracked():
+        with suppress(UnicodeDecodeError):
+            texts[path] = path.read_bytes().decode()
+    return texts
 
 
 def _found(pattern: re.Pattern[str]) -> list[str]:
-    return [f"{where}: {line.strip()}" for path in _tracked() for where, line in _lines(path) if pattern.search(line)]
+    """The lines in which it stands; a file that has it nowhere is not looked at line by line."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path, text in _texts().items()
+        if pattern.search(text)
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
 
 
 def test_no_path_of_one_machine() -> None:
@@ -46,11 +56,9 @@ def test_no_host_that_packages_come_from() -> None:
 
 def test_a_silenced_check_says_why() -> None:
     silent = []
-    for path in _tracked():
+    for path, text in _texts().items():
         if path.suffix != ".py" or path == Path(__file__):
             continue
-        for where, line in _lines(path):
-            match = SILENCED.search(line)
-            if match and not WITH_REASON.match(match[1]):
-                silent.append(f"{where}: {line.strip()}")
+        where = path.relative_to(ROOT)
+        silent += [f"{where}: {match[0]}" for match in SILENCED.finditer(text) if not WITH_REASON.match(match[1])]
     assert silent == []

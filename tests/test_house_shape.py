@@ -86,10 +86,12 @@ class Class(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A file: its lines, and the lines of each of its functions."""
+    """A file: its lines, the lines of each of its functions, what its statements define, and its words."""
 
     lines: int
     functions: tuple[tuple[str, int], ...]
+    defines: tuple[str, ...]
+    words: Counter[str]
 
 
 @cache
@@ -100,13 +102,16 @@ def package() -> tuple[dict[str, Module], dict[str, list[Class]]]:
     for file in sorted((ROOT / "vramtui").rglob("*.py")):
         text, path = file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()
         functions = []
-        for node in definitions(ast.parse(text)):
+        tree = ast.parse(text)
+        for node in definitions(tree):
             if isinstance(node, ast.ClassDef):
                 bases = tuple(filter(None, map(name_of, node.bases)))
                 found[node.name].append(Class(path, length(node), bases))
             else:
                 functions.append((node.name, length(node)))
-        modules[path] = Module(len(text.splitlines()), tuple(functions))
+        defines = tuple(name for statement in tree.body for name in names_of(statement))
+        words = Counter(re.findall(r"\w+", text))
+        modules[path] = Module(len(text.splitlines()), tuple(functions), defines, words)
     return modules, found
 
 
@@ -242,11 +247,9 @@ def names_of(statement: ast.stmt) -> list[str]:
 def test_what_a_module_defines_is_used_by_the_package() -> None:
     data = (path for kind in ("json", "toml") for path in (ROOT / "vramtui/estimators").rglob(f"*.{kind}"))
     written = Counter(word for path in data for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
-    defined: dict[str, str] = {}
-    for path in files():
-        text = (ROOT / path).read_text(encoding="utf-8")
-        written.update(re.findall(r"\w+", text))
-        defined.update((name, path) for statement in ast.parse(text).body for name in names_of(statement))
+    for module in files().values():
+        written.update(module.words)
+    defined = {name: path for path, module in files().items() for name in module.defines}
     unused = {
         name: path for name, path in defined.items() if written[name] == 1 and not name.startswith(("pytest_", "__"))
     }

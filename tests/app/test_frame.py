@@ -3,7 +3,7 @@
 from typing import Any
 
 import pyte
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.color import ColorSystem
 from rich.console import Console
@@ -13,6 +13,7 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
+from tests.properties import examples
 from vramtui.app.terminal.cell_diff import Frame, Pieces, transition
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
@@ -106,7 +107,7 @@ frames = st.lists(st.lists(segments, min_size=HEIGHT, max_size=HEIGHT), min_size
 
 
 @given(frames)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_terminal_shows_the_last_frame(moments: list[list[list[tuple[str, Style | None]]]]) -> None:
     """A terminal that was fed every difference shows what one shows that was sent the last frame whole."""
     frame, followed, fresh = Frame(), pyte.Screen(WIDTH, HEIGHT), pyte.Screen(WIDTH, HEIGHT)
@@ -145,7 +146,7 @@ steps = st.lists(
 
 
 @given(steps, sizes, st.lists(segments, min_size=HEIGHT + 2, max_size=HEIGHT + 2))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
     moments: list[tuple[Any, ...]], last: tuple[int, int], end: list[list[tuple[str, Style | None]]]
 ) -> None:

@@ -30,6 +30,7 @@ async def at_once(driver: Driver, keys: str) -> None:
         ("4", ("/qsr",)),
     ],
 )
+@pytest.mark.slow
 async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, typed: tuple[str, ...]) -> None:
     async with dashboard([moments.usual()], preset="llama-3.1-8b-lora") as driver:
         app, pilot = driver

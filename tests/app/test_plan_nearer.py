@@ -1,5 +1,7 @@
 """Maps and advice of the Plan screen come to say what `estimate` says, wherever the answer decides whether it fits."""
 
+import pytest
+
 from vramtui.app.plan.axes import axes_of
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.core.estimate.devices import card
@@ -15,6 +17,7 @@ TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=1024))
 CARD = card("RTX4090")
 
 
+@pytest.mark.slow
 def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
     sheet = GridCells(GridQuestion(TRAIN, CARD, axes["batch"], axes["precision"], 8), (0, 0), USUAL)

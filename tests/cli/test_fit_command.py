@@ -41,6 +41,7 @@ def test_the_edge_is_that_of_the_estimate() -> None:
     assert read["cheapest"] == {"levers": [], "changes": {}, "process": read["process"]}
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told_how_it_would() -> None:
     code, read = document("llama-3.2-3b-lora", "--gpu", "RTX4090")
     assert (code, read["fits"]) == (1, False)
@@ -62,6 +63,7 @@ def test_the_printed_settings_do_what_they_say() -> None:
     assert "No change needed." in again.stdout
 
 
+@pytest.mark.slow
 def test_another_key_can_be_varied() -> None:
     _, read = document("mistral-7b", "--memory", "40GiB", "--vary", "run.new_tokens")
     assert read["vary"] == "run.new_tokens"
@@ -138,6 +140,7 @@ def test_a_map_takes_keys_without_their_table() -> None:
     assert document("gpt2-124m", "--gpu", "T4", *short) == document("gpt2-124m", "--gpu", "T4", *OVER)
 
 
+@pytest.mark.slow
 def test_the_largest_of_a_key_without_its_table() -> None:
     whole, short = (document("gpt2-124m", "--gpu", "T4", "--vary", key) for key in ("run.batch_size", "batch_size"))
     assert whole == short

@@ -4,9 +4,10 @@ import re
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from vramtui.core.observation import linear_regex
 from vramtui.core.observation.linear_regex import UnsupportedPattern, searcher
 
@@ -55,7 +56,7 @@ patterns = st.tuples(
 @example(pattern="(?ai)\u00e9", texts=["\u00c9"])
 @example(pattern="(?ai)k", texts=["\u212a"])
 @given(patterns, st.lists(st.text(alphabet="aAbBkK1_ .-\n\u00e9\u00c9", max_size=9), min_size=1, max_size=4))
-@settings(max_examples=250, deadline=None)
+@examples(250)
 def test_it_finds_what_re_finds(pattern: str, texts: list[str]) -> None:
     try:
         wanted = re.compile(pattern)

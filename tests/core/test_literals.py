@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from vramtui.core.observation.matching import required_words
 
 ATOMS = st.sampled_from(["a", "b", "ab", "B", r"\.", ".", "[ab]", r"\b", r"\w", "é", "K", "^", "$", "{", "-"])
@@ -30,7 +31,7 @@ PATTERNS = st.recursive(
 
 
 @given(PATTERNS, st.booleans(), st.lists(st.text(alphabet="abAB.k-{w ", max_size=8), min_size=1, max_size=8))
-@settings(max_examples=600)
+@examples(600)
 def test_what_is_found_holds_the_words(pattern: str, ignore_case: bool, texts: list[str]) -> None:
     whole = f"(?i){pattern}" if ignore_case else pattern
     try:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -12,6 +14,7 @@ def _crashes(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_old_or_new_never_neither() -> None:
     done = _crashes("--every", "11")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

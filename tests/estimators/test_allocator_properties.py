@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.properties import examples
 from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator, SegmentView
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -153,7 +154,7 @@ class Allocating(RuleBasedStateMachine):
         assert self.allocator.segments() == []
 
 
-Allocating.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Allocating.TestCase.settings = settings(examples(150), stateful_step_count=40)
 TestAllocating: Any = Allocating.TestCase
 
 

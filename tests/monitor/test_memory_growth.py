@@ -57,6 +57,7 @@ def churn(chance: random.Random, at: float) -> Sample:
     return Sample(taken_at=at, source="x", host=Host(name="h"), gpus=(card(0), card(1)))
 
 
+@pytest.mark.slow
 def test_a_session_keeps_no_more_after_hours_of_churn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "KEEP_EXITED", 256)
     chance = random.Random(1)

@@ -132,6 +132,7 @@ def test_each_of_them_stands_for_a_preset() -> None:
     assert {published(key) for key in DECODERS if key not in OWN} == set(PUBLISHED)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_as_many_parameters_as_transformers_builds(name: str) -> None:
     architecture, said = PUBLISHED[name]

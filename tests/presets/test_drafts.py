@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import NOTED
 from tests.presets.list_places import first_and_last, place
+from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
@@ -480,7 +481,7 @@ EDITS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from([NOTED, NOTED.replace("\n", "\r\n"), ""]), st.lists(EDITS, max_size=12))
 def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[str, str, Any]]) -> None:
     draft = Draft.new(text, "small")

@@ -4,9 +4,10 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.edits import one_value, put_value, quoted, readable, take_value
 
@@ -146,7 +147,7 @@ def _set(tables: Any, key: list[str], value: object) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(documents(), KEYS)
 def test_only_the_value_that_was_put_is_another(text: str, key: str) -> None:
     expected = copy.deepcopy(toml.loads(text))
@@ -158,7 +159,7 @@ def test_only_the_value_that_was_put_is_another(text: str, key: str) -> None:
     assert _put(after, key, "77") == after
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(documents(), st.data())
 def test_only_the_value_that_was_taken_is_gone(text: str, data: st.DataObject) -> None:
     tables: Any = toml.loads(text)

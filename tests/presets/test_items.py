@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.presets.list_places import first_and_last
+from tests.properties import examples
 from vramtui.presets import preset_files
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.form import form_of
@@ -145,7 +146,7 @@ def _list(text: str) -> list[Any]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.one_of(lists(), tables()), st.integers(0, 5))
 def test_only_the_element_is_another(text: str, number: int) -> None:
     before = _list(text)
@@ -167,7 +168,7 @@ def test_only_the_element_is_another(text: str, number: int) -> None:
         assert {key: value for key, value in toml.loads(after).items() if key != "v"} == rest
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(lists(), VALUES)
 def test_one_more_is_there_and_goes_again(text: str, value: str) -> None:
     before = _list(text)

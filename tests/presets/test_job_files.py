@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loaded_once import bundled_library
+from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.schema.workload import TrainRun
@@ -323,7 +324,7 @@ VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.floats(), st.text
 NAMES = sorted({name for table in KEYS.values() for name in table} | set(MODEL_KEYS))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6), st.sampled_from(sorted(KEYS)))
 def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str) -> None:
     file = JobFile("x", kind, {name: str(value) for name, value in values.items()})

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from vramtui.core.base.text import printable
 from vramtui.presets import PresetLibrary, find_problems
 from vramtui.presets.form.form import form_of
@@ -400,7 +401,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(WORDS, max_size=8).map(" ".join))
 def test_any_command_line_gives_values_that_a_preset_may_have(command: str) -> None:
     for offer in draft_from_process(command, LIBRARY):

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.other_models import CASES, MODELS, SIZES, Other
+from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -32,7 +33,7 @@ WORST_BEFORE_AMPERE, MEDIAN_BEFORE_AMPERE = 0.032, 0.01
 # Measured: 2.93 % for FLUX with checkpointing in bf16, 0.34 % in the middle; `benchmarks/other_models_accuracy.py`
 # prints them by model.
 WORST, MEDIAN = 0.03, 0.005
-FEW = settings(max_examples=20, deadline=None)
+FEW = examples(20)
 
 
 @lru_cache

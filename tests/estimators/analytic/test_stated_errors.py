@@ -24,6 +24,7 @@ COMPILED = [job["run"] for job in compiled_jobs()]
 MODEL = TransformerModel(hidden_size=2048, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000)
 
 
+@pytest.mark.slow
 def test_the_table_is_what_was_measured() -> None:
     source = (ROOT / "vramtui/estimators/analytic/stated_errors.py").read_text(encoding="utf-8")
     assert table() in source

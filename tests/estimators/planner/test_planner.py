@@ -4,9 +4,10 @@ import contextlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
 from vramtui.core.estimate.devices import Device
@@ -205,7 +206,7 @@ def test_what_does_not_start_does_not_fit() -> None:
     assert plan.cheapest is not None
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     room=st.integers(3 << 30, 40 << 30),
     key=st.sampled_from(["run.batch_size", "run.sequence_length"]),

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
 from tests.loaded_once import bundled_presets
+from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
@@ -164,7 +165,7 @@ ODD: list[Any] = [0, -1, 3, 10**9, 2**63, 1.5, float("inf"), None, True, "", "64
 PARTED = [row["config"] for kind in ("image-text", "audio-text") for row in recorded(kind) if "config" in row]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(config=st.sampled_from(PARTED), seed=st.integers(0, 2**32), odd=st.sampled_from(ODD))
 def test_any_values_of_any_part_are_a_model_or_a_sentence(config: dict[str, Any], seed: int, odd: object) -> None:
     changed = json.loads(json.dumps(config))

@@ -63,6 +63,7 @@ def _read(config: dict[str, Any], folder: Path) -> Model:
     return model
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("name", "changes"), CASES, ids=lambda case: case if isinstance(case, str) else ",".join(case))
 def test_as_many_parameters_as_transformers_makes(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     kind = getattr(transformers, name)
@@ -75,6 +76,7 @@ def test_as_many_parameters_as_transformers_makes(name: str, changes: dict[str, 
     assert parameter_count(_read(config.to_dict(), tmp_path)) == made
 
 
+@pytest.mark.torch
 def test_a_folder_is_its_config(tmp_path: Path) -> None:
     config = transformers.LlamaConfig(num_hidden_layers=2)
     config.architectures = ["LlamaForCausalLM"]
