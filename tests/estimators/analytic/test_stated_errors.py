@@ -31,6 +31,7 @@ def test_the_table_is_what_was_measured() -> None:
     assert (ROOT / "docs/errors.md").read_text(encoding="utf-8") == markdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_nine_in_ten_lie_in_the_range_of_the_other_families(method: str) -> None:
     runs, _ = measured()
@@ -103,6 +104,7 @@ def test_what_was_run_over_ranks_states_its_error() -> None:
 
 
 # The worst of each, in percent: ALBERT's layers share their weights, DeBERTa adds scores by distance.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "worst"),
     [("electra", 1), ("distilbert", 1), ("mpnet", 1), ("modernbert", 3), ("albert", 6),
