@@ -27,7 +27,7 @@ from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.edited_text import EditedText
-from vramtui.presets.reading import find_problems, load_preset, parse_preset
+from vramtui.presets.reader import find_problems, load_preset, parse_preset
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.sources.nvidia_smi.parse import COLUMNS
 from vramtui.sources.nvidia_smi.runner import Output

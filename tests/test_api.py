@@ -17,7 +17,7 @@ import pytest
 
 import vramtui
 from tests.pytest_plugin.test_baseline import result as trace_result
-from vramtui.api import estimation, observing, schemas
+from vramtui.api import estimation, schemas
 from vramtui.api.schemas import EstimateDocument, EstimatesDocument, PsDocument, TraceDocument
 from vramtui.cli.estimate.command import changed_preset
 from vramtui.cli.main import program
@@ -218,7 +218,7 @@ def test_the_stub_names_what_there_is() -> None:
     assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
 
 
-@pytest.mark.parametrize("module", [estimation, observing, schemas], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [estimation, observation, schemas], ids=lambda module: module.__name__)
 def test_examples_of_the_docstrings(module: ModuleType, runtime: Path) -> None:
     assert runtime.is_dir()
     ended = doctest.testmod(module)

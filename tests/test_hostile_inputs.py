@@ -18,7 +18,7 @@ from tests.examples import a_run
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.presets.reading import load_preset
+from vramtui.presets.reader import load_preset
 from vramtui.presets.schema import MOST_UNKNOWN
 from vramtui.presets.toml.reader import loads
 from vramtui.records.allocator_traces.memory_snapshot import read_snapshot

@@ -36,7 +36,7 @@ SHORT = {
     "a published rule, an experiment's own process, or a library's own adapter": """
         estimators/rules/blocks estimators/traced/experiments/native integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
-        app/choosers/actions cli/common/demo_history cli/common/plotting cli/common/progress cli/common/versions
+        app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
         cli/estimate/calibrated cli/export/collector presets/model_stores/hub_ids""",
     "read by several that do not read one another": """
         app/editor/host app/editor/keys app/feature app/signals/signaller app/terminal/delayed_calls
@@ -60,16 +60,9 @@ GERUNDS = {
     "nouns: a recording, Slurm's and NVML's accounting, a trace": """
         records/recording/growing_recording records/recording/recording sources/nvml/accounting
         sources/slurm/accounting api/tracing""",
-    "what the module does, where no noun says it": """
-        api/observing app/choosers/ranking cli/common/plotting cli/history/sharing core/observation/matching
-        estimators/allocator/fitting estimators/allocator/waiting presets/model_files/architectures/reading
-        presets/reading probe/importing""",
 }
 # Public classes that stand for two things.
 TWICE = {
-    "Attention": "the lab's own module in torch, beside the analytic one",
-    "Block": "as Attention",
-    "ManualNorm": "as Attention",
     "VramCallback": "each training library's own callback, by the name that its users look for",
 }
 

@@ -12,7 +12,7 @@ from tests.app.stand_ins import FixedPresets, Still
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.presets.reading import load_preset
+from vramtui.presets.reader import load_preset
 
 TEXT = """\
 # Started by train.sh on the first card.

@@ -35,7 +35,7 @@ from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.variants import differences, proposed_name, save_variant
-from vramtui.presets.reading import load_preset
+from vramtui.presets.reader import load_preset
 
 JOB = PRESETS[0].preset.workload
 TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=4096))

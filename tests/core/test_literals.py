@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from vramtui.core.observation.matching import required_words
+from vramtui.core.observation.matcher import required_words
 
 ATOMS = st.sampled_from(["a", "b", "ab", "B", r"\.", ".", "[ab]", r"\b", r"\w", "é", "K", "^", "$", "{", "-"])
 REPEATS = st.sampled_from(["", "", "", "?", "*", "+", "{0,1}", "{2}", "??", "*?", "+?"])

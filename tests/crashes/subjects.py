@@ -13,7 +13,7 @@ from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Host, Sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.presets.reading import parse_preset
+from vramtui.presets.reader import parse_preset
 from vramtui.presets.settings import read_settings, write_settings
 from vramtui.presets.toml.whole_files import write_new
 from vramtui.presets.toml.writer import write_preset_text

@@ -10,7 +10,7 @@ from vramtui.agent.processes import Processes
 from vramtui.agent.ranks import module_loading_of
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import CARDS, card
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC

@@ -9,7 +9,7 @@ import pytest
 from vramtui.cli.record.follow import fast_targets
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.core.base.errors import UserError
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import Match, PresetFile

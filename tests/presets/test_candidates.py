@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vramtui.core.observation.matching import Candidate, required_words
+from vramtui.core.observation.matcher import Candidate, required_words
 from vramtui.presets import PresetLibrary
 
 PRESET = """name = "Mine"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.monitor.job_presets import matcher_of
 from vramtui.presets import PresetLibrary

@@ -140,7 +140,7 @@ def test_nothing_is_left_on_what_the_job_copies_and_saves(start: Start) -> None:
     program = (
         "import copy, io, torch, sys\n"
         "assert '_vramtui_probe.session' in sys.modules\n"
-        "assert type(torch.__spec__.loader).__module__ != '_vramtui_probe.importing'\n"
+        "assert type(torch.__spec__.loader).__module__ != '_vramtui_probe.import_hook'\n"
         "model = torch.nn.Sequential(torch.nn.Linear(2, 2)); model(torch.ones(1, 2)).sum().backward()\n"
         "optimizer = torch.optim.SGD(model.parameters()); optimizer.step(); model(torch.ones(1, 2))\n"
         "assert not torch.nn.modules.module._has_any_global_hook()\n"

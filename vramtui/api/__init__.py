@@ -6,7 +6,7 @@ is in the package may change with any release. Bytes are whole numbers, unknown 
 """
 
 from vramtui.api.estimation import FitReport, JobEstimate, estimate, fit
-from vramtui.api.observing import ObservedRun, observe, sample
+from vramtui.api.observation import ObservedRun, observe, sample
 from vramtui.api.schemas import schema
 from vramtui.api.tracing import trace
 from vramtui.core.base.errors import UserError

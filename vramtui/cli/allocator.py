@@ -180,7 +180,7 @@ def _print_columns(trace: "AllocatorTrace", columns: list[SettingColumn], total:
 def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     """Allocated and reserved bytes after each event of the first column asked for."""
     from vramtui.cli.common.category_bars import colour_wanted  # noqa: PLC0415 - only where something is drawn
-    from vramtui.cli.common.plotting import drawing, finished  # noqa: PLC0415 - only where something is drawn
+    from vramtui.cli.common.plot import drawing, finished  # noqa: PLC0415 - only where something is drawn
     from vramtui.core.base.units import unit_of  # noqa: PLC0415 - as above
     from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
 

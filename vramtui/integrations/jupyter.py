@@ -3,7 +3,7 @@
 from typing import Any
 
 from vramtui.api.estimation import JobEstimate, estimate
-from vramtui.api.observing import observe, sample
+from vramtui.api.observation import observe, sample
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
 

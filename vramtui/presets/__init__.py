@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary, config_dir, preset_files
     from vramtui.presets.overrides import apply_overrides
-    from vramtui.presets.reading import PresetProblem, check_file, find_problems, load_preset, parse_preset
+    from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
     from vramtui.presets.toml.writer import set_values, write_preset_text
 
 __all__ = [

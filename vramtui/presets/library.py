@@ -10,7 +10,7 @@ import msgspec
 
 import vramtui
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.observation.matching import Candidate
+from vramtui.core.observation.matcher import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
@@ -208,7 +208,7 @@ class PresetLibrary:
                 for path in preset_files(folder):
                     first = found.setdefault(path.stem, _File(path, bundled, _stamp(path)))
                     if first.path != path and first.bundled == bundled:
-                        from vramtui.presets.reading import shown  # noqa: PLC0415 - as in `_preset`
+                        from vramtui.presets.reader import shown  # noqa: PLC0415 - as in `_preset`
 
                         self._doubles.append(f"{shown(path)}: {shown(first.path)} has the same name")
             self._files = dict(sorted(found.items()))
@@ -252,7 +252,7 @@ class PresetLibrary:
 
 
 def _preset(path: Path) -> Preset:
-    from vramtui.presets.reading import load_preset  # noqa: PLC0415 - no preset is read before the first paint
+    from vramtui.presets.reader import load_preset  # noqa: PLC0415 - no preset is read before the first paint
 
     return load_preset(path)
 

@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import Run
-from vramtui.presets.reading import Parsed
+from vramtui.presets.reader import Parsed
 from vramtui.presets.schema import SHOWN, describe
 from vramtui.presets.toml.edits import put_value, quoted, take_value
 

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings
-from vramtui.presets.reading import PresetProblem, finite_float, line_of, read_text, shown, syntax_problem
+from vramtui.presets.reader import PresetProblem, finite_float, line_of, read_text, shown, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import key_lines

@@ -11,7 +11,7 @@ goes wrong in it stays in it: a hook never raises, a message that nobody takes i
 
 import sys
 
-from .importing import when_imported
+from .import_hook import when_imported
 
 __all__ = ["start"]
 HOOKED = "_vramtui_probe"  # what `hook/sitecustomize.py` loads this package as

@@ -18,7 +18,7 @@ from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.estimators.traced.workloads.configs import config_of
 from vramtui.estimators.traced.workloads.limits import check
 from vramtui.presets import PresetLibrary
-from vramtui.presets.reading import load_preset, parse_preset
+from vramtui.presets.reader import load_preset, parse_preset
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_traces")]
 trace = WARM.trace

@@ -8,7 +8,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.ranking import ranked
+from vramtui.app.choosers.fuzzy_rank import ranked
 
 OURS = "vramtui-"
 

@@ -12,7 +12,7 @@ from vramtui.monitor.predictor import Predictor
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormGroup, fields_of
-from vramtui.presets.reading import PresetProblem
+from vramtui.presets.reader import PresetProblem
 
 
 class DraftCard(msgspec.Struct, frozen=True):

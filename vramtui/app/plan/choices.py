@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.ranking import ranked
+from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel
 from vramtui.app.plan.widgets.cards import CardChooser, CardRow

@@ -11,7 +11,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.ranking import ranked
+from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.ui.columns import short_name

@@ -205,7 +205,7 @@ def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[
 @contextmanager
 def named(found: PresetFile) -> Iterator[None]:
     """Put the preset's file before what an estimator has to say about it."""
-    from vramtui.presets.reading import shown  # noqa: PLC0415 - takes time to load
+    from vramtui.presets.reader import shown  # noqa: PLC0415 - takes time to load
 
     try:
         yield

@@ -83,7 +83,7 @@ def history(
             kept = in_order(every, _column(sort), reverse=reverse)[:limit]
         _tell_damaged(kept_in)
         if share is not None:
-            from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above
+            from vramtui.cli.history.share import share as write_shared  # noqa: PLC0415 - as above
 
             write_shared([entry.run for entry in kept], share, yes=yes)
         elif json:
@@ -171,7 +171,7 @@ def _import(kept_in: "RunHistory", shared: Path | None, since: str, preset: str,
     if not is_whole:
         raise UserError("finished jobs of Slurm's: `vramtui history import --slurm --since 30d`")
     if shared is not None:
-        from vramtui.cli.history.sharing import import_runs  # noqa: PLC0415 - only where it is asked for
+        from vramtui.cli.history.share import import_runs  # noqa: PLC0415 - only where it is asked for
 
         import_runs(kept_in, shared)
         return

@@ -5,7 +5,7 @@
 import textwrap
 
 from vramtui.cli.common.category_bars import MARKS, Bars
-from vramtui.cli.common.plotting import drawing, finished
+from vramtui.cli.common.plot import drawing, finished
 from vramtui.cli.trace.text import columns
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import printable

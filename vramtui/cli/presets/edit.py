@@ -13,7 +13,7 @@ from vramtui.core.schema.preset import Preset
 from vramtui.presets import PresetLibrary, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.library import bundled_folder
-from vramtui.presets.reading import read_text, shown
+from vramtui.presets.reader import read_text, shown
 from vramtui.presets.toml.whole_files import write_whole
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.record.follow import Follower, TickSink, TroubleReport, recording_session
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.fast_sampler import FastTargets
 from vramtui.monitor.poller import ReadQueue

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import ReadQueue
 from vramtui.monitor.predictor import Predictor

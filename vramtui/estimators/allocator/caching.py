@@ -2,15 +2,15 @@
 
 from bisect import bisect_left
 
+from vramtui.estimators.allocator.best_fit import best_fit, leaves_rest
 from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.expandable import grow
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
-from vramtui.estimators.allocator.fitting import best_fit, leaves_rest
 from vramtui.estimators.allocator.heap import Heap
 from vramtui.estimators.allocator.layout import SegmentView, lay_out
 from vramtui.estimators.allocator.reclaim import collect_garbage, release_cached, release_oversize
-from vramtui.estimators.allocator.waiting import Waiting
+from vramtui.estimators.allocator.stream_events import Waiting
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, SMALL_LIMIT
 
 DEFAULT = AllocatorConfig()

@@ -13,7 +13,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.preset_file import open_text
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_stores.local_models import is_model_file
-from vramtui.presets.reading import shown
+from vramtui.presets.reader import shown
 from vramtui.presets.toml.writer import write_preset_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

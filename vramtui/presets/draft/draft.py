@@ -14,7 +14,7 @@ from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_stores.local_models import find_model
-from vramtui.presets.reading import PresetProblem, shown
+from vramtui.presets.reader import PresetProblem, shown
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
 

@@ -12,7 +12,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, FormGroup, fields_of
-from vramtui.presets.reading import Parsed, PresetProblem
+from vramtui.presets.reader import Parsed, PresetProblem
 from vramtui.presets.schema import SHOWN, dotted, find_faults
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.edits import one_value, put_value, quoted, readable, with_ends_of

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vramtui.presets.reading import read_text
+from vramtui.presets.reader import read_text
 
 BYTE_ORDER_MARK = "\ufeff"
 Stamp: TypeAlias = tuple[int, int, int]

@@ -11,7 +11,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.presets.draft.draft import Draft, draft_copy
-from vramtui.presets.reading import parse_preset
+from vramtui.presets.reader import parse_preset
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import set_values

@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files import decoders, encoders
 from vramtui.presets.model_files import moe as mixtures
-from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
+from vramtui.presets.model_files.architectures.any_config import TEXT_PARTS, read_any
 from vramtui.presets.model_files.blueprints.nets import is_net
 from vramtui.presets.model_files.blueprints.vision import timm_table
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.presets.reading import finite_float, syntax_problem
+from vramtui.presets.reader import finite_float, syntax_problem
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import Key, Pair, TomlLayout, layout_of
 

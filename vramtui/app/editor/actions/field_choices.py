@@ -10,7 +10,7 @@ from textual.screen import Screen
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.ranking import ranked
+from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.ui.lines import fit

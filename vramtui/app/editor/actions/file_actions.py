@@ -14,7 +14,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.creation import checked_name
 from vramtui.presets.draft.draft import ChangedOnDisk, NameTaken
-from vramtui.presets.reading import load_preset
+from vramtui.presets.reader import load_preset
 from vramtui.presets.toml.whole_files import NotDurable
 
 UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard the changes"))

@@ -12,7 +12,7 @@ from vramtui.app.ui.lines import Piece, fit, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.presets.form.types import FormField, FormGroup
-from vramtui.presets.reading import PresetProblem
+from vramtui.presets.reader import PresetProblem
 
 ABOUT = 4
 LABEL_MOST = 28

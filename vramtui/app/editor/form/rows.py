@@ -8,7 +8,7 @@ from vramtui.app.editor.form.lines import ABOUT, FieldState, about, heading, lin
 from vramtui.app.editor.form.outline import Entry, Outline, is_title
 from vramtui.app.themes import Palette
 from vramtui.presets.form.types import FormGroup
-from vramtui.presets.reading import PresetProblem
+from vramtui.presets.reader import PresetProblem
 
 AHEAD = 4
 

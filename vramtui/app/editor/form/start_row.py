@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from vramtui.presets.form.types import FormField, FormGroup, fields_of
-from vramtui.presets.reading import PresetProblem
+from vramtui.presets.reader import PresetProblem
 
 FIRST = "batch_size"
 NUMBERS = {"int", "float"}

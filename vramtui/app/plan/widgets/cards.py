@@ -10,7 +10,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.ranking import ranked
+from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.plan.grid import CardAnswers
 from vramtui.app.themes import FIT_COLOURS
 from vramtui.app.ui.lines import fit

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from vramtui.estimators.traced.experiments.marks import Marks
+from vramtui.estimators.traced.workloads.layers import ManualNorm
 
 WIDTH, BATCH = 1024, 256
 
@@ -111,20 +112,6 @@ def mlp_inference() -> None:
     marks = Marks()
     with torch.inference_mode():
         _through(marks, _mlp())
-
-
-class ManualNorm(nn.Module):
-    """Layer norm in single operators, each of which keeps what its backward needs."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The shape stays."""
-        mean = x.mean(-1, keepdim=True)
-        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-        return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias
 
 
 def _normed(norm: nn.Module) -> None:

@@ -14,7 +14,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 LONGEST = 400
 
 
-class Attention(nn.Module):
+class CausalSelfAttention(nn.Module):
     """Causal self-attention, fused or with its scores spelled out."""
 
     mask: Tensor | None
@@ -45,7 +45,7 @@ class Attention(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention and MLP, each behind a layer norm and beside a residual.
 
     They are made in the order that such models have them: where freed blocks are taken again depends on it.
@@ -55,7 +55,7 @@ class Block(nn.Module):
         super().__init__()
         width = model.hidden_size
         self.norm_1 = nn.LayerNorm(width)
-        self.attention = Attention(model, eager=eager)
+        self.attention = CausalSelfAttention(model, eager=eager)
         self.norm_2 = nn.LayerNorm(width)
         self.mlp = nn.Sequential(
             nn.Linear(width, model.ffn_size, bias=model.mlp_bias),
@@ -82,7 +82,7 @@ class PlainGPT(nn.Module):
         self.tokens = nn.Embedding(model.vocab_size, width)
         self.positions = nn.Embedding(model.max_position_embeddings or 1024, width)
         self.drop = nn.Dropout(model.hidden_dropout)
-        self.blocks = nn.ModuleList(Block(model, eager=eager) for _ in range(model.num_hidden_layers))
+        self.blocks = nn.ModuleList(DecoderBlock(model, eager=eager) for _ in range(model.num_hidden_layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, model.vocab_size, bias=model.lm_head_bias)
         if model.tie_word_embeddings:

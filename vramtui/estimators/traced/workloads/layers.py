@@ -39,7 +39,7 @@ _INPLACE = ("relu", "silu", "leaky_relu")
 
 
 class ManualNorm(nn.Module):
-    """A layer norm in single operators."""
+    """A layer norm in single operators, each of which keeps what its backward needs."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ManualNorm(nn.Module):
         return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Self-attention over (tokens, width)."""
 
     def __init__(self, width: int, heads: int, *, bias: bool, causal: bool, eager: bool) -> None:
@@ -179,7 +179,9 @@ class Builder:
     def _attention(self, layer: SelfAttention) -> nn.Module:
         if len(self.shape) != 2 or self.shape[1] % layer.num_heads:
             raise UserError(f"model.layers: attention of {layer.num_heads} heads does not go with {self.shape}")
-        return Attention(self.shape[1], layer.num_heads, bias=layer.bias, causal=layer.causal, eager=self._eager)
+        return MultiHeadAttention(
+            self.shape[1], layer.num_heads, bias=layer.bias, causal=layer.causal, eager=self._eager
+        )
 
     def _recurrent(self, layer: Recurrent) -> nn.Module:
         tokens, width = self.shape

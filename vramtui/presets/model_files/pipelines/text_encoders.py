@@ -2,8 +2,8 @@
 
 import msgspec
 
+from vramtui.presets.model_files.architectures.any_config import read_any
 from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, LAYERS
-from vramtui.presets.model_files.architectures.reading import read_any
 from vramtui.presets.model_files.architectures.tensor_list import TensorList
 from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.fields import Fields, Table
