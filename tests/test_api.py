@@ -17,7 +17,7 @@ import pytest
 
 import vramtui
 from tests.pytest_plugin.test_baseline import result as trace_result
-from vramtui.api import estimation, schemas
+from vramtui.api import estimation, observation, schemas
 from vramtui.api.schemas import EstimateDocument, EstimatesDocument, PsDocument, TraceDocument
 from vramtui.cli.estimate.command import changed_preset
 from vramtui.cli.main import program

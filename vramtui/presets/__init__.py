@@ -25,7 +25,7 @@ __all__ = [
 _HOMES = {
     "library": ("PresetLibrary", "config_dir", "preset_files"),
     "overrides": ("apply_overrides",),
-    "reading": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
+    "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
     "toml.writer": ("set_values", "write_preset_text"),
 }
 
