@@ -9,9 +9,11 @@ import pytest
 from tests.presets.test_model_stores import CONFIG, cached
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import InferRun, ServeRun
+from vramtui.estimators.analytic import parameter_count
 from vramtui.presets.importers.derived import derive
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_stores.hub_ids import names_on_hub
+from vramtui.presets.model_files.as_preset import preset_of_values
+from vramtui.presets.model_stores.hub_ids import HubConfig, configs_on_hub, names_on_hub
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,32 @@ def test_each_name_is_the_model_of_its_preset() -> None:
         assert isinstance(found.preset.run, InferRun), name
         assert found.key == found.preset.name == name
         assert key in found.preset.notes
+
+
+CONFIGS = list({row.names[0]: row for _, row in configs_on_hub().values()}.values())
+
+
+@pytest.mark.parametrize("row", CONFIGS, ids=[row.names[0] for row in CONFIGS])
+def test_each_config_has_the_parameters_that_are_published(row: HubConfig) -> None:
+    """Those of the module that transformers 5.23 builds of it on the meta device, with its routers' buffers; of Kimi
+    K2.5, which it does not have, those of its files.
+    """
+    preset = preset_of_values(row.names[0], row.config)
+    assert parameter_count(preset.model) == row.parameters
+    assert "no file of it was read" in preset.notes
+
+
+def test_no_name_stands_twice() -> None:
+    named = [name.lower() for row in CONFIGS for name in row.names]
+    assert len(named) == len(set(named)) > 250
+    assert not set(named) & set(names_on_hub())
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name in named)
+
+
+def test_a_name_of_a_config_is_a_preset_in_letters_of_either_case() -> None:
+    found = PresetLibrary().get("Google/Gemma-3-27b-it")
+    assert (found.key, parameter_count(found.preset.model)) == ("google/gemma-3-27b-it", 27_432_406_640)
+    assert PresetLibrary().get("Qwen/Qwen3-32B-FP8").preset.run.quantization == "fp8"
 
 
 def test_what_is_published_in_few_bits_stays_so_and_what_others_quantized_does_not() -> None:

@@ -98,8 +98,8 @@ class PresetLibrary:
         return read
 
     def known(self, name: str) -> PresetFile | None:
-        """What `name` on the Hub amounts to by a bundled preset of this very model, or a net of torchvision's or
-        timm's of that name; None where none describes it.
+        """What `name` on the Hub amounts to by a bundled preset of this very model, or by its config where that is
+        known, or a net of torchvision's or timm's of that name; None where none describes it.
         """
         if len(name) > LONGEST_NAME or Path(name).exists():
             return None
@@ -107,15 +107,17 @@ class PresetLibrary:
             return _vision_net(name)
         from vramtui.presets.model_stores.hub_ids import known_on_hub  # noqa: PLC0415 - as in `_preset`
 
-        name, key = known_on_hub(name)
-        if key is None:
+        name, found = known_on_hub(name)
+        if found is None:
             return None
-        from vramtui.presets.model_files.as_preset import preset_of_known  # noqa: PLC0415 - as above
+        from vramtui.presets.model_files.as_preset import preset_of_known, preset_of_values  # noqa: PLC0415 - as above
 
-        path = next(path for path in preset_files(self._bundled) if path.stem == key)
-        described = PresetFile(key=key, path=str(path), bundled=True, preset=_preset(path))
         address = f"https://huggingface.co/{name}"
-        return PresetFile(key=name, path=address, bundled=False, preset=preset_of_known(name, described))
+        if isinstance(found, str):
+            path = next(path for path in preset_files(self._bundled) if path.stem == found)
+            described = PresetFile(key=found, path=str(path), bundled=True, preset=_preset(path))
+            return PresetFile(key=name, path=address, bundled=False, preset=preset_of_known(name, described))
+        return PresetFile(key=name, path=address, bundled=False, preset=preset_of_values(name, found.config))
 
     def from_hub(self, name: str) -> PresetFile:
         """The preset called so, or the model of that name on this machine; or else its config and headers from the

@@ -166,11 +166,14 @@ def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
 @lru_cache(maxsize=4096)
 def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
-    for form in _forms(convolved.form) if convolved.form else ():
-        alike = _measured(form)
-        nearest = min(alike, key=lambda one: _distance(one.convolved, convolved), default=None)
-        if nearest is not None and (away := _distance(nearest.convolved, convolved)) <= NEAR:
-            return nearest, away + (form != convolved.form)
+    if convolved.form is None:
+        return None
+    place = _place(convolved)
+    for form in _forms(convolved.form):
+        far = [_distance(one, place) for one in _places(form)]
+        away = min(far, default=NEAR + 1)
+        if away <= NEAR:
+            return _measured(form)[far.index(away)], away + (form != convolved.form)
     return None
 
 
@@ -215,16 +218,48 @@ def _copies(convolved: Convolved, copied: tuple[str, ...]) -> int:
     return sum(elements[name] for name in copied) * convolved.itemsize
 
 
-def _distance(one: Convolved, other: Convolved) -> float:
+class _Place(msgspec.Struct, frozen=True):
+    """What of a convolution tells how far it is from another: octaves of its sizes, whether its channels are aligned,
+    its picture's shape and whether it is padded.
+    """
+
+    images: float
+    inputs: float
+    outputs: float
+    before: float
+    aligned: tuple[bool, bool]
+    shape: float
+    padded: bool
+
+
+def _place(convolved: Convolved) -> _Place:
+    step = ALIGNED // convolved.itemsize
+    return _Place(
+        images=log2(convolved.images),
+        inputs=log2(convolved.inputs),
+        outputs=log2(convolved.outputs),
+        before=0.75 * log2(convolved.before),
+        aligned=(convolved.inputs % step == 0, convolved.outputs % step == 0),
+        shape=convolved.size[0] / convolved.size[1],
+        padded=max(convolved.padding) > 0,
+    )
+
+
+@cache
+def _places(form: ConvolutionForm) -> list[_Place]:
+    """Of the measured convolutions of that form, in their order."""
+    return [_place(one.convolved) for one in _measured(form)]
+
+
+def _distance(one: _Place, other: _Place) -> float:
     """How far apart two convolutions of the same form are, in octaves of their sizes."""
-    pairs = ((one.images, other.images), (one.inputs, other.inputs), (one.outputs, other.outputs))
-    apart = sum(abs(log2(a / b)) for a, b in pairs) + 0.75 * abs(log2(one.before / other.before))
-    channels = zip((one.inputs, one.outputs), (other.inputs, other.outputs), strict=True)
-    step = ALIGNED // one.itemsize
-    unlike = sum((a % step == 0) is not (b % step == 0) for a, b in channels)
-    if one.size[0] * other.size[1] != one.size[1] * other.size[0]:
+    apart = abs(one.images - other.images) + abs(one.inputs - other.inputs) + abs(one.outputs - other.outputs)
+    apart += abs(one.before - other.before)
+    if one.shape != other.shape:
         apart += 0.25  # another shape of picture
-    return apart + 2 * unlike + ((max(one.padding) > 0) is not (max(other.padding) > 0))
+    for mine, its in zip(one.aligned, other.aligned, strict=True):
+        apart += 2 * (mine is not its)
+    return apart + (one.padded is not other.padded)
 
 
 def convolution_workspace(convolved: Convolved, direction: Direction) -> int:

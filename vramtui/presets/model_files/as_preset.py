@@ -11,7 +11,7 @@ from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
 from vramtui.presets.model_files.bounded import shown
-from vramtui.presets.model_files.config import ConfigFile
+from vramtui.presets.model_files.config import ConfigFile, parse_config
 from vramtui.presets.model_files.gguf_model import GgufHeader
 from vramtui.presets.model_files.merge import filled
 from vramtui.presets.model_files.safetensors import CheckpointWeights
@@ -60,6 +60,13 @@ def preset_of_known(name: str, known: PresetFile) -> Preset:
         run["quantization"] = own.quantization
     notes = f"The shapes are those of the preset {known.key}; no file of {name} was read."
     return checked_preset(name, {"name": name, "notes": notes, "model": model, "run": run | _lengths(model)})
+
+
+def preset_of_values(name: str, values: dict[str, Any]) -> Preset:
+    """The model called `name` on the Hub, of whose config.json these keys are known, and a default run."""
+    tables = tables_of_config(name, parse_config(values))
+    said = f"{tables['notes'].removesuffix('.')}, of which the sizes are known; no file of it was read."
+    return checked_preset(name, tables | {"notes": said})
 
 
 def preset_to_trace(path: Path, name: str = "") -> Preset:

@@ -264,7 +264,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=quantization,
         unread=printable(unread[:40]),
-        undescribed=_undescribed(config) if basis == "generic" else "",
+        undescribed=_undescribed(config, model) if basis == "generic" else "",
         partial=partial,
         basis=basis,
         mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
@@ -313,11 +313,15 @@ def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis
 
 
-def _undescribed(config: Fields) -> str:
-    """The key of a net of which nothing says the sizes."""
+def _undescribed(config: Fields, model: Table) -> str:
+    """The key of a net of which nothing says the sizes: a backbone, or all that reads no words."""
     if is_net(config.text("model_type", "")):
         return ""
-    return next((key for key in BACKBONES if config.values.get(key)), "")
+    backbone = next((key for key in BACKBONES if config.values.get(key)), "")
+    if backbone or model.get("vocab_size", 1) > 1:
+        return backbone
+    parts = (printable(key[:40]) for key, part in config.values.items() if isinstance(part, dict) and len(part) > 1)
+    return next((key for key in parts if key.endswith("_config")), "its keys")
 
 
 def _words_of(config: Fields) -> Fields:

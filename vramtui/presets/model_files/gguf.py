@@ -81,6 +81,7 @@ GGML_TYPES: dict[int, GgmlType] = {
     39: GgmlType("mxfp4", 32, 17),
     40: GgmlType("nvfp4", 64, 36),
     41: GgmlType("q1_0", 128, 18),
+    42: GgmlType("q2_0", 64, 18),
 }
 BY_NAME: dict[str, GgmlType] = {kind.name: kind for kind in GGML_TYPES.values()}
 

@@ -11,7 +11,7 @@ from vramtui.presets.model_files.architectures.exotic import EXOTIC
 from vramtui.presets.model_files.architectures.families import FAMILIES
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.generic import guess_family
-from vramtui.presets.model_files.architectures.keys import HIDDEN, VOCABULARY, Keys, layer_count
+from vramtui.presets.model_files.architectures.keys import Keys, layer_count
 from vramtui.presets.model_files.architectures.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.presets.model_files.architectures.older import OLDER
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList, numbers_in
@@ -19,7 +19,6 @@ from vramtui.presets.model_files.blueprints.blueprint import WHOLE_FAMILIES
 from vramtui.presets.model_files.blueprints.composite import add_parts, joins
 from vramtui.presets.model_files.blueprints.full_config import filled_in, text_type
 from vramtui.presets.model_files.blueprints.nets import PLAIN, NetShape, is_net, read_net, twin_of
-from vramtui.presets.model_files.bounded import Damaged
 
 KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 # Where models of several parts keep the one that reads words.
@@ -92,10 +91,7 @@ def read_any(values: dict[str, object]) -> Found:
         exact = kind in TRANSLATORS and not keys.flag("use_prompt") if generates else not OTHER_HEADS.search(named)
         return _found(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
-    family = KNOWN.get(part.text("model_type"))
-    if family is None and part.maybe(*HIDDEN) is not None and part.maybe(*VOCABULARY) is None:
-        raise Damaged("has no vocab_size: it reads no words, and no rule describes it")
-    family = family or guess_family(part)
+    family = KNOWN.get(part.text("model_type")) or guess_family(part)
     return _found(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
 
 
