@@ -42,18 +42,9 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# pip-audit gets an environment of its own, so that it brings nothing along. Without a way to its index:
-# make audit ADVISORIES=a checkout of github.com/pypa/advisory-database
+# Without a way to pip-audit's index: make audit ADVISORIES=a checkout of github.com/pypa/advisory-database
 audit: $(VENV)/.installed ## Look for known weaknesses in what is installed
-ifdef ADVISORIES
-	$(BIN)/python packaging/audit.py --advisories $(ADVISORIES)
-else
-	$(PYTHON) -m venv $(VENV)/audit
-	$(VENV)/audit/bin/pip install -q pip-audit
-	$(VENV)/audit/bin/pip-audit --progress-spinner off --format json \
-		--path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-		| $(BIN)/python packaging/audit.py
-endif
+	@$(BIN)/python packaging/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES),--with $(VENV)/audit)
 
 screenshots: $(VENV)/.installed-dev ## Make the README's pictures anew from the demo
 	$(BIN)/python screenshots/make.py

@@ -19,6 +19,31 @@ VALUES: tuple[Any, ...] = (
     *(0.0, -0.5, 1e-320, 1e308, float("inf"), float("nan"), True, False, None, "", "0", "auto", "none", "a" * 5000),
     *([], {}, [[]], [{}], [None], {"": None}, DEEP, "\x1b[2J\x9b", "a\u202eb\u2028", "\ud800", "../../x", "$(x)", "{{"),
 )
+# Sizes and counts.
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    16,
+    63,
+    64,
+    127,
+    128,
+    1 << 12,
+    (1 << 16) + 1,
+    1 << 20,
+    1 << 31,
+    1 << 40,
+    1 << 53,
+    -1,
+    0.5,
+)
+# Changes of one input.
+SEVERAL = (1, 1, 1, 2, 3, 6)
 _PAIR = re.compile(r"^(?P<key>\s*[-\w.\"]+\s*[=:]\s*)(?P<value>.*)$")
 
 
@@ -63,16 +88,58 @@ def with_other_values(data: bytes, seed: int) -> bytes:
     return encoded("\n".join(lines).encode("utf-8", "replace").decode())[:LARGEST]
 
 
+def changed_somewhere(whole: Any, random: Random) -> None:  # noqa: ANN401 - JSON
+    """Exchange, leave out or double one value of a document, in place."""
+    places = list(_places(whole))
+    if places:
+        owner, key = random.choice(places)
+        if isinstance(owner, dict | list):
+            _change(owner, key, random)
+
+
+def json_tree(data: bytes, other: bytes, random: Random) -> bytes:
+    """A JSON document with other values, keys of another document, and small numbers where sizes stand."""
+    whole, donor = json.loads(data), json.loads(other)
+    for _ in range(random.choice(SEVERAL)):
+        if random.random() < 0.5:
+            changed_somewhere(whole, random)
+        else:
+            with_part_of(whole, donor, random)
+    return json.dumps(whole).encode("utf-8", "surrogatepass")
+
+
+def with_part_of(whole: Any, donor: Any, random: Random) -> None:  # noqa: ANN401 - JSON
+    """A number exchanged for another one, or a key with its value taken from `donor`."""
+    tables = [table for table in _tables(whole) if table]
+    if not tables:
+        return
+    table = random.choice(tables)
+    key = random.choice(list(table))
+    if isinstance(table[key], int) and random.random() < 0.5:
+        table[key] = random.choice(NUMBERS)
+        return
+    giving = [one for one in _tables(donor) if one]
+    if giving:
+        given = random.choice(giving)
+        name = random.choice(list(given))
+        table[name] = given[name]
+
+
+def _tables(whole: Any, depth: int = 0) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+    found = [whole] if isinstance(whole, dict) else []
+    parts = whole.values() if isinstance(whole, dict) else whole if isinstance(whole, list) else ()
+    for part in list(parts)[:200] if depth < 12 else ():
+        found += _tables(part, depth + 1)
+    return found
+
+
 def _changed(line: str, random: Random) -> str:
     if line[:1] in ("{", "["):
         try:
             whole = json.loads(line)
         except (ValueError, RecursionError):
             return line
-        places = list(_places(whole))
-        if places:
-            owner, key = random.choice(places)
-            _change(owner, key, random)
+        changed_somewhere(whole, random)
         return json.dumps(whole)
     pair = _PAIR.match(line)
     if pair is None:
@@ -95,7 +162,7 @@ def _change(owner: Any, key: Any, random: Random) -> None:  # noqa: ANN401 - JSO
 
 
 def _places(whole: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
-    pairs = whole.items() if isinstance(whole, dict) else enumerate(whole)
+    pairs = whole.items() if isinstance(whole, dict) else enumerate(whole if isinstance(whole, list) else ())
     for key, value in list(pairs):
         yield whole, key
         if isinstance(value, dict | list) and depth < 20:

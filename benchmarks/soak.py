@@ -17,9 +17,10 @@ import argparse
 import contextlib
 import os
 import random
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,8 +47,10 @@ from tests.stub.world import (
     StubProcess,
     World,
 )
+from vramtui.sources.nvml.processes import PID_LIMIT
 
 GPUS, PROCESSES = 8, 125
+PIDS, ALIVE = 4000, 12  # that processes have, and of them those of programs that live
 LATEST = 5  # frames that are told
 INTERVAL = 1.0  # seconds between reads of the driver
 MOST_GROWTH, MOST_LATE = 2e6, 0.5  # bytes, seconds
@@ -87,10 +90,14 @@ class Chaos:
     Args:
         seed: the same seed makes the same host.
         state: the file that the stand-in driver reads.
+        alive: processes of this host that use the cards too.
     """
 
-    def __init__(self, seed: int, state: Path) -> None:
+    def __init__(self, seed: int, state: Path, alive: Sequence[int] = ()) -> None:
         self._chance = random.Random(seed)
+        self._alive = alive
+        most = int(Path("/proc/sys/kernel/pid_max").read_text())
+        self._first_pid = most + 1 if most + PIDS < PID_LIMIT else most - PIDS
         self._state = state
         self.world = World([StubGpu() for _ in range(GPUS)])
         for gpu in self.world.gpus:
@@ -133,8 +140,14 @@ class Chaos:
             gpu.fail(chance.choice(CODES), chance.choice(CALLS))
 
     def _process(self) -> StubProcess:
-        """Pids from a small range, so that they are used again; most are of nobody, some of programs that live."""
-        return StubProcess(self._chance.randrange(1, 4000), self._chance.randrange(1, 900) * MIB)
+        """Pids from a small range, so that they are used again; most are of nobody, some of programs that live. None is
+        of a program that somebody else runs here: its command line would be read, and its model looked for.
+        """
+        chance = self._chance
+        pid = self._first_pid + chance.randrange(PIDS)
+        if self._alive and chance.random() < 0.05:
+            pid = chance.choice(self._alive)
+        return StubProcess(pid, chance.randrange(1, 900) * MIB)
 
 
 @dataclass(frozen=True, order=True)
@@ -160,6 +173,7 @@ class Stopwatch:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._sent, self._drawn, self._before = terminal.bytes_sent, time.monotonic(), (0.0, 0.0, 0.0)
+        self._queues: dict[Path, float] = {}
         self._before = self._spent()
         self._typed = self._typing = ""
         self._hung = False
@@ -189,15 +203,20 @@ class Stopwatch:
         """Seconds so far: CPU of the program, its threads' in the queue (they wait for each other), this command's."""
         with contextlib.suppress(psutil.Error, OSError):
             times = psutil.Process(pid := self._terminal.process.pid).cpu_times()
-            return float(times.user + times.system), sum(queued(pid)), max(queued(os.getpid()))
+            # A thread that has ended is gone from /proc, and what it waited for stays waited for.
+            self._queues |= queued(pid)
+            here = max(queued(os.getpid()).values())
+            return float(times.user + times.system), sum(self._queues.values()), here
         return self._before
 
 
-def queued(pid: int) -> Iterator[float]:
+def queued(pid: int) -> dict[Path, float]:
     """Seconds for which each thread of a process could have run and another had the processor."""
+    found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            yield int((task / "schedstat").read_text().split()[1]) / 1e9
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found[task] = int((task / "schedstat").read_text().split()[1]) / 1e9
+    return found
 
 
 @dataclass(frozen=True)
@@ -225,7 +244,18 @@ class Outcome:
 
 def soak(options: argparse.Namespace, folder: Path) -> Outcome:
     """Run, and say what came of it."""
-    chaos, chance = Chaos(options.seed, folder / "world"), random.Random(options.seed)
+    sleep = [sys.executable, "-S", "-c", f"import time; time.sleep({120 * options.minutes})"]
+    sleeping = [subprocess.Popen(sleep) for _ in range(ALIVE)]
+    try:
+        return _soaked(options, folder, Chaos(options.seed, folder / "world", [one.pid for one in sleeping]))
+    finally:
+        for one in sleeping:
+            one.kill()
+            one.wait()
+
+
+def _soaked(options: argparse.Namespace, folder: Path, chaos: Chaos) -> Outcome:
+    chance = random.Random(options.seed)
     environment: dict[str, str | None] = {
         "LD_LIBRARY_PATH": str(build()),
         "VRAMTUI_STUB_STATE": str(folder / "world"),

@@ -1,17 +1,22 @@
 """Says which installed packages have known weaknesses.
 
+python packaging/audit.py --with FOLDER         what pip-audit says, which gets an environment of its own in FOLDER, so
+                                                that it brings nothing along
 python packaging/audit.py < found.json          what pip-audit's JSON says
 python packaging/audit.py --advisories FOLDER   what a checkout of github.com/pypa/advisory-database says of what is
                                                 installed beside this Python; no network is needed
 
 pip-audit ends with 0 also where its index knew none of the packages, as behind a mirror. That is no audit, and here it
-is a failure.
+is a failure; so is an index that cannot be reached. Both end with one sentence.
 """
 
 import argparse
 import json
 import re
+import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
@@ -21,6 +26,9 @@ import yaml
 from pip._vendor.packaging.utils import canonicalize_name
 from pip._vendor.packaging.version import Version
 
+ELSEWHERE = "where there is no way to it: make audit ADVISORIES=a checkout of github.com/pypa/advisory-database"
+PIP = ("-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", "pip-audit")
+AUDIT = ("-m", "pip_audit", "--progress-spinner", "off", "--format", "json", "--path")
 MODIFIED = re.compile(r"""^modified: ["']?(\d{4}-\d\d-\d\d)""", re.MULTILINE)
 
 
@@ -37,13 +45,44 @@ def verdict(found: list[dict[str, Any]]) -> tuple[int, list[str]]:
         for package in weak
         for weakness in package["vulns"]
     ]
-    lines.append(f"{len(known)} of {len(found)} packages were looked up; {len(weak)} have known weaknesses")
     if not known:
-        lines.append(
-            "nothing was audited: pip-audit's index (PyPI, or OSV with -s osv) cannot be reached from here; where there"
-            " is no way to it: make audit ADVISORIES=a checkout of github.com/pypa/advisory-database"
-        )
-    return int(bool(weak) or not known), lines
+        index = "pip-audit's index (PyPI, or OSV with -s osv) cannot be reached from here"
+        return 1, [f"nothing was audited: {index}; {ELSEWHERE}"]
+    lines.append(f"{len(known)} of {len(found)} packages were looked up; {len(weak)} have known weaknesses")
+    return int(bool(weak)), lines
+
+
+def by_pip_audit(folder: Path) -> list[dict[str, Any]]:
+    """What pip-audit says of what is installed beside this Python.
+
+    Args:
+        folder: where its own environment is made, unless it is there.
+
+    Raises:
+        SystemExit: pip-audit cannot be installed, or reaches no index; one sentence.
+    """
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    done = subprocess.run([python, *PIP], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"nothing was audited: pip-audit cannot be installed ({last_line(done.stderr)}); {ELSEWHERE}")
+    purelib = sysconfig.get_path("purelib")
+    done = subprocess.run([python, *AUDIT, purelib], capture_output=True, text=True, check=False)
+    try:
+        found: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        raise SystemExit(
+            f"nothing was audited: pip-audit reaches no index ({last_line(done.stderr)}); {ELSEWHERE}"
+        ) from None
+    return found
+
+
+def last_line(said: str) -> str:
+    """The line of what a program said that tells why it ended."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["it said nothing"])[-1][:200]
 
 
 def installed() -> dict[str, str]:
@@ -110,8 +149,15 @@ def main() -> int:
     """Print and judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--advisories", type=Path, help="a checkout of github.com/pypa/advisory-database")
-    folder = parser.parse_args().advisories
-    found, newest = by_advisories(installed(), folder) if folder else (json.load(sys.stdin)["dependencies"], "")
+    parser.add_argument("--with", type=Path, dest="environment", help="where pip-audit has or gets its environment")
+    options = parser.parse_args()
+    newest = ""
+    if options.advisories:
+        found, newest = by_advisories(installed(), options.advisories)
+    elif options.environment:
+        found = by_pip_audit(options.environment)
+    else:
+        found = json.load(sys.stdin)["dependencies"]
     code, lines = verdict(found)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if newest:

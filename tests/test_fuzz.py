@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from benchmarks.fuzz import NAMES
 from benchmarks.fuzz_far import FAR_TARGETS, far_seeds
+from benchmarks.fuzz_files import FILE_TARGETS, file_seeds
+from benchmarks.fuzz_grammar import MUTATORS, mutated_for
 from benchmarks.fuzz_inputs import near
 from benchmarks.fuzz_mutations import LARGEST, mutated
 from benchmarks.fuzz_targets import CUT, HOSTILE, TARGETS, recordings, seeds, shown
@@ -41,6 +44,29 @@ def test_what_comes_from_elsewhere_keeps_every_promise(name: str) -> None:
     seed(20)(quiet(given(near(far_seeds(name)))(FAR_TARGETS[name])))()
 
 
+@pytest.mark.parametrize("name", FILE_TARGETS)
+def test_files_of_others_keep_every_promise(name: str) -> None:
+    """By changes that keep the format's grammar, as the fuzz command makes them."""
+    inputs, random, change = list(file_seeds(name)), Random(20), mutated_for(name)
+    for data in inputs[:4]:
+        FILE_TARGETS[name](data)
+    for _ in range(40):
+        data = change(random.choice(inputs), random.choice(inputs), random)
+        inputs.append(data)
+        FILE_TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", MUTATORS)
+def test_changes_that_keep_the_grammar_are_changes(name: str) -> None:
+    """Most inputs that are made of one that is right are neither that nor another kind's."""
+    of = file_seeds if name in FILE_TARGETS else far_seeds if name in FAR_TARGETS else seeds
+    inputs, random, made = of(name)[:6], Random(7), set()
+    for start in (*inputs,) * (48 // len(inputs)):
+        with suppress(ValueError, RecursionError):  # some are of no grammar; the command changes their bytes
+            made.add(MUTATORS[name](start, start, random))
+    assert len(made - {*inputs}) >= 8
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 goes by the stack, which has room for it")
 def test_a_line_that_is_nested_too_deeply_is_a_sentence() -> None:
     """It ended the thread that reads a feed, in silence."""
@@ -49,7 +75,8 @@ def test_a_line_that_is_nested_too_deeply_is_a_sentence() -> None:
 
 
 def test_the_command_knows_every_target() -> None:
-    assert set(NAMES) == {*TARGETS, *FAR_TARGETS}
+    assert set(NAMES) == {*TARGETS, *FAR_TARGETS, *FILE_TARGETS}
+    assert set(MUTATORS) <= set(NAMES)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -56,6 +56,33 @@ def test_an_audit_of_nothing_is_none() -> None:
         assert (done.returncode, said in done.stdout) == (code, True)
 
 
+NO_INDEX = """#!/bin/sh
+case "$*" in
+*{failing}*) {does} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "does", "why"),
+    [
+        ("install", "printf 'WARNING: x\\nERROR: No matching distribution\\n' >&2; exit 1", "No matching distribution"),
+        ("pip_audit", "printf 'Traceback\\nConnectionError: refused\\n' >&2; exit 1", "ConnectionError: refused"),
+    ],
+)
+def test_an_audit_that_reaches_no_index_is_one_sentence(tmp_path: Path, failing: str, does: str, why: str) -> None:
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(NO_INDEX.format(failing=failing, does=does))
+    python.chmod(0o700)
+    command = [sys.executable, str(ROOT / "packaging" / "audit.py"), "--with", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("nothing was audited: pip-audit ")
+    assert why in done.stderr
+    assert "make audit ADVISORIES=" in done.stderr
+
+
 ADVISORY = """id: PYSEC-1
 affected:
 - package: {name: %s, ecosystem: PyPI}

@@ -1,5 +1,6 @@
 """Only the cells that differ are sent, and what the terminal shows is what Textual drew."""
 
+import gc
 from typing import Any
 
 import pyte
@@ -36,6 +37,21 @@ def lines_of(*texts: str) -> LayoutUpdate:
 def sent(frame: Frame, update: CompositorUpdate) -> str:
     made = frame.update(update, (WIDTH, HEIGHT), CONSOLE)
     return "" if made is None else made.render_segments(CONSOLE)
+
+
+def test_styles_that_look_alike_are_not_all_remembered() -> None:
+    """Textual gives a style to every place where a text begins: pairs of these were remembered by the thousand."""
+
+    def alive() -> int:
+        gc.collect()
+        return sum(type(one) is Style for one in gc.get_objects())
+
+    before, plain = alive(), Style(color="#123456")
+    for at in range(3000):
+        style = Style(color="#123456", meta={"offset": (at, 0)})
+        assert transition(None, style, ColorSystem.TRUECOLOR) == "\x1b[38;2;18;52;86m"
+        assert transition(plain, style, ColorSystem.TRUECOLOR) == ""
+    assert alive() - before < 600
 
 
 def test_nothing_changed_means_nothing_sent() -> None:

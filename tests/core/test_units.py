@@ -95,3 +95,10 @@ def test_a_column_has_one_unit() -> None:
     sizes = (15 * GIB + 21 * MIB, 36 * MIB, 128 * KIB, 0, None, -4 * MIB, -GIB)
     figures = [format_column(size, GIB) for size in sizes]
     assert figures == ["15.02", "0.04", "<0.01", "0", "–", "-<0.01", "-1.00"]
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000 + "GiB", "1048577TiB"])
+def test_more_memory_than_there_is_is_a_short_sentence(text: str) -> None:
+    with pytest.raises(UserError, match="more memory than any host has") as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 500

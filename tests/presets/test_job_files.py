@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.loaded_once import bundled_library
 from tests.properties import examples
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic import ANALYTIC
@@ -22,7 +23,7 @@ from vramtui.estimators.analytic.sizes.parameters import linear_shapes
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
 from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
-from vramtui.presets.importers.job_files import LARGEST, JobFile, files_named, read_job_file
+from vramtui.presets.importers.job_files import JobFile, files_named, read_job_file
 from vramtui.presets.importers.job_presets import preset_of_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
@@ -196,7 +197,7 @@ def _read(tmp_path: Path, text: str | bytes, name: str = "x.yaml") -> JobFile:
         ("", "has no keys"),
         ("just: this\n", "says nothing that a preset could take"),
         (b"\xff\xfe", "is not UTF-8 text"),
-        ("x" * (LARGEST + 1), "is larger than 128 KiB"),
+        ("x" * (TRAINING.size + 1), "is larger than 128 KiB"),
         ("[" * 50_000, "x.yaml is n"),
         ("a: " + "[" * 40 + "]" * 40, "is no YAML: more than 32 levels"),
         ("a: [" + ",".join(["[[[[[]]]]]"] * 5000) + "]", "is no YAML: more than 20,000 values"),

@@ -396,6 +396,31 @@ def test_driver_reloaded_while_running(busy: Stage) -> None:
     assert busy.tick().gpus == before.gpus
 
 
+def test_calls_that_miss_the_driver_while_it_can_be_opened_keep_the_names(busy: Stage) -> None:
+    """The rows are those of the cards that were known, so that what is shown of them are their last values."""
+    before = busy.tick()
+    for gpu in busy.world.gpus:
+        gpu.fail(DRIVER_NOT_LOADED, EVERY_CALL)
+    for _ in range(2):
+        sample = busy.tick()
+        assert [gpu.state for gpu in sample.gpus] == ["failed"] * 3
+        assert [(gpu.uuid, gpu.name) for gpu in sample.gpus] == [(gpu.uuid, gpu.name) for gpu in before.gpus]
+    for gpu in busy.world.gpus:
+        gpu.faults.clear()
+    assert busy.tick().gpus == before.gpus
+
+
+def test_a_former_name_is_not_kept_where_another_card_has_it(busy: Stage) -> None:
+    """The driver may number its cards anew when it is loaded again."""
+    names = [gpu.uuid for gpu in busy.tick().gpus]
+    first, second, _ = busy.world.gpus
+    first.uuid, second.uuid = names[1], names[0]
+    first.fail(DRIVER_NOT_LOADED, EVERY_CALL)
+    gone, here, *_ = busy.tick().gpus
+    assert (here.state, here.uuid) == ("ok", names[0])
+    assert (gone.state, gone.uuid, gone.name) == ("failed", "unknown-0", "GPU 0")
+
+
 def test_driver_upgraded_while_running(busy: Stage) -> None:
     busy.tick()
     busy.world.init = MISMATCH

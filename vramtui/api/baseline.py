@@ -8,9 +8,11 @@ import msgspec
 
 from vramtui.core.base.compatibility import NewerFormat, check_format
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.file_limits import BASELINE
+from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.presets.model_files.bounded import read_plain
 from vramtui.presets.toml.whole_files import write_whole
 
 Total = Literal["allocated", "reserved", "process"]
@@ -88,18 +90,21 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     """The entries of a file; none where there is no file.
 
     Raises:
-        UserError: it is no baseline.
+        UserError: it cannot be read, or is no baseline.
     """
-    try:
-        data = path.read_bytes()
-        check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
-        return dict(msgspec.json.decode(data, type=BaselineFile).entries)
-    except FileNotFoundError:
+    if not path.exists():
         return {}
+    data = read_plain(path, BASELINE)
+    try:
+        check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
+        entries = msgspec.json.decode(data, type=BaselineFile).entries
     except NewerFormat as error:
         raise UserError(f"{path}: {error}") from None
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise UserError(f"{path} is no baseline of vramtui: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is no baseline of vramtui: {shortened(str(error))}") from None
+    if len(entries) > (BASELINE.count or 0):
+        raise UserError(f"{path} holds more than {BASELINE.count:,} entries, which no {BASELINE.what} does")
+    return entries
 
 
 def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:

@@ -10,7 +10,9 @@ from vramtui.app.terminal.delayed_calls import call_after
 LEAST_BETWEEN_DRAWINGS = 0.5
 # A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
 LEAST_BETWEEN_KEYS = 0.1
-LOOK_EVERY = 0.25
+# Seconds; a late answer is told that much after it is one. By a timer of Textual's, which is skipped where it comes too
+# late itself, it was twice as much on a busy host.
+LOOK_EVERY = 0.2
 
 
 class RedrawThrottle:
@@ -44,10 +46,13 @@ class RedrawThrottle:
         """From now on draw as soon as it is another second than when that was done last, while `wanted` says so."""
 
         def look() -> None:
+            if not self._app.is_running:
+                return
             if wanted() and int(self._clock()) != int(max(self._drawn_at, 0.0)):
                 self.now()
+            call_after(self._app, LOOK_EVERY, look)
 
-        self._app.set_interval(LOOK_EVERY, look)
+        look()
 
     def for_key(self) -> None:
         """Draw now; while keys come fast, as soon as it is time again."""

@@ -11,12 +11,13 @@ from vramtui.cli.completion import cards, presets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import BinaryIO
 
     from vramtui.core.observation.oom.report import OomReport
     from vramtui.core.schema.preset import PresetFile
     from vramtui.estimators.planner.planner import Plan
 
-MOST = 1 << 24  # bytes of a log's end that are read: a second, whatever stands there
+PIECE = 1 << 20  # bytes that are read at once
 
 
 def oom(
@@ -56,17 +57,30 @@ def oom(
 
 def _text(log: Path | None) -> str:
     from vramtui.core.base.errors import UserError, os_reason  # noqa: PLC0415 - as above
+    from vramtui.core.base.file_limits import LOG  # noqa: PLC0415 - as above
 
     if log is None:
         if sys.stdin.isatty():
             sys.stderr.write("vramtui: paste the message, then press Ctrl-D\n")
-        return sys.stdin.read()
+        return _end_of(sys.stdin.buffer)
     try:
         with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - MOST, 0))
-            return file.read().decode("utf-8", "replace")
+            if file.seekable():
+                file.seek(max(log.stat().st_size - LOG.size, 0))
+            return _end_of(file)
     except OSError as error:
         raise UserError(f"{log} cannot be read: {os_reason(error)}") from None
+
+
+def _end_of(file: "BinaryIO") -> str:
+    """The text that a file ends with, which may be a pipe."""
+    from vramtui.core.base.file_limits import LOG  # noqa: PLC0415 - as above
+
+    end = bytearray()
+    while piece := file.read(PIECE):
+        end += piece
+        del end[: max(len(end) - LOG.size, 0)]
+    return end.decode("utf-8", "replace")
 
 
 def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":

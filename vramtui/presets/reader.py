@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.file_limits import PRESET
 from vramtui.core.base.text import printable
 from vramtui.core.observation.linear_regex import UnsupportedPattern, searcher
 from vramtui.core.schema.preset import Preset
-from vramtui.presets.model_files.bounded import open_plain
+from vramtui.presets.model_files.bounded import read_plain
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import Key, key_lines
 
 LONGEST = 512
-LARGEST = 1 << 20
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
@@ -113,14 +113,9 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise UserError(f"{shown(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
-        file, _ = open_plain(path, shown(path))
-        with file:
-            content = file.read(LARGEST + 1) or b""
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(f"{shown(path)} cannot be read: {reason}") from None
-    if len(content) > LARGEST:
-        raise UserError(f"{shown(path)} is larger than 1 MiB, which no preset is")
+        content = read_plain(path, PRESET, shown(path))
+    except OSError as error:
+        raise UserError(f"{shown(path)} cannot be read: {os_reason(error)}") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

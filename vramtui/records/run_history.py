@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import HISTORY
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.estimate.estimate import FORMER_METHODS
 from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_identity import merged, same_process
+from vramtui.presets.model_files.bounded import binary_size
 from vramtui.records.export.sanitize import clean
 
 FILE = "history.sqlite3"
@@ -54,8 +56,13 @@ ON CONFLICT (key) DO UPDATE SET started_at = excluded.started_at, ended_at = exc
     preset = excluded.preset, method = excluded.method, predicted = excluded.predicted,
     observed = excluded.observed, document = excluded.document
 """
-_SAME_PID = "SELECT id, document FROM runs WHERE pid = ? AND gpu_uuid = ? AND host = ? ORDER BY id"
-_LIST = "SELECT id, document FROM runs WHERE (?1 IS NULL OR preset = ?1) ORDER BY started_at DESC, id DESC LIMIT ?2"
+# What is larger than any run is not read.
+_RUN = f"id, CASE WHEN length(CAST(document AS BLOB)) <= {HISTORY.size} THEN document END"
+_SAME_PID = f"SELECT {_RUN} FROM runs WHERE pid = ? AND gpu_uuid = ? AND host = ? ORDER BY id"  # noqa: S608 - ours
+_LIST = f"SELECT {_RUN} FROM runs WHERE (?1 IS NULL OR preset = ?1) ORDER BY started_at DESC, id DESC LIMIT ?2"  # noqa: S608 - ours
+_ONE = f"SELECT {_RUN} FROM runs WHERE id = ?"  # noqa: S608 - ours
+STEPS = 10_000  # of SQLite's, a millisecond, after which it is seen how long it has taken
+MIGRATING = 60.0  # seconds: each of the runs is read and written
 
 
 class RunHistory:
@@ -128,7 +135,7 @@ class RunHistory:
         found = None
         if self.path.exists():
             with self._open() as database:
-                found = database.execute("SELECT id, document FROM runs WHERE id = ?", (number,)).fetchone()
+                found = database.execute(_ONE, (number,)).fetchone()
         if found is None:
             raise UserError(f"the history holds no run {number}; `vramtui history` lists those that there are")
         return self._stored(*found)
@@ -140,13 +147,18 @@ class RunHistory:
         with self._open() as database, database:
             return database.execute("DELETE FROM runs WHERE id = ?", (number,)).rowcount > 0
 
-    def _stored(self, number: int, document: bytes) -> StoredRun:
+    def _stored(self, number: int, document: bytes | None) -> StoredRun:
+        if document is None:
+            raise self._damaged(number, f"it is nothing, or larger than {binary_size(HISTORY.size)}")
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
             reason = "it is no text" if isinstance(error, TypeError) else shortened(str(error))
-            what = f"run {number} is damaged in {printable(str(self.path))}: {printable(reason)}"
-            raise UserError(f"{what}; `vramtui history --forget {number}` removes it") from None
+            raise self._damaged(number, reason) from None
+
+    def _damaged(self, number: int, reason: str) -> UserError:
+        what = f"run {number} is damaged in {printable(str(self.path))}: {printable(reason)}"
+        return UserError(f"{what}; `vramtui history --forget {number}` removes it")
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -155,7 +167,15 @@ class RunHistory:
                 yield database
         except (sqlite3.Error, OverflowError) as error:
             # The latter is a figure beyond 64 bits.
-            raise self._failure(str(error)) from None
+            reason = (
+                f"it takes longer than {HISTORY.seconds:.0f} s to look up"
+                if str(error) == "interrupted"
+                else str(error)
+            )
+            raise self._failure(reason) from None
+        except UnicodeDecodeError:
+            # SQLite quotes a damaged table in its own message, which is then no text.
+            raise self._failure("database disk image is malformed") from None
 
     def _connect(self) -> sqlite3.Connection:
         """A connection to the newest schema. SQLite waits for others where it writes, yet not where it enters WAL."""
@@ -174,10 +194,14 @@ class RunHistory:
             time.sleep(TRY_AGAIN)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
+        _bound(database, MIGRATING)
+        # No function is called that the file itself names: its tables may be somebody else's.
+        database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.create_function("of_run", 2, _of_run, deterministic=True)
         self._migrate(database)
+        _bound(database, HISTORY.seconds or MIGRATING)
 
     def _migrate(self, database: sqlite3.Connection) -> None:
         version = int(database.execute("PRAGMA user_version").fetchone()[0])
@@ -196,6 +220,12 @@ class RunHistory:
 
     def _failure(self, reason: str) -> UserError:
         return UserError(f"the history {printable(str(self.path))} cannot be used: {printable(reason)}")
+
+
+def _bound(database: sqlite3.Connection, seconds: float) -> None:
+    """Let what is asked from now on end after that much of a processor: tables can be views that have no end."""
+    until = time.thread_time() + seconds
+    database.set_progress_handler(lambda: time.thread_time() > until, STEPS)
 
 
 def _renamed(run: Run) -> Run:

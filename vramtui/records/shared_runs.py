@@ -10,12 +10,13 @@ import msgspec
 
 from vramtui.core.base.compatibility import NewerFormat, check_format
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import SHARED
 from vramtui.core.base.text import shortened
 from vramtui.core.runs.run import Run
+from vramtui.presets.model_files.bounded import read_plain
 
 DAY = 86400.0  # seconds
 SCHEMA = 1
-LARGEST = 64 << 20  # bytes of a file that is read
 HOST = "shared"
 OWN = "a preset of one's own"
 # Keys of a model's config that name where it came from.
@@ -105,16 +106,13 @@ def read_shared(path: Path) -> tuple[Run, ...]:
         UserError: it cannot be read, is too large, or is no such file.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise UserError(f"{path} is larger than {LARGEST >> 20} MiB")
+        data = read_plain(path, SHARED)
         check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
         shared = msgspec.json.decode(data, type=SharedRuns)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except NewerFormat as error:
         raise UserError(f"{path}: {error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} holds no shared runs: {shortened(str(error))}") from None
+    if len(shared.runs) > (SHARED.count or 0):
+        raise UserError(f"{path} holds more than {SHARED.count:,} runs, which no {SHARED.what} does")
     return shareable(shared.runs, {run.preset for run in shared.runs})

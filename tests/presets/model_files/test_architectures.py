@@ -134,6 +134,32 @@ def test_infinity_is_read() -> None:
     assert decode_object(b"[" * 100_000) is None
 
 
+def _default_config(architecture: str) -> dict[str, Any]:
+    rows = recorded("causal")
+    return next(dict(row["config"]) for row in rows if architecture in row.get("config", {}).get("architectures", ()))
+
+
+def test_deepseek_v4_of_before_its_layers_were_listed() -> None:
+    """Its configs on the hub say how many layers choose their experts by a hash, or nothing of it."""
+    config = _default_config("DeepseekV4ForCausalLM")
+    listed = config.pop("mlp_layer_types")
+    counts = [
+        parameter_count(preset_from({**config, **said}).model)
+        for said in ({"mlp_layer_types": listed}, {}, {"num_hash_layers": 3}, {"num_hash_layers": 5})
+    ]
+    assert counts[0] == counts[1] == counts[2]
+    assert counts[2] - counts[3] == 2 * config["n_routed_experts"]
+    assert parameter_count(preset_from({**config, "mlp_layer_types": listed[:1]}).model) > 0
+
+
+def test_layers_without_an_end_are_refused_at_once() -> None:
+    config = _default_config("LongcatFlashForCausalLM")
+    begun = time.thread_time()
+    with pytest.raises(UserError, match="1 to 4096 are needed"):
+        preset_from({**config, "num_layers": (1 << 63) - 1})
+    assert time.thread_time() - begun < 1
+
+
 def cache_of(config: dict[str, Any]) -> int:
     """Bytes that our list of caches gives after TOKENS tokens in bf16; a sliding layer holds one less than it sees."""
     model = preset_from(_cut(config)).model

@@ -276,10 +276,18 @@ def _whole(cells: list[Cell], stop: int) -> int:
     return stop
 
 
-@lru_cache(maxsize=4096)
+Codes = tuple[str, str, str]
+
+
 def transition(before: Style | None, after: Style | None, color_system: ColorSystem) -> str:
     """The escape sequence that turns one style on the terminal into another; None is the terminal's own."""
-    old, new = _codes(before, color_system), _codes(after, color_system)
+    return _transition(_codes(before, color_system), _codes(after, color_system))
+
+
+# By what is seen of styles: Textual gives a style to each place that a text begins at, so that there are ten times as
+# many styles as looks, and pairs of styles without an end.
+@lru_cache(maxsize=1024)
+def _transition(old: Codes, new: Codes) -> str:
     if old == new:
         return ""
     if new == ("", "", ""):
@@ -312,8 +320,8 @@ _ATTRIBUTES = (
 )
 
 
-@lru_cache(maxsize=4096)
-def _codes(style: Style | None, color_system: ColorSystem) -> tuple[str, str, str]:
+@lru_cache(maxsize=512)
+def _codes(style: Style | None, color_system: ColorSystem) -> Codes:
     """Attributes, foreground and background of a style as SGR codes."""
     if style is None:
         return ("", "", "")

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable, shortened
+
+MOST_SENTENCE = 2000  # characters: half a screen; only what is quoted of a file can be longer
 
 
 class UserError(Exception):
@@ -10,7 +12,7 @@ class UserError(Exception):
 
     Args:
         message: what is wrong, in a sentence. It may quote what others wrote: nothing of it that a terminal would obey
-            is left, but for line breaks.
+            is left, but for line breaks; of a very long one the middle is left out.
     """
 
     def __init__(self, message: str) -> None:
@@ -37,7 +39,7 @@ class SourceFailed(Exception):
 
 
 def _harmless(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(printable, shortened(text, MOST_SENTENCE).split("\n")))
 
 
 def os_reason(error: OSError) -> str:

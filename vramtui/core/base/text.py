@@ -32,10 +32,10 @@ def printable(text: str) -> str:
     return "".join(made)
 
 
-def shortened(reason: str) -> str:
+def shortened(reason: str, most: int = MOST_REASON) -> str:
     """A reason whose beginning says what is wrong and whose end says where; a value of any length may stand between."""
-    half = MOST_REASON // 2
-    return reason if len(reason) <= MOST_REASON else f"{reason[:half]}…{reason[1 - half :]}"
+    half = most // 2
+    return reason if len(reason) <= most else f"{reason[:half]}…{reason[1 - half :]}"
 
 
 def brief_command(command: str) -> str:

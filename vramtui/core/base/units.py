@@ -3,8 +3,10 @@
 import re
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import shortened
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+LARGEST_SIZE = (1 << 60) - 1  # bytes: a thousand times the memory of the largest host there is
 UNKNOWN = "–"
 
 _BINARY = (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
@@ -102,5 +104,8 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     unit = _SUFFIXES.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise UserError(f"{text!r} is not a size; write it like 24GiB, 512MiB or 80GB")
-    return round(float(match[1]) * unit)
+        raise UserError(f"{shortened(text)!r} is not a size; write it like 24GiB, 512MiB or 80GB")
+    size = float(match[1]) * unit
+    if size > LARGEST_SIZE:
+        raise UserError(f"{shortened(text)} is more memory than any host has; write it like 24GiB, 512MiB or 80GB")
+    return round(size)

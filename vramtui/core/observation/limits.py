@@ -4,7 +4,8 @@ leaves out what lies beyond these, and says that the answer failed.
 
 from typing import Final
 
-LARGEST_SIZE: Final = (1 << 60) - 1  # bytes: a thousand times the memory of the largest host there is
+from vramtui.core.base.units import LARGEST_SIZE
+
 MOST_DEVICES: Final = 1024  # cards, or instances of one card
 MOST_PROCESSES: Final = 1 << 16  # in one list of one device
 # Least and most, some ten times what any device has.

@@ -2,8 +2,6 @@
 Nothing in them is run.
 """
 
-import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,13 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
 from vramtui.presets.importers.command_lines import CommandLine
 from vramtui.presets.importers.file_keys import FILE_KEYS, kind_of_file
+from vramtui.presets.model_files.bounded import read_plain
 
-LARGEST = 1 << 17
-MOST_KEYS, DEEPEST, MOST_FILES = 2000, 8, 4
-# Of YAML, which takes 25 us a value and, in brackets, more the deeper it is: the largest takes half a second. Of 1,498
-# files of other programs, none longer than LARGEST, the largest had 9,143 values and the deepest 15 levels.
-MOST_VALUES, DEEPEST_YAML = 20_000, 32
+MOST_FILES = 4
 _SUFFIXES = (".yaml", ".yml", ".json")
 _OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_config", "fsdp_config")
 
@@ -50,7 +46,7 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
         UserError: it cannot be read, is no YAML or JSON with keys, or says nothing that a preset could take.
     """
     title = printable(name if name is not None else str(path))
-    tables = _decoded(_content(path, title), title, is_json=path.suffix == ".json")
+    tables = _decoded(read_plain(path, TRAINING, title), title, is_json=path.suffix == ".json")
     values = dict(_spelt(tables))
     kind = kind_of_file(values)
     if kind is None:
@@ -66,25 +62,6 @@ def files_named(line: CommandLine) -> tuple[str, ...]:
         if behind and (word.endswith((".yaml", ".yml")) or (word.endswith(".json") and before.endswith(".py"))):
             found.append(word)
     return tuple(dict.fromkeys(name for name in found if name.endswith(_SUFFIXES)))[:MOST_FILES]
-
-
-def _content(path: Path, title: str) -> bytes:
-    """All of a small plain file; opening never waits for somebody at the other end of a pipe."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise UserError(f"{title} is not a plain file")
-        with os.fdopen(handle, "rb") as file:
-            content = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise UserError(f"{title} does not exist") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(f"{title} cannot be read: {reason}") from None
-    if len(content) > LARGEST:
-        raise UserError(f"{title} is larger than {LARGEST >> 10} KiB, which no training configuration is")
-    return content
 
 
 def _decoded(content: bytes, title: str, *, is_json: bool) -> dict[str, Any]:
@@ -117,10 +94,10 @@ def _yaml(text: str) -> object:
 
         def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
             self.values, self.depth = self.values + 1, self.depth + 1
-            if self.values > MOST_VALUES:
-                raise ValueError(f"more than {MOST_VALUES:,} values")
-            if self.depth > DEEPEST_YAML:
-                raise ValueError(f"more than {DEEPEST_YAML} levels")
+            if self.values > (TRAINING.count or 0):
+                raise ValueError(f"more than {TRAINING.count:,} values")
+            if self.depth > (TRAINING.depth or 0):
+                raise ValueError(f"more than {TRAINING.depth} levels")
             node = super().compose_node(parent, index)
             self.depth -= 1
             return node
@@ -147,7 +124,7 @@ def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         key, value = waiting.pop()
         if isinstance(value, Mapping):
             inner = [(f"{key}.{name}".lstrip("."), part) for name, part in value.items()]
-            if key.count(".") < DEEPEST and len(inner) + len(waiting) <= MOST_KEYS:
+            if key.count(".") < DEEPEST_KEY and len(inner) + len(waiting) <= MOST_KEYS:
                 waiting.extend(reversed(inner))
         elif (said := _word(value)) is not None:
             yield key, said

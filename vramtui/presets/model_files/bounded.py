@@ -1,4 +1,4 @@
-"""Reading the beginning of a large file: never more than a limit, never past its end, nothing but plain files."""
+"""Reading what somebody else wrote: never more than its format's limits, never past its end; plain files only."""
 
 import os
 import stat
@@ -6,12 +6,11 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.file_limits import GGUF, FileLimits
 from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, KIB, MIB
 
-MOST_HEADER = 100 * 1000 * 1000
-# Of a config.json: NVIDIA's of MiniMax M3, which names the format of each expert's layers, has 3 MB.
-MOST_CONFIG = 1 << 23
 _CHUNK = 1 << 20
 _LENGTH = struct.Struct("<Q")
 
@@ -60,6 +59,40 @@ def open_plain(path: Path, name: str = "") -> tuple[BinaryIO, int]:
     return os.fdopen(handle, "rb"), status.st_size
 
 
+def read_plain(path: Path, limits: FileLimits, name: str = "") -> bytes:
+    """All of a plain file.
+
+    Args:
+        path: of the file.
+        limits: of its format.
+        name: what a sentence calls it; the path where that is empty.
+
+    Raises:
+        UserError: there is none, it is not a plain file, it cannot be read, or it is larger than its format's limit.
+    """
+    name = name or shown(path)
+    file, size = open_plain(path, name)
+    try:
+        with file:
+            # What the system makes up as it is read, as in /proc, has no size, and may have nothing to read now.
+            content = b"" if size > limits.size else file.read(limits.size + 1) or b""
+    except (OSError, ValueError) as error:
+        reason = os_reason(error) if isinstance(error, OSError) else str(error)
+        raise UserError(f"{name} cannot be read: {reason}") from None
+    if max(size, len(content)) > limits.size:
+        raise UserError(f"{name} is larger than {binary_size(limits.size)}, which no {limits.what} is")
+    return content
+
+
+def binary_size(size: int) -> str:
+    """A limit as people say it: `1 MiB`, `128 KiB`."""
+    unit, suffix = next((unit, suffix) for unit, suffix in _UNITS if size >= unit)
+    return f"{size // unit} {suffix}"
+
+
+_UNITS = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "bytes"))
+
+
 class Cursor:
     """Reads a file front to back.
 
@@ -69,7 +102,7 @@ class Cursor:
         limit: the most that may be read or passed over.
     """
 
-    def __init__(self, file: BinaryIO, size: int, limit: int = MOST_HEADER) -> None:
+    def __init__(self, file: BinaryIO, size: int, limit: int = GGUF.size) -> None:
         self._file = file
         self._end = min(size, limit)
         self._cut = size <= limit

@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import CONFIG
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files import decoders, encoders
 from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.any_config import TEXT_PARTS, read_any
 from vramtui.presets.model_files.blueprints.nets import is_net
 from vramtui.presets.model_files.blueprints.vision import timm_table
-from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
+from vramtui.presets.model_files.bounded import Damaged, Unmodelled, read_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
 from vramtui.presets.model_files.pipelines import denoisers
 from vramtui.presets.model_files.pipelines.index import read_pipeline
@@ -202,12 +203,7 @@ def what_answers(path: Path) -> str:
 
 
 def _decoded(path: Path) -> dict[str, object]:
-    file, _ = open_plain(path)
-    with file:
-        content = file.read(MOST_CONFIG + 1)
-    if len(content) > MOST_CONFIG:
-        raise UserError(f"{shown(path)} is larger than 8 MiB, which no config.json is")
-    values = decode_object(content)
+    values = decode_object(read_plain(path, CONFIG))
     if values is None:
         raise UserError(f"{shown(path)} is no config.json: it is not a JSON object")
     return values

@@ -12,18 +12,19 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import (
+    GGUF,
+    LONGEST_GGUF_STRING,
+    MOST_GGUF_DIMENSIONS,
+    MOST_GGUF_KEYS,
+    MOST_GGUF_LISTS,
+    MOST_GGUF_TENSORS,
+)
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Cursor, Damaged, open_plain, shown
 
 MAGIC = b"GGUF"
-MOST_KEYS = 1 << 16
-MOST_TENSORS = 1 << 17
-MOST_DIMENSIONS = 4
-LONGEST_NAME = 1 << 16
 KEPT = 4096
-MOST_ITEMS = 1 << 22
-MOST_LISTS = 1 << 12  # within another; llama.cpp writes none
-DEEPEST = 4
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -131,7 +132,7 @@ def read_gguf(path: Path) -> Gguf:
     if not isinstance(parts, int) or parts <= 1:
         return first
     match = _PART.search(path.name)
-    if match is None or int(match[2]) != parts or parts > MOST_KEYS:
+    if match is None or int(match[2]) != parts or parts > MOST_GGUF_KEYS:
         raise UserError(f"{shown(path)} is one of {parts} parts, but not named like one: -00001-of-{parts:05d}.gguf")
     stem = path.name[: match.start()]
     files = [_read_file(path.with_name(f"{stem}-{n:05d}-of-{parts:05d}.gguf")) for n in range(1, parts + 1)]
@@ -162,7 +163,7 @@ class _Reader:
             other = "is written for big-endian machines" if version >> 16 else f"has version {version} of the format"
             raise Damaged(f"{other}; versions 2 and 3 in little-endian are known")
         tensors, keys = self.cursor.number(8), self.cursor.number(8)
-        if tensors > MOST_TENSORS or keys > MOST_KEYS:
+        if tensors > MOST_GGUF_TENSORS or keys > MOST_GGUF_KEYS:
             raise Damaged(f"is damaged: it says it has {tensors:,} tensors and {keys:,} values")
         metadata: dict[str, Value] = {}
         for _ in range(keys):
@@ -172,7 +173,7 @@ class _Reader:
 
     def _string(self) -> str:
         length = self.cursor.number(8)
-        if length > LONGEST_NAME:
+        if length > LONGEST_GGUF_STRING:
             self.cursor.skip(length)
             return ""
         return self.cursor.take(length).decode("utf-8", "replace")
@@ -196,16 +197,16 @@ class _Reader:
         return _NUMBERS[kind]
 
     def _array(self, depth: int) -> Value:
-        if depth >= DEEPEST:
+        if depth >= (GGUF.depth or 0):
             raise Damaged("is damaged: lists within lists without end")
         kind, length = self.cursor.number(4), self.cursor.number(8)
         self.items += length
-        if self.items > MOST_ITEMS:
-            raise Damaged(f"is damaged: lists of more than {MOST_ITEMS:,} values")
+        if self.items > (GGUF.count or 0):
+            raise Damaged(f"is damaged: lists of more than {GGUF.count:,} values")
         if kind == _STRING:
             self.cursor.skip_strings(length)
         elif kind == _ARRAY:
-            if length > MOST_LISTS:
+            if length > MOST_GGUF_LISTS:
                 raise Damaged(f"is damaged: {length:,} lists in a list")
             for _ in range(length):
                 self._array(depth + 1)
@@ -233,7 +234,7 @@ class _Reader:
     def _tensor(self) -> tuple[TensorInfo, int]:
         name = self._string()
         dimensions = self.cursor.number(4)
-        if dimensions > MOST_DIMENSIONS:
+        if dimensions > MOST_GGUF_DIMENSIONS:
             raise Damaged(f"is damaged: {printable(name[:80])!r} has {dimensions} dimensions")
         shape = tuple(self.cursor.number(8) for _ in range(dimensions))
         kind = self.cursor.number(4)

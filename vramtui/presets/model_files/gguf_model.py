@@ -1,5 +1,6 @@
 """The header of a GGUF file as the `[model]` table of a preset: sizes from its metadata, the rest from its tensors."""
 
+from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.fields import Table
@@ -55,6 +56,8 @@ class GgufHeader:
         """
         hidden = self.whole("embedding_length")
         layers = self.whole("block_count")
+        if layers > MOST_LAYERS:
+            raise Damaged(f"has a block_count of {layers:,}; {MOST_LAYERS} at most are known")
         embedding = self.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
             raise Damaged("has no embedding of words, token_embd.weight")

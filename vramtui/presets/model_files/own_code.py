@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.presets.model_files.bounded import MOST_CONFIG, open_plain, shown
+from vramtui.core.base.file_limits import CONFIG
+from vramtui.presets.model_files.bounded import read_plain, shown
 from vramtui.presets.model_files.config import decode_object
 
 
@@ -46,14 +47,9 @@ def _config(given: object, folder: Path | None) -> str:
 
 def _content(path: Path) -> bytes:
     try:
-        file, _size = open_plain(path / "config.json" if path.is_dir() else path)
-        with file:
-            content = file.read(MOST_CONFIG + 1)
+        return read_plain(path / "config.json" if path.is_dir() else path, CONFIG)
     except UserError as error:
         raise UserError(f"model.config: {error}") from None
-    if len(content) > MOST_CONFIG:
-        raise UserError(f"model.config: {shown(path)} is larger than 8 MiB, which no config.json is")
-    return bytes(content)
 
 
 def _decoded(content: bytes, name: str) -> dict[str, Any]:

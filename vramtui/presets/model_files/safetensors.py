@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.file_limits import INDEX, SAFETENSORS
 from vramtui.core.base.text import printable
-from vramtui.presets.model_files.bounded import MOST_CONFIG, MOST_HEADER, Cursor, Damaged, open_plain, shown
+from vramtui.presets.model_files.bounded import Cursor, Damaged, open_plain, read_plain, shown
 
 BITS: dict[str, int] = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
@@ -20,7 +21,6 @@ FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 # Saved beside the parameters by some checkpoints, though they are none: masks, positions, rotary frequencies.
 _BUFFER = re.compile(r"(rotary_emb\.inv_freq|masked_bias|position_ids|num_batches_tracked|running_(mean|var))$")
 _MASK = re.compile(r"attn(?:\.attention)?\.bias$")
-LARGEST_INDEX = 4 * MOST_CONFIG
 LARGEST_DIMENSION = 1 << 40
 
 
@@ -95,15 +95,13 @@ def read_index(path: Path) -> CheckpointWeights:
     Raises:
         UserError: one of them is missing or damaged.
     """
-    file, size = open_plain(path)
-    with file:
-        if size > LARGEST_INDEX:
-            raise UserError(f"{shown(path)} is larger than 32 MiB, which no index is")
-        content = file.read()
+    content = read_plain(path, INDEX)
     try:
         places = msgspec.json.decode(content, type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise UserError(f"{shown(path)} is no index of safetensors files: it has no weight_map of names") from None
+    if len(places) > (INDEX.count or 0):
+        raise UserError(f"{shown(path)} names more than {INDEX.count:,} tensors, which no model has")
     names = sorted(set(places.values()))
     for name in names:
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
@@ -143,10 +141,13 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
         Damaged: it is no header of such a file.
     """
     length = cursor.number(8)
-    if length > MOST_HEADER:
+    if length > SAFETENSORS.size:
         raise Damaged("is no safetensors file: its header would be larger than 100 MB")
+    header = cursor.take(length)
+    if header.count(b'"data_offsets"') > (SAFETENSORS.count or 0):
+        raise Damaged(f"names more than {SAFETENSORS.count:,} tensors, which no model has")
     try:
-        tables = msgspec.json.decode(cursor.take(length), type=dict[str, msgspec.Raw])
+        tables = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         tables.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(table, type=_Entry) for name, table in tables.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import IO
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import CONFIG, SAFETENSORS
+from vramtui.core.base.file_limits import INDEX as INDEX_LIMITS
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.model_files.as_preset import checked_preset, tables_of_config
-from vramtui.presets.model_files.bounded import MOST_CONFIG, MOST_HEADER, Cursor, Damaged
+from vramtui.presets.model_files.bounded import Cursor, Damaged
 from vramtui.presets.model_files.config import decode_object, parse_config
-from vramtui.presets.model_files.safetensors import LARGEST_INDEX, CheckpointWeights, shards_of, tensors_in
+from vramtui.presets.model_files.safetensors import CheckpointWeights, shards_of, tensors_in
 from vramtui.presets.model_stores.folders import INDEX, WEIGHTS
 from vramtui.presets.model_stores.hugging_face import hub_home, parsed
 
@@ -44,7 +46,7 @@ def preset_from_hub(name: str, environ: Mapping[str, str] | None = None) -> tupl
     if known.get("HF_HUB_OFFLINE", "").lower() in _YES:
         raise UserError("--hub asks the network, and HF_HUB_OFFLINE forbids it")
     remote = _Repository(said[0], said[1] or "main", known)
-    content = remote.read("config.json", MOST_CONFIG)
+    content = remote.read("config.json", CONFIG.size)
     values = None if content is None else decode_object(content)
     if values is None:
         raise UserError(f"{remote.address} has no config.json that is a JSON object")
@@ -64,7 +66,7 @@ class _Repository:
 
     def weights(self) -> CheckpointWeights | None:
         """The tensors of all safetensors files; None where there are none."""
-        index = self.read(INDEX, LARGEST_INDEX)
+        index = self.read(INDEX, INDEX_LIMITS.size)
         if index is None:
             return self._header(WEIGHTS)
         names = shards_of(index)
@@ -91,7 +93,7 @@ class _Repository:
             return None
         content, size = found
         length = 8 + int.from_bytes(content[:8], "little")
-        if len(content) < length <= MOST_HEADER:
+        if len(content) < length <= SAFETENSORS.size:
             found = self._get(name, length - 1)
             content, size = found or (content, size)
         try:

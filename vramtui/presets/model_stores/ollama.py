@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.presets.model_files.bounded import MOST_CONFIG, shown
+from vramtui.core.base.file_limits import CONFIG
+from vramtui.presets.model_files.bounded import read_plain, shown
 from vramtui.presets.model_stores.hugging_face import PART, home
 
 REGISTRY, OWNER, TAG = "registry.ollama.ai", "library", "latest"
@@ -66,8 +67,7 @@ def _folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _model_of(manifest: Path, blobs: Path) -> Path:
-    with manifest.open("rb") as file:
-        content = file.read(MOST_CONFIG)
+    content = read_plain(manifest, CONFIG)
     try:
         layers = msgspec.json.decode(content, type=_Manifest).layers
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,5 +1,6 @@
 """The standard library's TOML reader, or the package it came from where Python is older than 3.11."""
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -9,25 +10,32 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# The reader needs a time that grows with the square of a key's parts: 50,000 of them take longer than anybody waits.
-MOST_PARTS = 100
+from vramtui.core.base.file_limits import MOST_KEY_PARTS, PRESET
+
+_PART = r"""[ \t]*[\w\-"']+[ \t]*"""
+# At the start of a line, in a table's header, or in a table in one line; it may stand in a text of several lines too.
+_LONG_KEY = re.compile(rf"(?:^[ \t\[]*|[{{,]){_PART}(?:\.{_PART}){{{MOST_KEY_PARTS}}}", re.MULTILINE)
 
 
-class TooManyParts(tomllib.TOMLDecodeError):
-    """A key of more than MOST_PARTS parts, in a line with this number."""
+class TooMuch(tomllib.TOMLDecodeError):
+    """More of something than a file of ours has."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, message: str) -> None:
         # Not the parser's own, which takes other arguments from Python 3.14 on.
-        ValueError.__init__(self, f"a key of more than {MOST_PARTS} parts (at line {number}, column 1)")
+        ValueError.__init__(self, message)
 
 
 def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """What a TOML text says.
 
     Raises:
-        tomllib.TOMLDecodeError: it is not TOML, or has a key of more than MOST_PARTS parts; says where.
+        tomllib.TOMLDecodeError: it is not TOML, has more values than any preset, or a key of more than MOST_KEY_PARTS
+            parts; says where.
     """
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.count(".") > MOST_PARTS and line.partition("=")[0].count(".") > MOST_PARTS and line.lstrip()[:1] != "#":
-            raise TooManyParts(number)
+    if text.count("=") + text.count(",") + text.count("\n[") > (PRESET.count or 0):
+        raise TooMuch(f"more than {PRESET.count:,} values")
+    found = _LONG_KEY.search(text)
+    if found is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        raise TooMuch(f"a key of more than {MOST_KEY_PARTS} parts (at line {line}, column 1)")
     return tomllib.loads(text, parse_float=parse_float)

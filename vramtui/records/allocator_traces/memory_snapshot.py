@@ -79,6 +79,9 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
         snapshot = msgspec.convert(plain, type=MemorySnapshot)
     except msgspec.ValidationError as error:
         raise UserError(f"{name} is not a memory snapshot: {in_words(error)}") from None
+    except (UnicodeEncodeError, RecursionError):
+        # A name that is no Unicode, or a list that holds itself: both can stand in a pickle.
+        raise UserError(f"{name} is not a memory snapshot: it holds what is no text, or nothing but itself") from None
     chosen, warnings = _choose(name, snapshot.device_traces, gpu)
     entries = snapshot.device_traces[chosen]
     segments = [segment for segment in snapshot.segments if segment.device == chosen]

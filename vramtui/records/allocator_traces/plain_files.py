@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import PICKLED_SPARE, PICKLED_TIMES, SNAPSHOT
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, format_bytes
+from vramtui.core.base.units import format_bytes
+from vramtui.presets.model_files.bounded import open_plain
 
-SPARE = 256 << 20
-TIMES = 100  # bytes in memory for one in the file: an empty list is one byte, and 56 with its place in another
-LARGEST = 4 * GIB
 PIECE = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -49,7 +48,7 @@ def _bounded(size: int) -> Iterator[None]:
     with Path("/proc/self/statm").open(encoding="ascii") as file:
         taken = int(file.read().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = taken + SPARE + TIMES * size
+    wanted = taken + PICKLED_SPARE + PICKLED_TIMES * size
     resource.setrlimit(resource.RLIMIT_AS, (min(limit for limit in (wanted, soft, hard) if limit >= 0), hard))
     try:
         yield
@@ -79,23 +78,28 @@ def load_plain(name: str, content: bytes) -> object:
         raise UserError(f"{name} is not a whole pickle") from None
 
 
-def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
+def read_bytes(path: Path, limit: int = SNAPSHOT.size) -> bytes:
     """A file's content, decompressed where it begins as gzip does.
 
     Raises:
         OSError: it cannot be read, or its compression is broken (as are EOFError and zlib.error).
-        UserError: it holds more than `limit` bytes.
+        UserError: it is not a plain file, holds more than `limit` bytes, or unpacks to many times its own size.
     """
-    with path.open("rb") as file:
+    name = printable(str(path))
+    file, size = open_plain(path, name)
+    with file:
+        if size > limit:
+            raise UserError(f"{name} is larger than {format_bytes(limit)}, which no {SNAPSHOT.what} is")
         start = file.read(2)
         file.seek(0)
-        if start == GZIP_MAGIC:
+        if start != GZIP_MAGIC:
+            content = _up_to(file, limit)
+        else:
+            limit = min(limit, SNAPSHOT.spare + (SNAPSHOT.ratio or 0) * size)
             with gzip.GzipFile(fileobj=file) as unpacked:
                 content = _up_to(unpacked, limit)
-        else:
-            content = _up_to(file, limit)
     if len(content) > limit:
-        raise UserError(f"{printable(str(path))} holds more than {format_bytes(limit)}")
+        raise UserError(f"{name} holds more than {format_bytes(limit)}, which no {SNAPSHOT.what} of its size does")
     return content
 
 

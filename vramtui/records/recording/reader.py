@@ -9,12 +9,12 @@ import msgspec
 
 from vramtui.core.base.compatibility import NewerFormat
 from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.file_limits import RECORDING
 from vramtui.core.base.text import printable
 from vramtui.records.recording.decoder import RecordingDecoder, WrongTime
 from vramtui.records.recording.recording import Recording, RecordingHeader
 from vramtui.records.recording.samples import Samples
 
-LONGEST_LINE = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 16
 TOLD_EVERY = 100  # lines
@@ -29,7 +29,7 @@ class FileLine(NamedTuple):
 
 
 class LineTooLong(Exception):
-    """A line of more than LONGEST_LINE bytes. Its only argument is the line's number."""
+    """A line of more than RECORDING.size bytes. Its only argument is the line's number."""
 
 
 def read_lines(file: IO[bytes]) -> Iterator[FileLine]:
@@ -52,7 +52,7 @@ def read_lines(file: IO[bytes]) -> Iterator[FileLine]:
             begin = end + 1
             end = rest.find(b"\n", begin)
         del rest[:begin]
-        if len(rest) > LONGEST_LINE:
+        if len(rest) > RECORDING.size:
             raise LineTooLong(number + 1)
     if rest:
         yield FileLine(number + 1, bytes(rest), whole=False)

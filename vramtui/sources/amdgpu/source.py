@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
-from vramtui.core.observation.limits import LARGEST_SIZE
+from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Memory, Problem, Process, Sample
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader

@@ -1,10 +1,10 @@
 """Lines out of what a pipe gives, piece by piece."""
 
-LONGEST_LINE = 64 << 20  # bytes
+from vramtui.core.base.file_limits import RECORDING
 
 
 class LineTooLarge(Exception):
-    """A line of more than LONGEST_LINE bytes: what sends it is no recording."""
+    """A line of more than RECORDING.size bytes: what sends it is no recording."""
 
 
 class LineSplitter:
@@ -21,7 +21,7 @@ class LineSplitter:
         """
         if b"\n" not in piece:
             self._rest += piece
-            if len(self._rest) > LONGEST_LINE:
+            if len(self._rest) > RECORDING.size:
                 raise LineTooLarge
             return []
         first, *lines = piece.split(b"\n")

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import MIB
-from vramtui.core.observation.limits import LARGEST_SIZE, is_possible, is_size
+from vramtui.core.base.units import LARGEST_SIZE, MIB
+from vramtui.core.observation.limits import is_possible, is_size
 from vramtui.core.observation.readings import Absence
 
 _THROTTLING: Final = (

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
-from vramtui.core.observation.limits import LARGEST_SIZE
+from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader

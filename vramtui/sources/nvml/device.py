@@ -90,6 +90,11 @@ def unknown_uuid(index: int) -> str:
     return f"unknown-{index}"
 
 
+def unknown_identity(index: int) -> Fields:
+    """What such a card is called."""
+    return {"name": f"GPU {index}", "uuid": unknown_uuid(index)}
+
+
 def gone_card(index: int, identity: Fields, reason: str, absence: Absence) -> DeviceReading:
     """The row of a card of which nothing can be read."""
     gpu = Gpu(
@@ -100,6 +105,18 @@ def gone_card(index: int, identity: Fields, reason: str, absence: Absence) -> De
         absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), absence),
     )
     return DeviceReading(gpu=gpu, listing=ProcessList(absent=absence))
+
+
+def without_former_names(parts: list[DeviceReading]) -> list[DeviceReading]:
+    """The rows, those of cards that do not answer nameless where another card has their former name by now: the driver
+    may number its cards anew when it is loaded again.
+    """
+    answering = {part.gpu.uuid for part in parts if part.gpu.state == "ok"}
+    return [part if part.gpu.state == "ok" or part.gpu.uuid not in answering else _nameless(part) for part in parts]
+
+
+def _nameless(part: DeviceReading) -> DeviceReading:
+    return msgspec.structs.replace(part, gpu=msgspec.structs.replace(part.gpu, **unknown_identity(part.gpu.index)))
 
 
 class CardReader:
@@ -114,7 +131,7 @@ class CardReader:
         self.index = index
         self.caller = Caller(f"GPU {index}")
         self._clock = clock
-        self._identity: Fields = {"name": f"GPU {index}", "uuid": unknown_uuid(index)}
+        self._identity: Fields = unknown_identity(index)
         self._forget()
 
     def read(self) -> CardReading:
@@ -133,6 +150,14 @@ class CardReader:
             return CardReading(parts=[self.gone(reason)])
         lasting = [problem for tier in self._tiers for problem in tier.problems]
         return CardReading(parts=parts, problems=(*lasting, *self.caller.problems))
+
+    def anew(self) -> "CardReader":
+        """One for when NVML was initialised again: it asks for everything, and knows what the card was called. A call
+        that hangs may still be in this one.
+        """
+        reader = CardReader(self.index, self._clock)
+        reader._identity = {name: self._identity[name] for name in ("name", "uuid")}
+        return reader
 
     def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> DeviceReading:
         """The card's row while nothing can be read of it, under the name it was last known by."""

@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 import pynvml
 
-from vramtui.core.observation.limits import LARGEST_SIZE, MOST_PROCESSES
+from vramtui.core.base.units import LARGEST_SIZE
+from vramtui.core.observation.limits import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
 from vramtui.sources.nvml.calls import Caller, Device
 

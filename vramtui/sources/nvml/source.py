@@ -8,13 +8,21 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
-from vramtui.core.observation.limits import LARGEST_SIZE, MOST_DEVICES
+from vramtui.core.base.units import LARGEST_SIZE
+from vramtui.core.observation.limits import MOST_DEVICES
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Process, Sample
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.nvml.calls import Caller, DeviceGone, DriverGone, initialise
-from vramtui.sources.nvml.device import METRICS_EVERY, CardReader, CardReading, DeviceReading, RemovedCards
+from vramtui.sources.nvml.device import (
+    METRICS_EVERY,
+    CardReader,
+    CardReading,
+    DeviceReading,
+    RemovedCards,
+    without_former_names,
+)
 from vramtui.sources.nvml.fast_reader import CloseReader
 from vramtui.sources.nvml.processes import ProcessList
 
@@ -69,7 +77,7 @@ class NvmlSource:
         initialise(again=self._worked)
         self._worked = True
         self._next_count = float("-inf")
-        self._cards = []
+        self._cards = [card.anew() for card in self._cards]
         try:
             driver, _ = self._system.ask("nvmlSystemGetDriverVersion")
             cuda, _ = self._system.ask_first(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))
@@ -94,6 +102,7 @@ class NvmlSource:
             seen = self._look()
         problems = list(self._system.problems)
         parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
+        parts = without_former_names(parts)
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         listed: dict[int, object] = {}  # in the order of the cards; there may be thousands

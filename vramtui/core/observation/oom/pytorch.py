@@ -62,8 +62,8 @@ def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None
     In a container with pids of its own, PyTorch cannot tell itself from the others (it compares NVML's pid with
     `getpid`): the one that holds at least what PyTorch has reserved, and the least more, is then itself.
     """
-    named = {int(pid): bytes_of(size) or 0 for pid, size in _PROCESS.findall(message)}
-    named = {pid: size for pid, size in named.items() if size < _MOST_PLAUSIBLE}
+    said = {int(pid): bytes_of(size) for pid, size in _PROCESS.findall(message)}
+    named = {pid: size for pid, size in said.items() if size is not None and size < _MOST_PLAUSIBLE}
     if "this process has" not in message and reserved:
         rounding = max(reserved // 100, MIB)
         itself = min((pid for pid in named if named[pid] >= reserved - rounding), key=lambda pid: named[pid], default=0)

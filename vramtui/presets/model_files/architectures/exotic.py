@@ -1,13 +1,12 @@
 """Decoders that share little with Llama."""
 
+from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.presets.model_files.architectures.attention import attention, mla
 from vramtui.presets.model_files.architectures.decoder import add_layer, add_layers, read_decoder
 from vramtui.presets.model_files.architectures.family import Family, Layer
 from vramtui.presets.model_files.architectures.feed_forward import dense
 from vramtui.presets.model_files.architectures.keys import (
     HIDDEN,
-    LARGEST_LAYERS,
-    LAYERS,
     Keys,
     LayerSizes,
     layer_count,
@@ -150,7 +149,7 @@ def zamba2(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) 
     uses = sum(kind == "hybrid" for kind in kinds)
     tensors.linear("linear", sizes.hidden, sizes.hidden, count=uses)
     rank, wide = keys.whole("adapter_rank", default=128), 2 * sizes.hidden
-    for _ in range(min(keys.whole("num_mem_blocks", default=1), LARGEST_LAYERS)):
+    for _ in range(min(keys.whole("num_mem_blocks", default=1), MOST_LAYERS)):
         _shared_block(tensors, keys, sizes, wide)
     tensors.linear("adapter_a", rank, sizes.hidden, count=uses)
     tensors.linear("adapter_b", 2 * sizes.ffn, rank, count=uses)
@@ -178,7 +177,7 @@ def jetmoe(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) 
 
 def longcat(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
     """LongCat-Flash (arXiv 2509.01322): two attentions and two MLPs a layer, experts beside; some do nothing."""
-    sizes, layers = _begin(tensors, keys), keys.whole("num_layers", *LAYERS)
+    sizes, layers = _begin(tensors, keys), layer_count(keys, "num_layers")
     experts, empty = keys.whole("n_routed_experts"), keys.whole("zero_expert_num", default=0)
     width, ffn = keys.whole("expert_ffn_hidden_size"), keys.whole("ffn_hidden_size")
     for number in range(2 * layers):

@@ -43,7 +43,7 @@ def minimax_kinds(keys: Keys, count: int) -> list[str]:
     """As listed; else every second attends. Older files give numbers."""
     listed = keys.items("layer_types") or keys.items("attn_type_list")
     if len(listed) == count:
-        return [FULL if kind in {FULL, 1} else LINEAR for kind in listed]
+        return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
     return [LINEAR if number % 2 else FULL for number in range(count)]
 
 
@@ -198,9 +198,14 @@ def minimax_m3_indexer(tensors: TensorList, caches: CacheList, layer: Layer) -> 
 
 
 def deepseek_v4_layer(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
-    """Mixed streams, and what balances the experts that are chosen by what a token is."""
-    kinds = layer.keys.items("mlp_layer_types")
-    if kinds[layer.number] != "hash_moe":
+    """Mixed streams, and what balances the experts that are chosen by what a token is. Configs of before
+    `mlp_layer_types` say how many layers choose by a hash, three where they do not (transformers 5.23,
+    models/deepseek_v4/configuration_deepseek_v4.py).
+    """
+    kinds, number = layer.keys.items("mlp_layer_types"), layer.number
+    listed = kinds[number : number + 1] == ["hash_moe"]
+    hashed = listed if kinds else number < layer.keys.whole("num_hash_layers", default=3)
+    if not hashed:
         tensors.add("router", layer.keys.whole("n_routed_experts"))
     hyper_layer(tensors, caches, layer, mixed=True)
 

@@ -78,7 +78,7 @@ def has_experts(keys: Keys, number: int) -> bool:
     for name in ("mlp_layer_types", "moe_layer_freq"):
         listed = keys.items(name)
         if number < len(listed):
-            return listed[number] not in {"dense", "mlp", 0}
+            return listed[number] not in ("dense", "mlp", 0)
     last = keys.whole("moe_layer_end_index", default=number)
     among = keys.whole(*DENSE_FIRST, default=0) <= number <= last
     if not among or number in keys.items("mlp_only_layers"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.fields import Fields
 
@@ -37,7 +38,6 @@ SHARED_WIDTH = (
 )  # fmt: skip
 DENSE_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
 VOCABULARY = ("vocab_size", "n_vocab", "padded_vocab_size", "n_words")
-LARGEST_LAYERS = 4096
 
 
 class Keys:
@@ -145,16 +145,16 @@ class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
         return self.heads * self.value_dim
 
 
-def layer_count(keys: Keys) -> int:
-    """Number of layers; where only their kinds are listed, of these.
+def layer_count(keys: Keys, *names: str) -> int:
+    """Number of layers, by one of `names` or of the usual ones; where only their kinds are listed, of these.
 
     Raises:
         Damaged: there are none, or more than any model has.
     """
     listed = len(keys.items("layer_types") or keys.items("layers_block_type"))
-    layers = keys.maybe(*LAYERS) or listed
-    if not 0 < layers <= LARGEST_LAYERS:
-        raise Damaged(f"has {keys.inside}num_hidden_layers = {layers}; 1 to {LARGEST_LAYERS} are needed")
+    layers = keys.maybe(*names, *LAYERS) or listed
+    if not 0 < layers <= MOST_LAYERS:
+        raise Damaged(f"has {keys.inside}num_hidden_layers = {layers}; 1 to {MOST_LAYERS} are needed")
     return layers
 
 

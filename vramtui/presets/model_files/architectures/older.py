@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from vramtui.presets.model_files.architectures.family import Family
-from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, LAYERS, Keys
+from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, Keys, layer_count
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 Whole = Callable[[TensorList, CacheList, Keys, Family], None]
@@ -74,7 +74,7 @@ def bert(
 
 
 def _bert_layers(tensors: TensorList, caches: CacheList, keys: Keys, hidden: int) -> None:
-    layers, ffn = keys.whole(*LAYERS), keys.maybe(*FFN) or 4 * hidden
+    layers, ffn = layer_count(keys), keys.maybe(*FFN) or 4 * hidden
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
         tensors.linear(name, hidden, hidden, bias=True, count=layers)
     tensors.linear("up_proj", ffn, hidden, bias=True, count=layers)
@@ -100,7 +100,7 @@ def roformer_positions(tensors: TensorList, keys: Keys) -> None:
 
 def xmod_adapters(tensors: TensorList, keys: Keys) -> None:
     """Adapters for each language."""
-    hidden, layers = keys.whole(*HIDDEN), keys.whole(*LAYERS)
+    hidden, layers = keys.whole(*HIDDEN), layer_count(keys)
     inner = hidden // keys.whole("adapter_reduction_factor", default=2)
     count = layers * max(1, len(keys.items("languages")))
     tensors.place = "layers"
@@ -130,7 +130,7 @@ def half_decoder(
 ) -> None:
     """A translator's decoder alone: it attends to itself, and to a source that is not there."""
     hidden, vocab = keys.whole(*HIDDEN), keys.whole("decoder_vocab_size", "vocab_size")
-    layers, ffn = keys.whole("decoder_layers", *LAYERS), keys.whole("decoder_ffn_dim", *FFN)
+    layers, ffn = layer_count(keys, "decoder_layers"), keys.whole("decoder_ffn_dim", *FFN)
     tensors.place = "outside"
     tensors.add("embed_tokens", vocab, hidden)
     if positions is not None:

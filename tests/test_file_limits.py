@@ -1,0 +1,309 @@
+"""Every format that is read of others: a file just beyond one of its bounds is one sentence, within a second."""
+
+import gzip
+import json
+import os
+import sqlite3
+import struct
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.examples import a_run
+from tests.presets.model_files.test_weights import gguf_llama, text
+from vramtui.api.baseline import read_baseline
+from vramtui.core.base import file_limits
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import (
+    BASELINE,
+    CONFIG,
+    GGUF,
+    INDEX,
+    LOG,
+    MOST_GGUF_DIMENSIONS,
+    MOST_GGUF_KEYS,
+    MOST_GGUF_LISTS,
+    MOST_GGUF_TENSORS,
+    MOST_KEY_PARTS,
+    MOST_LAYERS,
+    PRESET,
+    RECORDING,
+    SAFETENSORS,
+    SHARED,
+    SNAPSHOT,
+    TRAINING,
+    FileLimits,
+)
+from vramtui.core.base.units import MIB
+from vramtui.presets.importers.job_files import read_job_file
+from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_files.gguf import read_gguf
+from vramtui.presets.model_files.safetensors import read_index, read_safetensors
+from vramtui.presets.reader import load_preset
+from vramtui.records.allocator_traces.trace import read_allocator_trace
+from vramtui.records.recording.writer import read_recording
+from vramtui.records.run_history import RunHistory
+from vramtui.records.shared_runs import SharedRuns, read_shared
+
+LONGEST = 500  # characters of the sentence
+SECONDS = 1.0  # of one processor
+Read = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A file that has too much of something, and what the sentence says of it."""
+
+    name: str
+    file: str
+    read: Read
+    content: Callable[[], bytes]
+    said: str
+    size: int | None = None  # bytes, most of which are not on the disk
+
+
+def _count(limits: FileLimits) -> int:
+    assert limits.count is not None
+    return limits.count
+
+
+def _gguf(keys: int, tensors: int, *records: bytes) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + b"".join(records)
+
+
+def _array(kind: int, length: int) -> bytes:
+    return text("a") + struct.pack("<IIQ", 9, kind, length)
+
+
+def _weights(count: int) -> bytes:
+    entry = '"t%d":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+    header = ("{" + ",".join(entry % number for number in range(count)) + "}").encode()
+    return struct.pack("<Q", len(header)) + header + bytes(4)
+
+
+def _runs(count: int) -> bytes:
+    one = msgspec.json.encode(SharedRuns(runs=(a_run(),)))
+    begin, _, rest = one.partition(b'"runs":[')
+    return begin + b'"runs":[' + b",".join([rest[: rest.rindex(b"]")]] * count) + b"]}"
+
+
+def _entries(count: int) -> bytes:
+    entry = {"device": "a", "torch": "2", "allocated": 1, "reserved": 1, "process": 1, "parts": {}, "lines": {}}
+    return json.dumps({"schema": 1, "entries": dict.fromkeys(map(str, range(count)), entry)}).encode()
+
+
+def _config(**said: object) -> bytes:
+    shape = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 128, "model_type": "unheard_of"}
+    return json.dumps({**shape, "architectures": ["UnheardOfForCausalLM"], **said}).encode()
+
+
+def _aliases(number: int) -> bytes:
+    """A list of nine times the one before: nine such lines are 387 million values."""
+    return b"a%d: &a%d [%s]\n" % (number, number, b", ".join([b"*a%d" % (number - 1) if number else b"x"] * 9))
+
+
+BEYOND = (
+    Beyond("TOML: size", "a.toml", load_preset, bytes, "larger than 1 MiB, which no preset is", PRESET.size + 1),
+    Beyond("TOML: values", "a.toml", load_preset, lambda: b"a = [" + b"1," * _count(PRESET) + b"]", "50,000 values"),
+    Beyond(
+        "TOML: keys", "a.toml", load_preset, lambda: b"".join(b"k%d=1\n" % i for i in range(60_000)), "50,000 values"
+    ),
+    Beyond(
+        "TOML: parts", "a.toml", load_preset, lambda: b"a." * MOST_KEY_PARTS + b"a = 1\n", "key of more than 16 parts"
+    ),
+    Beyond("TOML: table parts", "a.toml", load_preset, lambda: b"[" + b"a." * 200_000 + b"a]\n", "more than 16 parts"),
+    Beyond("TOML: inline", "a.toml", load_preset, lambda: b"b = {" + b"a." * 200_000 + b"a=1}\n", "more than 16 parts"),
+    Beyond("TOML: depth", "a.toml", load_preset, lambda: b"a = " + b"[" * 20_000 + b"]" * 20_000, "nested too deeply"),
+    Beyond("YAML: size", "a.yaml", read_job_file, bytes, "larger than 128 KiB", TRAINING.size + 1),
+    Beyond(
+        "YAML: values", "a.yaml", read_job_file, lambda: b"a: [" + b"1," * _count(TRAINING) + b"1]", "20,000 values"
+    ),
+    Beyond("YAML: depth", "a.yaml", read_job_file, lambda: b"a: " + b"[" * 33 + b"]" * 33, "more than 32 levels"),
+    Beyond("YAML: deepest", "a.yaml", read_job_file, lambda: b"a: " + b"[" * 60_000, "more than 32 levels"),
+    Beyond(
+        "YAML: aliases",
+        "a.yaml",
+        read_job_file,
+        lambda: b"".join(
+            b"a%d: &a%d [%s]\n" % (i, i, b", ".join([b"*a%d" % (i - 1) if i else b"x"] * 9)) for i in range(9)
+        ),
+        "says nothing that a preset could take",
+    ),
+    Beyond("JSON: size", "a.json", read_job_file, bytes, "larger than 128 KiB", TRAINING.size + 1),
+    Beyond("JSON: depth", "a.json", read_job_file, lambda: b"[" * 60_000, "nested too deeply"),
+    Beyond("config: size", "config.json", preset_of, bytes, "larger than 8 MiB, which no config.json", CONFIG.size + 1),
+    Beyond("config: depth", "config.json", preset_of, lambda: b'{"a":' * 150_000, "is no config.json"),
+    Beyond(
+        "config: layers",
+        "config.json",
+        preset_of,
+        lambda: _config(num_hidden_layers=MOST_LAYERS + 1),
+        "4096 are needed",
+    ),
+    Beyond("index: size", "i.json", read_index, bytes, "larger than 32 MiB, which no index is", INDEX.size + 1),
+    Beyond(
+        "index: names",
+        "i.json",
+        read_index,
+        lambda: json.dumps({"weight_map": {f"t{i}": "a.safetensors" for i in range(_count(INDEX) + 1)}}).encode(),
+        "names more than 131,072 tensors",
+    ),
+    Beyond(
+        "safetensors: size",
+        "a.safetensors",
+        read_safetensors,
+        lambda: struct.pack("<Q", SAFETENSORS.size + 1),
+        "larger than 100 MB",
+        SAFETENSORS.size + 100,
+    ),
+    Beyond(
+        "safetensors: tensors",
+        "a.safetensors",
+        read_safetensors,
+        lambda: _weights(_count(SAFETENSORS) + 1),
+        "more than 131,072 tensors",
+    ),
+    Beyond("GGUF: keys", "a.gguf", read_gguf, lambda: _gguf(MOST_GGUF_KEYS + 1, 0), "65,537 values"),
+    Beyond("GGUF: tensors", "a.gguf", read_gguf, lambda: _gguf(0, MOST_GGUF_TENSORS + 1), "131,073 tensors"),
+    Beyond("GGUF: items", "a.gguf", read_gguf, lambda: _gguf(1, 0, _array(0, _count(GGUF) + 1)), "4,194,304 values"),
+    Beyond("GGUF: lists", "a.gguf", read_gguf, lambda: _gguf(1, 0, _array(9, MOST_GGUF_LISTS + 1)), "4,097 lists"),
+    Beyond(
+        "GGUF: depth",
+        "a.gguf",
+        read_gguf,
+        lambda: _gguf(1, 0, _array(9, 1), *[struct.pack("<IQ", 9, 1)] * 9),
+        "lists within lists",
+    ),
+    Beyond(
+        "GGUF: dimensions",
+        "a.gguf",
+        read_gguf,
+        lambda: _gguf(0, 1, text("a"), struct.pack("<I", MOST_GGUF_DIMENSIONS + 1)),
+        "has 5 dimensions",
+    ),
+    Beyond(
+        "GGUF: size",
+        "a.gguf",
+        read_gguf,
+        lambda: _gguf(9, 0, text("a"), struct.pack("<IQ", 8, GGUF.size + 1)),
+        "larger than 100 MB",
+        GGUF.size + 4 * MIB,
+    ),
+    Beyond(
+        "GGUF: layers",
+        "a.gguf",
+        preset_of,
+        lambda: gguf_llama().replace(text("llama.block_count") + struct.pack("<II", 4, 1), _many_blocks()),
+        "block_count of 4,294,967,295",
+    ),
+    Beyond("snapshot: size", "a.pickle", read_allocator_trace, bytes, "larger than 4.0 GiB", SNAPSHOT.size + 1),
+    Beyond(
+        "snapshot: unpacked",
+        "a.gz",
+        read_allocator_trace,
+        lambda: gzip.compress(bytes(SNAPSHOT.spare + (64 << 20)), 9),
+        "which no snapshot or trace of its size does",
+    ),
+    Beyond(
+        "pickle: memory",
+        "a.pickle",
+        read_allocator_trace,
+        lambda: b"\x80\x02Nr\xff\xff\xff\x0f.",
+        "asks for more memory",
+    ),
+    Beyond(
+        "pickle: depth", "a.pickle", read_allocator_trace, lambda: b"\x80\x02" + b"]" * 9 + b"a" * 99, "not a whole"
+    ),
+    Beyond("trace: depth", "a.json", read_allocator_trace, lambda: b'{"a":' + b"[" * 200_000, "nested too deep"),
+    Beyond("shared runs: size", "a.json", read_shared, bytes, "larger than 64 MiB", SHARED.size + 1),
+    Beyond("shared runs: runs", "a.json", read_shared, lambda: _runs(_count(SHARED) + 1), "more than 20,000 runs"),
+    Beyond("baseline: size", "a.json", read_baseline, bytes, "larger than 16 MiB", BASELINE.size + 1),
+    Beyond("baseline: entries", "a.json", read_baseline, lambda: _entries(_count(BASELINE) + 1), "20,000 entries"),
+    Beyond(
+        "recording: line",
+        "a.jsonl",
+        read_recording,
+        lambda: b'{"vramtui_recording":1}\n',
+        "longer",
+        RECORDING.size + 99,
+    ),
+)
+
+
+def _many_blocks() -> bytes:
+    return text("llama.block_count") + struct.pack("<II", 4, (1 << 32) - 1)
+
+
+@pytest.mark.parametrize("case", BEYOND, ids=lambda case: case.name)
+def test_a_file_beyond_its_bounds_is_one_sentence_within_a_second(case: Beyond, tmp_path: Path) -> None:
+    path = tmp_path / case.file
+    path.write_bytes(case.content())
+    if case.size is not None:
+        os.truncate(path, case.size)
+    begun = time.thread_time()
+    with pytest.raises(UserError) as caught:
+        case.read(path)
+    spent, said = time.thread_time() - begun, str(caught.value)
+    assert case.said in said
+    assert "\n" not in said
+    assert len(said) < LONGEST
+    assert spent < SECONDS, f"{spent:.1f} s"
+
+
+def test_every_format_of_the_table_is_gone_over() -> None:
+    """The history and logs have tests of their own, below and in tests/cli."""
+    table = [value for value in vars(file_limits).values() if isinstance(value, FileLimits)]
+    names = " ".join(case.name for case in BEYOND)
+    assert len(table) == 12
+    for name in ("TOML", "YAML", "JSON", "config", "index", "safetensors", "GGUF", "snapshot", "pickle", "shared"):
+        assert name in names
+    assert LOG in table
+
+
+@pytest.mark.parametrize("read", {case.read for case in BEYOND}, ids=lambda read: read.__name__)
+def test_no_reader_waits_for_a_pipe_or_reads_a_device(read: Read, tmp_path: Path) -> None:
+    if read is read_recording:
+        pytest.skip("a recording may come from a pipe")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "pipe.toml", Path("/dev/zero")):
+        with pytest.raises(UserError, match="not a plain file"):
+            read(path)
+
+
+def _history(path: Path, *statements: str) -> RunHistory:
+    runs = RunHistory(path)
+    for number in range(2):
+        runs.keep(msgspec.structs.replace(a_run(), key=f"k{number}", pid=number + 1))
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+    return runs
+
+
+def test_a_run_that_is_larger_than_any_does_not_hide_the_others(tmp_path: Path) -> None:
+    """Nor is it read."""
+    runs = _history(tmp_path / "runs.db", "UPDATE runs SET document = zeroblob(3000000) WHERE id = 1")
+    begun = time.thread_time()
+    assert [kept.id for kept in runs.runs()] == [2]
+    assert "run 1 is damaged" in runs.damaged[0]
+    assert "larger than 1 MiB" in runs.damaged[0]
+    assert time.thread_time() - begun < SECONDS
+
+
+def test_a_table_that_has_no_end_is_given_up(tmp_path: Path) -> None:
+    """It is a view: whoever gives a database away can put any in the place of a table."""
+    endless = (
+        "CREATE VIEW runs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id,"
+        " 'k' AS key, i AS started_at, i AS ended_at, 'h' AS host, 'g' AS gpu_name, 'p' AS preset, 'm' AS method,"
+        " 1 AS predicted, 1 AS observed, x'7b' AS document, 'u' AS gpu_uuid, 1 AS pid FROM n"
+    )
+    runs = _history(tmp_path / "runs.db", "DROP TABLE runs", endless)
+    begun = time.thread_time()
+    with pytest.raises(UserError, match="takes longer than 1 s to look up"):
+        runs.runs()
+    assert time.thread_time() - begun < 2 * SECONDS
