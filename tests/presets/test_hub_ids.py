@@ -8,12 +8,33 @@ import pytest
 
 from tests.presets.test_model_stores import CONFIG, cached
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun
-from vramtui.estimators.analytic import parameter_count
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets.importers.derived import derive
+from vramtui.presets.importers.job_presets import preset_of_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of_values
-from vramtui.presets.model_stores.hub_ids import HubConfig, configs_on_hub, names_on_hub
+from vramtui.presets.model_stores.hub_ids import (
+    HubConfig,
+    configs_on_hub,
+    known_by_folder,
+    known_on_hub,
+    names_on_hub,
+)
+
+TORCHTUNE = """
+model:
+  _component_: torchtune.models.qwen3.qwen3_4b_instruct
+checkpointer:
+  _component_: torchtune.training.FullModelHFCheckpointer
+  checkpoint_dir: /tmp/Qwen3-4B
+optimizer:
+  _component_: torch.optim.AdamW
+batch_size: 2
+dtype: bf16
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +83,45 @@ def test_a_name_of_a_config_is_a_preset_in_letters_of_either_case() -> None:
     assert PresetLibrary().get("Qwen/Qwen3-32B-FP8").preset.run.quantization == "fp8"
 
 
+def test_a_mirror_of_the_weights_is_the_same_model_under_its_own_name() -> None:
+    original = known_on_hub("Qwen/Qwen3-14B")[1]
+    assert original is not None
+    assert known_on_hub("unsloth/Qwen3-14B") == ("unsloth/Qwen3-14B", original)
+    assert known_on_hub("NousResearch/Meta-Llama-3-70B")[1] is not None
+    assert known_on_hub("somebody/Qwen3-14B") == ("somebody/Qwen3-14B", None)
+    assert known_on_hub("unsloth/Qwen3-14B-bnb-4bit")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/data/models/Qwen3-14B", "Qwen/Qwen3-14B"),
+        ("/data/models/qwen3-14b/", "Qwen/Qwen3-14B"),
+        ("/srv/cache/hub/models--Qwen--Qwen3-14B/snapshots/0123abc", "Qwen/Qwen3-14B"),
+        ("/data/models/Qwen3-14B-tuned", None),
+        ("/data/models", None),
+    ],
+)
+def test_a_folder_is_known_by_its_name(folder: str, name: str | None) -> None:
+    known, found = known_by_folder(folder)
+    assert (known if found is not None else None) == name
+
+
+def test_files_that_were_quantized_by_their_owner_are_smaller() -> None:
+    library = PresetLibrary()
+    sizes = {
+        name: weights(library.get(f"Qwen/Qwen2.5-7B-Instruct{name}"))
+        for name in ("", "-GPTQ-Int8", "-GPTQ-Int4", "-AWQ")
+    }
+    assert sizes[""] > sizes["-GPTQ-Int8"] > sizes["-GPTQ-Int4"] == sizes["-AWQ"]
+    assert weights(library.get("Qwen/Qwen3-8B-FP8")) < 0.6 * weights(library.get("Qwen/Qwen3-8B"))
+
+
+def weights(found: PresetFile) -> int:
+    estimate = ANALYTIC.estimate(found.preset.workload, card("H100-80GB"))
+    return sum(part.bytes for part in estimate.parts if part.line == "weights")
+
+
 def test_what_is_published_in_few_bits_stays_so_and_what_others_quantized_does_not() -> None:
     library = PresetLibrary()
     assert library.get("openai/gpt-oss-20b").preset.run.quantization == "mxfp4"
@@ -87,7 +147,7 @@ def test_a_local_copy_and_a_local_folder_come_first(tmp_path: Path, monkeypatch:
 
 def test_a_name_that_is_only_alike_is_refused_with_the_preset_and_the_command() -> None:
     with pytest.raises(UserError, match=r"--hub` asks.*preset llama-3.1-8b-infer has a model of that name and size"):
-        PresetLibrary().get("NousResearch/Hermes-3-Llama-3.1-8B")
+        PresetLibrary().get("NousResearch/Hermes-9-Llama-3.1-8B")
     with pytest.raises(UserError, match="`vramtui estimate sshleifer/tiny-gpt2 --hub`"):
         PresetLibrary().get("sshleifer/tiny-gpt2")
 
@@ -100,5 +160,22 @@ def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: 
     run = found.preset.run
     assert isinstance(run, ServeRun)
     assert (run.max_model_len, run.gpu_memory_utilization) == (8192, 0.5)
-    assert found.derived == "meta-llama/Llama-3.1-8B-Instruct in the bundled presets"
+    assert found.derived == "meta-llama/Llama-3.1-8B-Instruct in the bundled models"
     assert derive(100, "python train.py --model somebody/their-own-8b", tmp_path) is None
+    assert derive(100, "vllm serve /data/private/Qwen3-14B-tuned", tmp_path) is None
+
+
+def test_a_folder_that_nobody_may_read_is_taken_by_its_name_and_only_assumed(tmp_path: Path) -> None:
+    found = derive(100, "vllm serve /data/private/Qwen3-14B --max-model-len 8192", tmp_path)
+    assert found is not None
+    assert found.derived == ("Qwen/Qwen3-14B in the folder's name, /data/private/Qwen3-14B, whose files cannot be read")
+    assert found.assumed
+    assert derive(100, "python train.py --output_dir /data/private/Qwen3-14B", tmp_path) is None
+
+
+def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
+    job = tmp_path / "4B_full.yaml"
+    job.write_text(TORCHTUNE, encoding="utf-8")
+    found = preset_of_job_file(job, PresetLibrary())
+    assert parameter_count(found.preset.model) == 4_022_468_096
+    assert "The folder /tmp/Qwen3-4B is taken for it by its name: it is not on this machine." in found.preset.notes

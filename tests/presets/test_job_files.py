@@ -357,7 +357,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "preset", "run"),
+    ("text", "model", "run"),
     [
         # LLaMA-Factory's version 1.
         (
@@ -365,7 +365,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
                 "model: Qwen/Qwen3-8B\nmodel_class: llm\npeft_config:\n  name: lora\n  r: 16\n  target_modules: all\n"
                 "dist_config:\n  name: fsdp2\nmicro_batch_size: 3\ncutoff_len: 2048\n"
             ),
-            "qwen-3-8b",
+            "Qwen/Qwen3-8B",
             (3, 2048, 16, ("all-linear",)),
         ),
         # torchtune's, whose model is a folder.
@@ -375,7 +375,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
                 "  lora_rank: 8\ncheckpointer:\n  checkpoint_dir: /tmp/Meta-Llama-3-8B-Instruct/\ntokenizer:\n"
                 "  max_seq_len: 512\nbatch_size: 2\noptimizer:\n  _component_: torch.optim.AdamW\n"
             ),
-            "llama-3.1-8b",
+            "meta-llama/Meta-Llama-3-8B-Instruct",
             (2, 512, 8, ("q_proj", "v_proj")),
         ),
         # axolotl's, whose layers are ends of paths.
@@ -384,13 +384,13 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
                 "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 4\nmicro_batch_size: 1\n"
                 "sequence_len: 64\nlora_target_modules:\n  - self_attn.q_proj\n  - mlp.up_proj\n"
             ),
-            "llama-3.2-1b",
+            "NousResearch/Llama-3.2-1B",
             (1, 64, 4, ("q_proj", "up_proj")),
         ),
     ],
 )
 def test_files_as_their_projects_publish_them(
-    text: str, preset: str, run: tuple[int, int, int, tuple[str, ...]], tmp_path: Path
+    text: str, model: str, run: tuple[int, int, int, tuple[str, ...]], tmp_path: Path
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
@@ -399,7 +399,7 @@ def test_files_as_their_projects_publish_them(
     assert found.run.lora is not None
     lora = found.run.lora
     assert (found.run.batch_size, found.run.sequence_length, lora.rank, lora.target_modules) == run
-    assert preset in found.notes
+    assert f"the shapes are those of {model}." in found.notes
 
 
 def test_what_is_not_modelled_is_said_and_what_trains_nothing_is_refused(tmp_path: Path) -> None:

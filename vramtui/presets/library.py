@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +13,9 @@ import vramtui
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.observation.matcher import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
+
+if TYPE_CHECKING:
+    from vramtui.presets.model_stores.hub_ids import HubConfig
 
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.toml)(?:[@:][\w.-]+)*|[A-Za-z0-9][\w.-]*:[\w.-]+")
@@ -107,7 +111,16 @@ class PresetLibrary:
             return _vision_net(name)
         from vramtui.presets.model_stores.hub_ids import known_on_hub  # noqa: PLC0415 - as in `_preset`
 
-        name, found = known_on_hub(name)
+        return self._of_hub(*known_on_hub(name))
+
+    def by_folder(self, path: str) -> PresetFile | None:
+        """The Hub's model that a folder is called after, for one whose files cannot be read; None where none is."""
+        from vramtui.presets.model_stores.hub_ids import known_by_folder  # noqa: PLC0415 - as in `_preset`
+
+        return self._of_hub(*known_by_folder(path))
+
+    def _of_hub(self, name: str, found: "str | HubConfig | None") -> PresetFile | None:
+        """The model called `name`, by the bundled preset of that key or by its config."""
         if found is None:
             return None
         from vramtui.presets.model_files.as_preset import preset_of_known, preset_of_values  # noqa: PLC0415 - as above

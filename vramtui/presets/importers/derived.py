@@ -28,6 +28,7 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_stores.local_models import LocalModel, find_model
 
+BY_FOLDER = "the folder's name"
 MOST_WORDS = 64  # of a command line that are tried as a model's path
 _SUFFIXES = (".gguf", ".safetensors", "config.json")
 
@@ -59,14 +60,15 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
     kind = run_kind(line, family)
-    for named in _candidates(line, family):
+    option = model_named(line, family)
+    for named in _candidates(line, option):
         try:
             model = _found(named.value, place) if place is not None else None
             preset = None if model is None else preset_of(model.path, model.name)
-            if model is None:
-                model, preset = _known(named.value, place)
         except (UserError, OSError):
-            continue
+            model = preset = None
+        if model is None:
+            model, preset = _known(named.value, place, is_model=named is option)
         if model is not None and preset is not None:
             title = (model.name or preset.name).rpartition("/")[2]
             others = [file for file in files if file.name != named.value]
@@ -84,21 +86,44 @@ def _found(name: str, place: JobPlace) -> LocalModel | None:
     return None if name.startswith(("/", ".", "~")) else find_model(name, place.environ or None, place.folder)
 
 
-def _known(name: str, place: JobPlace | None) -> tuple[LocalModel | None, Preset | None]:
-    """The model that the Hub has under `name`, by the bundled preset of it."""
-    if place is not None and place.find(name).exists():
+def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
+    """The model that the Hub has under `name`, or that a folder is called after whose files cannot be read.
+
+    Args:
+        name: of an option, or a word of the command line.
+        place: of the process; None where this user may not look.
+        is_model: the option says that it names a model; a folder of another purpose may be called after one.
+    """
+    library = PresetLibrary()
+    if _is_path(name):
+        seen = not is_model or (place is not None and _may_read(place.find(name)))
+        found = None if seen else library.by_folder(name)
+        store = f"{BY_FOLDER}, {name}, whose files cannot be read"
+    elif place is not None and place.find(name).exists():
         return None, None
-    found = PresetLibrary().known(name)
+    else:
+        found, store = library.known(name), "the bundled models"
     if found is None:
         return None, None
-    return LocalModel(name=found.key, path=Path(found.path), store="the bundled presets"), found.preset
+    return LocalModel(name=found.key, path=Path(found.path), store=store), found.preset
 
 
-def _candidates(line: CommandLine, family: str) -> Iterator[Option]:
+def _is_path(name: str) -> bool:
+    return name.startswith(("/", ".", "~")) or name.count("/") > 1
+
+
+def _may_read(folder: Path) -> bool:
+    """Whether this user sees what a folder holds: then it is no model, or one that is not known."""
+    try:
+        return folder.is_file() or any(True for _ in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
     """What may name the model, the surest first: its option, a word that is a model's file or folder, the folder."""
-    named = model_named(line, family)
-    if named is not None:
-        yield named
+    if option is not None:
+        yield option
     for word in line.words[1:MOST_WORDS]:
         if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh"))):
             yield Option("", word, word)
@@ -136,4 +161,5 @@ def _described(found: PresetFile, line: CommandLine, model: LocalModel, named: O
         (offer.key, offer.flag) for offer in offers_in_command(line, family_of(line)) if offer.key == "run.precision"
     ]
     found = msgspec.structs.replace(found, said=tuple(dict((*agreed, *found.said)).items()), derived=derived)
-    return msgspec.structs.replace(found, bundled=False, assumed=bool(found.unsaid))
+    by_name = model.store.startswith(BY_FOLDER)
+    return msgspec.structs.replace(found, bundled=False, assumed=by_name or bool(found.unsaid))

@@ -33,16 +33,23 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     if file.kind == "torchtune" and "optimizer._component_" not in file.values:
         raise UserError(f"{shown(path)} names no optimizer, so it trains nothing: give its model's name instead")
     offers = draft_from_file(file, library)
+    called = None
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
         found = library.get(said[MODEL_FILE])
     elif hub and (named := _named(file)) is not None and is_repository(named):
         found = library.from_hub(named)
+    elif (exact := _by_its_name(file, library)) is not None:
+        found = exact
+    elif (called := _called_after(file, path.parent, library)) is not None:
+        found = called
     elif PRESET in said:
         found = library.get(said[PRESET])
     else:
         raise UserError(f"{shown(path)} {_unknown(file)}")
     notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
+    if called is not None:
+        notes += f" The folder {_named(file)} is taken for it by its name: it is not on this machine."
     if "run.sequence_length" not in said:
         notes += " It says no sequence length: the model's longest is taken."
     notes += "".join(
@@ -56,6 +63,29 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
 
 def _named(file: JobFile) -> str | None:
     return next((file.values[key] for key in MODEL_KEYS if key in file.values), None)
+
+
+def _by_its_name(file: JobFile, library: PresetLibrary) -> PresetFile | None:
+    """The very model that the file names, in a local store or by what is known of the Hub's models."""
+    named = _named(file)
+    if named is None or not is_repository(named):
+        return None
+    try:
+        return library.get(named)
+    except UserError:
+        return None
+
+
+def _called_after(file: JobFile, folder: Path, library: PresetLibrary) -> PresetFile | None:
+    """The model that the folder is called after, of a file whose model lies where this machine has nothing."""
+    named = _named(file)
+    if named is None or is_repository(named):
+        return None
+    try:
+        there = (folder / Path(named).expanduser()).exists()
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return None if there else library.by_folder(named)
 
 
 def _unknown(file: JobFile) -> str:

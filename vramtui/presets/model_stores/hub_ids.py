@@ -2,14 +2,21 @@
 those whose configs stand in `hub_configs.json`.
 """
 
+import re
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
 from vramtui.presets.model_stores.local_models import URL
 from vramtui.presets.toml import reader as toml
+
+# Owners that publish others' weights again under the same name, tensor by tensor the same shapes.
+MIRRORS = frozenset({"unsloth", "nousresearch"})
+# How the Hub's cache calls a repository's folder: `models--OWNER--NAME/snapshots/COMMIT`.
+_CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)")
 
 
 class HubConfig(msgspec.Struct, frozen=True):
@@ -34,10 +41,23 @@ def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
         name: `owner/name`, in letters of either case, or its address on huggingface.co.
     """
     plain = URL.sub("", name).rstrip("/")
-    preset = names_on_hub().get(plain.lower())
-    if preset is not None:
-        return preset
-    return configs_on_hub().get(plain.lower(), (plain, None))
+    known = names_on_hub().get(plain.lower()) or configs_on_hub().get(plain.lower())
+    if known is not None:
+        return known
+    owner, _, tail = plain.partition("/")
+    original = _by_tail().get(tail.lower()) if owner.lower() in MIRRORS else None
+    return plain, original[1] if original is not None else None
+
+
+def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
+    """As `known_on_hub` for the name of a folder, `/data/models/Qwen3-8B` or one of the Hub's cache.
+
+    What lies in it may be another model all the same: this is for folders whose files cannot be read.
+    """
+    cached = _CACHED.search(path)
+    if cached is not None:
+        return known_on_hub(f"{cached[1]}/{cached[2]}")
+    return _by_tail().get(PurePath(path).name.lower(), (path, None))
 
 
 @lru_cache(1)
@@ -53,3 +73,13 @@ def configs_on_hub() -> dict[str, tuple[str, HubConfig]]:
     text = files("vramtui.presets.model_stores").joinpath("hub_configs.json").read_bytes()
     rows = msgspec.json.decode(text, type=tuple[HubConfig, ...])
     return {name.lower(): (name, row) for row in rows for name in row.names}
+
+
+@lru_cache(1)
+def _by_tail() -> dict[str, tuple[str, str | HubConfig]]:
+    """By the name without its owner in lower case, where all owners of that name mean the same model."""
+    tails: dict[str, list[tuple[str, str | HubConfig]]] = {}
+    everything: dict[str, tuple[str, str | HubConfig]] = {**names_on_hub(), **configs_on_hub()}
+    for lower, known in everything.items():
+        tails.setdefault(lower.partition("/")[2], []).append(known)
+    return {tail: same[0] for tail, same in tails.items() if all(one[1] is same[0][1] for one in same)}
