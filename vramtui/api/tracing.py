@@ -16,7 +16,7 @@ import msgspec
 from vramtui.api.estimation import device_of
 from vramtui.api.workloads import preset_for
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device
 from vramtui.estimators.traced.estimator import request_of
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import is_file_target, require, split_target
@@ -30,7 +30,7 @@ def trace(
     model: object = None,
     optimizer: object = None,
     *,
-    device: str = "H100",
+    device: str = DEFAULT_CARD,
     memory: str | int | None = None,
     steps: int = 3,
     alloc_conf: str = "",

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
     from vramtui.app.lab.controller import RunExperiment
-    from vramtui.app.signals.signaller import Signaller
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.observation.signals import Signaller
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.fleet import Fleet

@@ -20,6 +20,7 @@ from vramtui.api.baseline import (
 from vramtui.api.tracing import trace
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
+from vramtui.core.estimate.devices import DEFAULT_CARD
 from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.pytest_plugin.client import TestProcess
 
@@ -28,7 +29,7 @@ class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What a marker asks: the most bytes of one total (None: only the baseline says), on which card, for how long."""
 
     peak: int | None = None
-    device: str = "H100"
+    device: str = DEFAULT_CARD
     memory: str | int | None = None
     of: Total = "allocated"
     steps: int = 3

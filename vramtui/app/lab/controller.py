@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import ARTICLE_CARD, CARDS, Device
 
 if TYPE_CHECKING:
     from vramtui.app.lab.model import LabJob, LabModel, LabView
@@ -54,9 +54,7 @@ class LabController(Feature):
         """The card that is predicted for."""
         if self._on_own_card:
             return self._shared.state.device()
-        from vramtui.app.lab.model import ARTICLE_CARD  # noqa: PLC0415 - as above
-
-        return ARTICLE_CARD
+        return CARDS[ARTICLE_CARD]
 
     def screen(self) -> "ViewScreen":
         """A new Lab."""

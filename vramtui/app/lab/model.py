@@ -2,13 +2,12 @@
 
 import msgspec
 
-from vramtui.core.estimate.devices import CARDS, Device
+from vramtui.core.estimate.devices import Device
 from vramtui.estimators.lab import formulas
 from vramtui.estimators.lab.catalogue import EXPERIMENTS, Experiment
 from vramtui.estimators.lab.runner import HeldSegment, LabRow, Outcome
 
 # The articles' figures are from cards with the smaller workspace of cuBLAS.
-ARTICLE_CARD = CARDS["A100-80GB"]
 LabJob = tuple[str, Device]
 
 

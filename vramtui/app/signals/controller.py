@@ -9,12 +9,11 @@ from textual.notifications import SeverityLevel
 from textual.timer import Timer
 
 from vramtui.app.context import AppContext
-from vramtui.app.signals.signaller import Signaller
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.observation.readings import Gpu, Process, Sample
-from vramtui.core.observation.signals import Sent, SignalName
+from vramtui.core.observation.signals import Sent, Signaller, SignalName
 
 STUBBORN = 10.0  # seconds after which a process counts as one that takes no notice
 GIVE_UP = 60.0

@@ -21,12 +21,12 @@ def articles(
     """
     with exit_on_user_error():
         from vramtui.cli.articles import text  # noqa: PLC0415 - only here
-        from vramtui.cli.articles.statements import CARD, answer, statements  # noqa: PLC0415 - loads the estimators
-        from vramtui.core.estimate.devices import card  # noqa: PLC0415 - as above
+        from vramtui.cli.articles.statements import answer, statements  # noqa: PLC0415 - loads the estimators
+        from vramtui.core.estimate.devices import ARTICLE_CARD, card  # noqa: PLC0415 - as above
         from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - as above
 
         library = PresetLibrary()
-        answers = tuple(answer(one, library, card(CARD)) for one in statements(article))
+        answers = tuple(answer(one, library, card(ARTICLE_CARD)) for one in statements(article))
         if json:
             print_json(text.document(answers))
         elif markdown:

@@ -22,7 +22,6 @@ ARTICLES = {
     "003": "Gemma 2 27B: a LoRA calculator",
     "004": "Precisions, mixed precision, KV cache, LoRA and QLoRA",
 }
-CARD = "A100-80GB"  # a card before Hopper: the articles' workspaces are 8,519,680 bytes
 
 Mark = Literal["●", "◐", "○"]
 Values = dict[str, int | float | str]

@@ -5,12 +5,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from vramtui.cli.articles.statements import ARTICLES, CARD, Answer
+from vramtui.cli.articles.statements import ARTICLES, Answer
+from vramtui.core.estimate.devices import ARTICLE_CARD
 
 INTRODUCTION = f"""# The five articles, statement by statement
 
 This page is what `vramtui articles --markdown` prints; a test holds it to that. Each figure is computed from a preset
-(on {CARD}, a card before Hopper, as the articles' workspaces are); none is stored as a result.
+(on {ARTICLE_CARD}, a card before Hopper, as the articles' workspaces are); none is stored as a result.
 
 ● the same figure, or shown by the command · ◐ in part, with its reason · ○ not reproduced
 """
@@ -109,4 +110,4 @@ def document(answers: Sequence[Answer]) -> dict[str, object]:
         }
         for answer in answers
     ]
-    return {"schema": 1, "card": CARD, "statements": rows}
+    return {"schema": 1, "card": ARTICLE_CARD, "statements": rows}

@@ -29,7 +29,7 @@ from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
-    from vramtui.app.signals.signaller import Signaller
+    from vramtui.core.observation.signals import Signaller
     from vramtui.monitor.fleet import Fleet
     from vramtui.sources.feed.served import ServedFeed
 

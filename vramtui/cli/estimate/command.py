@@ -13,7 +13,7 @@ from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error
 from vramtui.cli.completion import cards, methods, presets
 from vramtui.cli.completion import settings as known_settings
-from vramtui.cli.estimate.corrected import Corrected, side_by_side, uncalibrated_lines
+from vramtui.cli.estimate.calibrated import Corrected, corrected, side_by_side, uncalibrated_lines
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import parse_size
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
@@ -137,8 +137,6 @@ def _made(
     ]
     if not calibrated:
         return [Corrected(one, one) for one in estimates]
-    from vramtui.cli.estimate.calibrated import corrected  # noqa: PLC0415 - only where it is asked for
-
     return corrected(estimates, found, device)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vramtui.cli.estimate.corrected import Corrected
+from vramtui.cli.estimate.calibrated import Corrected
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.fits import Fit

@@ -8,6 +8,17 @@ from vramtui.core.base.text import shortened
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 LARGEST_SIZE = (1 << 60) - 1  # bytes: a thousand times the memory of the largest host there is
 UNKNOWN = "–"
+# Bytes of one number, by torch's name of its type (`torch.dtype.itemsize`).
+TORCH_ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint16": 2, "uint8": 1, "bool": 1, "complex64": 8,
+}  # fmt: skip
+_SHORT = {
+    "fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16",
+    "int64": "int64", "int8": "int8", "bool": "bool",
+}  # fmt: skip
+# The same by the names that presets and papers have; what is multiplied in tf32 is kept in fp32.
+ITEM_BYTES = {short: TORCH_ITEM_BYTES[name] for short, name in _SHORT.items()}
 
 _BINARY = (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
 _SUFFIXES = {

@@ -51,19 +51,22 @@ def _usable(memory: str) -> int:
     return int(number) if unit == "B" else int(float(number) * 2**30)
 
 
-def _table() -> Iterator[tuple[Device, list[str]]]:
-    """Each card of `cards.csv` with its other names."""
+def _table() -> Iterator[tuple[Device, str, list[str]]]:
+    """Each card of `cards.csv` with its number of multiprocessors and its other names."""
     for line in Path(__file__).with_name("cards.csv").read_text(encoding="utf-8").splitlines()[1:]:
-        name, capability, memory, aliases = line.split(",")
+        name, capability, memory, multiprocessors, aliases = line.split(",")
         major, minor = capability.split(".")
         found = Device(name=name, capability=(int(major), int(minor)), total_memory=_usable(memory))
-        yield found, aliases.split(";") if aliases else []
+        yield found, multiprocessors, aliases.split(";") if aliases else []
 
 
 _TABLE = tuple(_table())
-CARDS: dict[str, Device] = {found.name: found for found, _ in _TABLE}
-ALIASES = {alias: found.name for found, aliases in _TABLE for alias in aliases}
+CARDS: dict[str, Device] = {found.name: found for found, _, _ in _TABLE}
+ALIASES = {alias: found.name for found, _, aliases in _TABLE for alias in aliases}
+# Streaming multiprocessors, of the cards for which the table has a count.
+MULTIPROCESSORS = {found.name: int(count) for found, count, _ in _TABLE if count}
 DEFAULT_CARD = "H100"
+ARTICLE_CARD = "A100-80GB"  # a card before Hopper, as the articles' is: their workspaces are 8,519,680 bytes
 CardGroup = Literal["data centre", "workstation", "consumer", "desk and embedded"]
 CARD_GROUPS: tuple[CardGroup, ...] = get_args(CardGroup)
 # Whole small computers; RTX for workstations (formerly Quadro); GeForce and Titan. All others are for servers.

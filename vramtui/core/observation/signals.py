@@ -1,7 +1,7 @@
-"""Signals that may be sent to a process, and what came of one; those that end this one."""
+"""Signals that may be sent to a process, who sends them, and what came of one; those that end this one."""
 
 import signal
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
@@ -36,3 +36,21 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     owner: str = ""
     detail: str = ""
+
+
+class Signaller(Protocol):
+    """Sends signals on this machine. Never raises, and never blocks.
+
+    Attributes:
+        own_pid: the dashboard's own.
+    """
+
+    own_pid: int
+
+    def send(self, pid: int, started_at: float | None, name: SignalName) -> Sent:
+        """Send a signal, after seeing that `pid` still is the process that started then (seconds since the epoch)."""
+        ...
+
+    def is_there(self, pid: int, started_at: float | None) -> bool:
+        """Whether that process still runs."""
+        ...

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from vramtui.core.base.units import TORCH_ITEM_BYTES
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.estimators.lab.catalogue import Experiment, ExperimentRun
@@ -10,16 +11,12 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 ELEMENTS = 1 << 20
-ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int64": 8, "int32": 4, "int16": 2,
-    "int8": 1, "uint16": 2, "uint8": 1, "bool": 1, "complex64": 8,
-}  # fmt: skip
 
 
 def predicted(experiment: Experiment, run: ExperimentRun, device: Device) -> dict[str, int]:
     """Bytes allocated at each moment for which there is a formula, by the moment's label."""
     if experiment.key == "dtypes":
-        return {name: rounded(ELEMENTS * each) for name, each in ITEM_BYTES.items()}
+        return {name: rounded(ELEMENTS * each) for name, each in TORCH_ITEM_BYTES.items()}
     if experiment.key == "blocks":
         return {label: rounded(int(label)) for label in run.labels}
     if run.rule is None:

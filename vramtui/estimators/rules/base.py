@@ -13,7 +13,6 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 T = TypeVar("T", bound=RuleInputs)
 
-ITEM_BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "int8": 1, "bool": 1}
 OWN_TOTAL = "The total is the rule's own: lines it has no word on are unknown here, not nothing."
 ALWAYS = "as long as the job runs"
 

@@ -2,8 +2,9 @@
 
 from math import prod
 
+from vramtui.core.base.units import ITEM_BYTES
 from vramtui.core.schema.rule_inputs import BlocksRule
-from vramtui.estimators.rules.base import ITEM_BYTES, Rule, RuleSheet, block_bytes
+from vramtui.estimators.rules.base import Rule, RuleSheet, block_bytes
 from vramtui.estimators.rules.tape import EXPERIMENTS
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK
 

@@ -2,8 +2,9 @@
 
 from fractions import Fraction
 
+from vramtui.core.base.units import ITEM_BYTES
 from vramtui.core.schema.rule_inputs import EncoderDecoderPublishedRule
-from vramtui.estimators.rules.base import ITEM_BYTES, Rule, RuleSheet
+from vramtui.estimators.rules.base import Rule, RuleSheet
 
 SOURCE = "A published Python function for the memory of training a Transformer (fp32 weights, Adam, int64 ids)"
 IDS = 8  # bytes of an int64

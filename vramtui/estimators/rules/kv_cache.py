@@ -1,8 +1,9 @@
 """The KV cache: a key and a value per token, layer and key/value head."""
 
+from vramtui.core.base.units import ITEM_BYTES
 from vramtui.core.schema.rule_inputs import KvCacheRule
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.rules.base import ITEM_BYTES, Rule, RuleSheet, gib
+from vramtui.estimators.rules.base import Rule, RuleSheet, gib
 from vramtui.estimators.rules.shapes import inference
 
 SOURCE = "Pope et al. 2022; fewer key/value heads as in Shazeer 2019 (MQA) and Ainslie et al. 2023 (GQA)"

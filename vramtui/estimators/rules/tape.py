@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from math import prod
 
+from vramtui.core.base.units import ITEM_BYTES
 from vramtui.core.estimate.estimate import Moment, Phase
 from vramtui.core.estimate.ledger import Category
-from vramtui.estimators.rules.base import ALWAYS, ITEM_BYTES, RuleSheet, block_bytes
+from vramtui.estimators.rules.base import ALWAYS, RuleSheet, block_bytes
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK
 
 EXPERIMENTS = "Simple GPU memory allocation experiments every ML engineer should do (medium.com/@akhilez, 2024)"

@@ -7,7 +7,7 @@ framework/op_kernel.cc), CuPy (cupy/cuda/memory.pyx).
 import math
 import re
 
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import TORCH_ITEM_BYTES, format_bytes
 from vramtui.core.observation.oom.messages import OomMessage, bytes_of, message_at, wording
 from vramtui.core.observation.oom.report import OomReport
 
@@ -34,10 +34,15 @@ _TENSOR = re.compile(
 )
 _LIMIT = re.compile(r"\bLimit: +(\d{1,15})")
 _IN_USE = re.compile(r"\bInUse: +(\d{1,15})")
+# TensorFlow's own names of types, beside those that it shares with torch (2.x, tensorflow/core/framework/types.cc).
+_OWN_NAMES = {"float": "float32", "half": "float16", "double": "float64"}
 _WIDTHS = {
-    "float": 4, "half": 2, "bfloat16": 2, "double": 8, "int8": 1, "uint8": 1, "bool": 1, "int16": 2, "uint16": 2,
-    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
-}  # fmt: skip
+    **TORCH_ITEM_BYTES,
+    **{own: TORCH_ITEM_BYTES[name] for own, name in _OWN_NAMES.items()},
+    "uint32": 4,
+    "uint64": 8,
+    "complex128": 16,
+}
 
 _CUPY = wording(
     r"Out of memory allocating ([\d,]{1,30}) bytes"

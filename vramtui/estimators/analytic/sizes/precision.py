@@ -3,9 +3,11 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import ITEM_BYTES
 from vramtui.core.schema.workload import Lora, Precision, TrainRun
 
-DTYPE_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+# Those in which a whole model may be kept.
+DTYPE_BYTES = {name: ITEM_BYTES[name] for name in ("fp32", "tf32", "bf16", "fp16")}
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
