@@ -8,18 +8,18 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.articles.statements import ARTICLES, CARD, answer, statements
+from vramtui.cli.articles.statements import ARTICLES, answer, statements
 from vramtui.cli.articles.text import markdown
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.devices import ARTICLE_CARD, card
 from vramtui.estimators.lab.catalogue import EXPERIMENTS
 from vramtui.presets.library import PresetLibrary
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests/golden/real/forward_memory_snapshot_150.json.gz"
 LIBRARY = PresetLibrary()
-ANSWERS = {one.id: answer(one, LIBRARY, card(CARD)) for one in statements()}
+ANSWERS = {one.id: answer(one, LIBRARY, card(ARTICLE_CARD)) for one in statements()}
 COMMANDS = sorted({one.command for one in ANSWERS.values()})
 
 
@@ -41,9 +41,9 @@ def test_a_reason_stands_only_where_something_is_missing() -> None:
 
 def test_a_figure_that_is_off_is_no_match() -> None:
     statement = next(one for one in statements("000") if one.value)
-    assert answer(statement, LIBRARY, card(CARD)).mark == "●"
+    assert answer(statement, LIBRARY, card(ARTICLE_CARD)).mark == "●"
     off = msgspec.structs.replace(statement, value=(statement.value or 0) + 512)
-    assert answer(off, LIBRARY, card(CARD)).mark == "○"
+    assert answer(off, LIBRARY, card(ARTICLE_CARD)).mark == "○"
 
 
 def test_the_page_of_the_documentation_is_what_the_command_prints() -> None:
