@@ -85,6 +85,14 @@ async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(ope
         assert sees_cursor(rows)
 
 
+async def test_another_order_or_filter_keeps_the_chosen_process_in_sight() -> None:
+    async with processes((80, 24)) as driver:
+        await press(driver, "down", "down", "down")
+        for key in ("o", "<", "o", "o", "escape"):
+            await press(driver, key)
+            assert re.search(r"▸\s+1003 ", screen_text(driver[0])), f"after {key}"
+
+
 @every_list
 async def test_a_smaller_terminal_still_shows_the_cursor(opened: Opened) -> None:
     async with opened((80, 40)) as driver:

@@ -492,6 +492,16 @@ async def test_more_than_eight_gpus_stand_in_two_columns_and_are_chosen_there() 
         assert chosen.gpu.index == 10
 
 
+async def test_many_gpus_leave_the_processes_their_rows() -> None:
+    """With the estimate beside them sixteen GPUs stand in one column; the table below keeps eight rows."""
+    processes = [moments.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
+    sample = moments.sample(*(moments.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
+    async with dashboard([sample]) as driver:
+        await press(driver, "p", "enter")
+        assert driver[0].screen.query_one(Rows).size.height >= 8
+        assert "more: scroll" in screen_text(driver[0])
+
+
 async def test_thousands_of_rows_scroll_and_only_the_visible_are_drawn() -> None:
     crowd = moments.gpu(0, *(moments.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
     async with dashboard([moments.sample(crowd)]) as driver:

@@ -9,7 +9,7 @@ from textual.widgets import Input, OptionList
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
-from vramtui.app.themes import THEMES, palette_variables
+from vramtui.app.themes import THEMES, Palette, palette_variables
 from vramtui.core.schema.settings import ThemeName
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "kv-cache", "used", "prediction")
@@ -38,6 +38,15 @@ def test_text_and_categories_can_be_told_from_the_background(name: str) -> None:
     assert contrast(background, Color.parse(made["foreground"])) >= 4.5
     assert contrast(background, Color.parse(made["muted"])) >= 2.5
     assert min(contrast(background, Color.parse(made[part])) for part in CATEGORIES) >= 1.7
+
+
+def test_text_on_a_patch_is_black_in_sixteen_colours() -> None:
+    ansi = next(theme for theme in THEMES if theme.ansi)
+    made = palette_variables(ansi.to_color_system().generate(), dark=True)
+    assert Palette(made).ink("background", "warning").color == Color.parse("ansi_black").rich_color
+    assert Palette(made).ink("background").color == Color.parse("ansi_default").rich_color
+    plain = Palette(made, plain=True)
+    assert plain.ink("background", "warning").color == Color.parse("ansi_default").rich_color, "where none are drawn"
 
 
 async def test_a_theme_is_shown_while_the_cursor_is_on_it_and_kept_by_enter() -> None:

@@ -106,10 +106,12 @@ class Palette:
 
     def ink(self, name: str, on: str = "background", *, bold: bool = False) -> Style:
         """Text in the theme's colour `name` over the colour `on`. Of sixteen colours few can be read on a cursor's: all
-        that lies on it is plain there.
+        that lies on it is plain there. The terminal's own background is no colour for text: on a patch it is black.
         """
         if on == "cursor" and not self.is_true:
             name = "foreground"
+        if name == "background" != on and not self.is_true and not self.is_plain:
+            name = "on-patch"
         wanted = (name, on, bold)
         if wanted not in self._made:
             marks = on == "cursor" and self.is_plain
@@ -165,6 +167,7 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
             "cursor": "ansi_blue",
             "tab": "ansi_bright_white",
             "bar": "ansi_default",
+            "on-patch": "ansi_black",
             # The cursor of Textual's lists, which else is not to be seen while a filter has the keys.
             **dict.fromkeys(("block-cursor-foreground", "block-cursor-blurred-foreground"), "ansi_bright_white"),
             **dict.fromkeys(("block-cursor-background", "block-cursor-blurred-background"), "ansi_blue"),

@@ -269,6 +269,7 @@ class DashboardState:
             panel=shown,
             sort=self.sort,
             reverse=self.reverse,
+            by_hand=self._chosen is not None,
             held=self._held is not None,
             filter=self.filter,
             paused=self.paused,

@@ -200,7 +200,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
     `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
     not every host has values, and this one has.
-    `held` says that rows keep their order because one was chosen by hand.
+    `by_hand` says that a person chose a row, and `held` that rows keep their order since.
     `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one,
     `view_only` that nothing may be signalled, traced, edited or written.
     """
@@ -221,6 +221,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     reported: Ledger | None = None
     sort: SortColumn = "gpu"
     reverse: bool = False
+    by_hand: bool = False
     held: bool = False
     filter: str = ""
     paused: bool = False

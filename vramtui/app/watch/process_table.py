@@ -52,8 +52,8 @@ class Rows(CursorRows[View, ProcessRow]):
         return wrap(_empty(view), width)
 
     def by_hand(self, view: View) -> bool:
-        """Once a row is chosen, rows keep their order."""
-        return view.held
+        """Once a person chose a row it stays in sight, also where another order or filter moves it."""
+        return view.by_hand
 
     def _cursor_style(self, at: int) -> str | None:
         return (

@@ -27,6 +27,10 @@ from vramtui.core.observation.readings import ProcessKey
 
 WIDE, VERY_WIDE = 112, 170
 FILTER = "words in any column, or user:anna gpu:0 pid:123 preset:llama cmd:train"
+MEDIUM, TALL = 28, 42
+MEDIUM_GRAPH = 10
+# Rows of header, keys, two frames, a heading and a foot; of the processes; and of the GPUs where both are too many.
+AROUND_LISTS, LEAST_ROWS, LEAST_GPUS = 8, 8, 5
 BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
 
 
@@ -53,7 +57,7 @@ class Watch(ViewScreen):
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (28, "-medium"), (42, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (MEDIUM, "-medium"), (TALL, "-tall")]
     DEFAULT_CSS = """
     Watch {
         layout: vertical; background: $background;
@@ -112,9 +116,8 @@ class Watch(ViewScreen):
         banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
-        most = max(2, (height - 4) * 2 // 5)
         beside = next(taken for least, taken in BESIDE.items() if width >= least) if has_panel(view) else 0
-        _set_height(gpus, gpus.lines_for(view, width - beside - 2, most), border=2)
+        _set_height(gpus, gpus.lines_for(view, width - beside - 2, _most_gpus(height)), border=2)
 
     # --- the table -----------------------------------------------------------------------------------------------
 
@@ -263,6 +266,15 @@ class Watch(ViewScreen):
             self.notify(why_no_preset(self._state), markup=False)
         else:
             self.app.push_screen(Explain(panel))
+
+
+def _most_gpus(height: int) -> int:
+    """How many rows GPUs may have in a terminal of that height."""
+    most = max(2, (height - 4) * 2 // 5)
+    if height < MEDIUM:
+        return most
+    graph = MEDIUM_GRAPH if height < TALL else height * 3 // 10
+    return min(most, max(LEAST_GPUS, height - AROUND_LISTS - graph - LEAST_ROWS))  # the processes keep their rows
 
 
 def _set_height(widget: Banner | GpuPanel, lines: int, *, border: int) -> None:
