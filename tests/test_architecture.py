@@ -16,7 +16,7 @@ def test_each_file_of_the_page_is_there() -> None:
     examples = PAGE.index("## Worked examples")
     named = set(
         re.findall(
-            r"(?<![\w/.])((?:app|cli|core|docs|estimators|monitor|presets|records|sources|tests)/[\w/.]*)",
+            r"(?<![\w/.])((?:agent|api|app|cli|core|docs|estimators|integrations|monitor|presets|probe|pytest_plugin|records|sources|tests)/[\w/.]*)",
             PAGE[:examples],
         )
     )

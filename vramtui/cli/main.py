@@ -28,7 +28,7 @@ COMMANDS = {
     "pick": "pick",
     "oom": "oom",
     "attach": "run.attach",
-    "card": "estimate.card",
+    "card": "card",
     "trace": "trace.command",
     "lab": "lab.command",
     "articles": "articles.command",
