@@ -39,6 +39,8 @@ KINDS = {
     "depth": "depth estimation",
     "detection": "object detection",
     "mask-generation": "masks for prompts",
+    "text-embedding": "embeddings of texts",
+    "ranking": "classes of texts, and rerankers",
 }
 # What each has that no family and no blueprint describes yet: those that are not equal.
 STAGES = "stages of convolutions"
@@ -116,6 +118,81 @@ REASONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("edgetam_video", "sam2", "sam2_video"), "Hiera with a pyramid, and a memory of frames"),
         **dict.fromkeys(("sam3_tracker", "sam3_video"), "a vision transformer with a pyramid, and a memory of frames"),
         "sam_hq": "SAM with a second mask head",
+    },
+    "text-embedding": {
+        **dict.fromkeys(
+            (
+                "mt5",
+                "t5",
+                "umt5",
+            ),
+            "T5's encoder alone",
+        ),
+        **dict.fromkeys(
+            (
+                "mllama",
+                "mobilebert",
+                "reformer",
+            ),
+            "the model without the head that is written down",
+        ),
+    },
+    "ranking": {
+        **dict.fromkeys(
+            (
+                "bart",
+                "bigbird_pegasus",
+                "mbart",
+                "mt5",
+                "mvp",
+                "plbart",
+                "t5",
+                "t5gemma",
+                "t5gemma2",
+                "umt5",
+            ),
+            "an encoder of words beside the decoder",
+        ),
+        **dict.fromkeys(
+            (
+                "canine",
+                "funnel",
+                "layoutlmv3",
+                "lilt",
+                "luke",
+                "markuplm",
+                "mobilebert",
+                "modernvbert",
+                "perceiver",
+                "reformer",
+                "ultrabert",
+                "ultravbert",
+                "xlnet",
+            ),
+            "a head or a stream of its own",
+        ),
+        **dict.fromkeys(
+            (
+                "axk2",
+                "eurobert",
+                "falcon",
+                "flaubert",
+                "gemma3",
+                "gpt-sw3",
+                "gpt2",
+                "gpt_bigcode",
+                "gptj",
+                "jetmoe",
+                "opt",
+                "phi",
+                "qwen3_5",
+                "starcoder2",
+                "xlm",
+                "zamba",
+                "zamba2",
+            ),
+            "a head for classes on layers that other rules read",
+        ),
     },
 }
 # As `architectures_golden.py` ran them.

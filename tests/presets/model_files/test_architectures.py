@@ -36,6 +36,8 @@ LEAST = {
     "depth": (0.5, 0.5),
     "detection": (0.25, 0.25),
     "mask-generation": (0.1, 0.1),
+    "text-embedding": (0.97, 0.80),
+    "ranking": (0.97, 0.65),
 }
 
 

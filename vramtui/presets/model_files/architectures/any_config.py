@@ -11,11 +11,11 @@ from vramtui.presets.model_files.architectures.exotic import EXOTIC
 from vramtui.presets.model_files.architectures.families import FAMILIES
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.generic import guess_family
-from vramtui.presets.model_files.architectures.keys import Keys, layer_count
+from vramtui.presets.model_files.architectures.keys import Keys, head_of, layer_count
 from vramtui.presets.model_files.architectures.nearest_decoder import dropouts, listed, nearest_decoder, window_table
-from vramtui.presets.model_files.architectures.older import OLDER
+from vramtui.presets.model_files.architectures.older import BERT_LIKE, OLDER
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList, numbers_in
-from vramtui.presets.model_files.blueprints.blueprint import WHOLE_FAMILIES
+from vramtui.presets.model_files.blueprints.blueprint import HEADED, WHOLE_FAMILIES
 from vramtui.presets.model_files.blueprints.composite import add_parts, joins
 from vramtui.presets.model_files.blueprints.full_config import filled_in, text_type
 from vramtui.presets.model_files.blueprints.nets import PLAIN, NetShape, is_net, read_net, twin_of
@@ -89,6 +89,7 @@ def read_any(values: dict[str, object]) -> Found:
     family = KNOWN.get(TRANSLATORS.get(kind, kind) if generates else kind)
     if family is not None:
         exact = kind in TRANSLATORS and not keys.flag("use_prompt") if generates else not OTHER_HEADS.search(named)
+        exact = exact or bool(head_of(keys) and (family.whole is None or kind in HEADED or kind in BERT_LIKE))
         return _found(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)

@@ -3,7 +3,16 @@
 from vramtui.presets.model_files.architectures.attention import attention, mla
 from vramtui.presets.model_files.architectures.family import Family, Layer, truth
 from vramtui.presets.model_files.architectures.feed_forward import experts, has_experts, mlp
-from vramtui.presets.model_files.architectures.keys import Keys, LayerSizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.keys import (
+    BARE,
+    CLASSES,
+    Keys,
+    LayerSizes,
+    head_of,
+    labels_of,
+    layer_count,
+    sizes_of,
+)
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
@@ -49,10 +58,13 @@ def add_decoder(tensors: TensorList, caches: CacheList, keys: Keys, family: Fami
 def _head(tensors: TensorList, keys: Keys, sizes: LayerSizes, family: Family) -> None:
     if family.last_norm and family.norm:
         tensors.add("norm", sizes.hidden, count=family.norm)
-    if not keys.flag("tie_word_embeddings", family.tied):
-        tensors.add("lm_head", sizes.vocab, sizes.hidden)
-    if truth(keys, family.head_bias):
-        tensors.add("lm_head", sizes.vocab)
+    if head_of(keys) == CLASSES:
+        tensors.add("score", labels_of(keys), sizes.hidden)
+    elif head_of(keys) != BARE:
+        if not keys.flag("tie_word_embeddings", family.tied):
+            tensors.add("lm_head", sizes.vocab, sizes.hidden)
+        if truth(keys, family.head_bias):
+            tensors.add("lm_head", sizes.vocab)
     if family.more is not None:
         family.more(tensors, keys, sizes)
 

@@ -38,6 +38,8 @@ SHARED_WIDTH = (
 )  # fmt: skip
 DENSE_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
 VOCABULARY = ("vocab_size", "n_vocab", "padded_vocab_size", "n_words")
+# Ends of architectures that have other heads than one over words: classes, or none.
+CLASSES, BARE = "ForSequenceClassification", "Model"
 
 
 class Keys:
@@ -185,3 +187,17 @@ def ffn_of(keys: Keys, hidden: int) -> int:
     if listed and isinstance(listed[0], int):
         return int(listed[0])
     return keys.maybe(*FFN) or 4 * hidden
+
+
+def head_of(keys: Keys) -> str:
+    """`CLASSES` or `BARE` where the architecture ends so; empty where its head is over words."""
+    task = next(map(str, keys.items("architectures")), "")
+    if task.endswith("LMHeadModel"):
+        return ""
+    return next((end for end in (CLASSES, BARE) if task.endswith(end)), "")
+
+
+def labels_of(keys: Keys) -> int:
+    """Outputs of a classifier: transformers has two where a config lists none."""
+    listed = keys.values.get("id2label")
+    return len(listed) if isinstance(listed, dict) and listed else keys.whole("num_labels", default=2)

@@ -4,7 +4,17 @@ from collections.abc import Callable
 from functools import partial
 
 from vramtui.presets.model_files.architectures.family import Family
-from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, Keys, layer_count
+from vramtui.presets.model_files.architectures.keys import (
+    BARE,
+    CLASSES,
+    FFN,
+    HEADS,
+    HIDDEN,
+    Keys,
+    head_of,
+    labels_of,
+    layer_count,
+)
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 Whole = Callable[[TensorList, CacheList, Keys, Family], None]
@@ -27,6 +37,7 @@ def bert(
     positions: bool = True,
     embed_norm: bool = True,
     pooler: bool = False,
+    bare_pooler: bool = True,
     more: More = _nothing,
 ) -> None:
     """Embeddings of words, positions and segments, layers with biases everywhere, and a head over all words.
@@ -41,6 +52,7 @@ def bert(
         positions: learned positions.
         embed_norm: a norm after the embeddings.
         pooler: a layer on the first token.
+        bare_pooler: whether the model without a head has one.
         more: what else there is.
     """
     hidden, vocab = keys.whole(*HIDDEN), keys.whole("vocab_size")
@@ -62,15 +74,27 @@ def bert(
         tensors.norm("norm", hidden, bias=True)
     if pooler:
         tensors.linear("pooler", hidden, hidden, bias=True)
+    _bert_head(tensors, keys, head, width, pooled=bare_pooler and not pooler)
+    more(tensors, keys)
+
+
+def _bert_head(tensors: TensorList, keys: Keys, head: str, width: int, *, pooled: bool) -> None:
+    """Over words, over classes, or none, with a pooler in its place where `pooled` says so."""
+    hidden, vocab, task = keys.whole(*HIDDEN), keys.whole("vocab_size"), head_of(keys)
+    if task == CLASSES:
+        tensors.linear("class_dense", hidden, hidden, bias=True)
+        tensors.linear("class_out", labels_of(keys), hidden, bias=True)
+    elif task == BARE and pooled:
+        tensors.linear("pooler", hidden, hidden, bias=True)
+    if task or not head:
+        return
     if head == "transform":
         out = keys.maybe("output_embedding_size") or width
         tensors.linear("head_dense", out, hidden, bias=True)
         tensors.norm("head_norm", out, bias=True)
         if not keys.flag("tie_word_embeddings", default=True):
             tensors.add("lm_head", vocab, out)
-    if head:
-        tensors.add("lm_head", vocab)
-    more(tensors, keys)
+    tensors.add("lm_head", vocab)
 
 
 def _bert_layers(tensors: TensorList, caches: CacheList, keys: Keys, hidden: int) -> None:
@@ -155,22 +179,24 @@ def _of(build: Whole, **changes: object) -> Family:
 
 
 BERT = _of(bert)
+UNPOOLED = {"bare_pooler": False}
 TWO_MORE = ("max_position_embeddings", 2)
 OLDER: dict[str, Family] = {
     **dict.fromkeys(
-        ("bert", "camembert", "data2vec-text", "electra", "ernie", "roberta", "xlm-roberta", "ibert"), BERT
+        ("bert", "camembert", "data2vec-text", "ernie", "roberta", "xlm-roberta", "ibert"), BERT
     ),
     "big_bird": _of(bert, pooler=True),
+    "electra": _of(bert, **UNPOOLED),
     "bert-generation": _of(bert, head="bias", token_types=False),
     "megatron-bert": _of(bert, embed_norm=False, last_norm=True),
     "rembert": _of(bert),
     "roberta-prelayernorm": _of(bert, last_norm=True),
     "roc_bert": _of(bert, more=roc_bert_tables),
-    "roformer": _of(bert, positions=False, more=roformer_positions),
+    "roformer": _of(bert, positions=False, more=roformer_positions, **UNPOOLED),
     "xlm-roberta-xl": _of(bert, embed_norm=False, last_norm=True),
     "xmod": _of(bert, more=xmod_adapters),
-    "xlm": _of(bert, head="bias", token_types=False, more=xlm_tables),
-    "flaubert": _of(bert, head="bias", token_types=False, more=xlm_tables),
+    "xlm": _of(bert, head="bias", token_types=False, more=xlm_tables, **UNPOOLED),
+    "flaubert": _of(bert, head="bias", token_types=False, more=xlm_tables, **UNPOOLED),
     "bart": _of(half_decoder, positions=TWO_MORE, embed_norm=True),
     "bigbird_pegasus": _of(half_decoder, embed_norm=True, bias=False, own_head=True),
     "blenderbot": _of(half_decoder, last_norm=True),
@@ -186,3 +212,9 @@ OLDER: dict[str, Family] = {
         norm=2, gated=False, bias=True, mlp_bias=True, tied=True, positions=TWO_MORE,
     ),
 }  # fmt: skip
+
+# Whose heads for classes, and none, are written down as well.
+BERT_LIKE = frozenset({
+    "big_bird", "camembert", "data2vec-text", "electra", "ernie", "ibert", "megatron-bert", "roberta-prelayernorm",
+    "roc_bert", "roformer", "xlm-roberta-xl", "xmod",
+})  # fmt: skip

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.presets.model_files.architectures.family import Family
-from vramtui.presets.model_files.architectures.keys import Keys
+from vramtui.presets.model_files.architectures.keys import BARE, CLASSES, Keys, head_of
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
 from vramtui.presets.model_files.bounded import Damaged
@@ -192,6 +192,10 @@ def _add_line(
 WHOLE = {**read_blueprints("encoders"), **read_blueprints("whole")}
 
 
+# Of these the heads for classes, and of none, are written down as well as the one over words.
+HEADED = frozenset(kind for kind, text in WHOLE.items() if "if classes" in text)
+
+
 @cache
 def _blueprint(kind: str) -> Blueprint:
     return parse(WHOLE[kind], WHOLE)
@@ -199,7 +203,9 @@ def _blueprint(kind: str) -> Blueprint:
 
 def _family(kind: str) -> Family:
     def build(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
-        add_tensors(tensors, _blueprint(kind), Scope(keys.values, inside=keys.inside), caches)
+        head = head_of(keys)
+        heads = {"classes": head == CLASSES, "bare": head == BARE, "headed": not head}
+        add_tensors(tensors, _blueprint(kind), Scope({**keys.values, **heads}, inside=keys.inside), caches)
 
     return Family(whole=build, tied=True, norm=2, gated=False, bias=True, mlp_bias=True)
 
