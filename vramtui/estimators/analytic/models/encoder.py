@@ -62,8 +62,7 @@ class Encoder:
             self._words()
         else:
             self._patches(model.image_size)
-        block = net.part(STREAM, times=model.num_hidden_layers, layer=True)
-        block.done(self._block(block, block.follow()), checkpointed=True)
+        net.repeat(STREAM, model.num_hidden_layers, self._block)
         self._end()
         text = model.image_size is None
         if model.max_position_embeddings and text:
@@ -113,8 +112,7 @@ class Encoder:
             places = part.looked_up(self.sequence * d, "position_embeddings", table)
             x = part.ops.add(x, places, "embeddings")
             made.append(places)
-        part.ops.tape.touch(*made)
-        self._started(part, x)
+        self._started(part, x, *made)
 
     def _patches(self, side: int) -> None:
         """Patches by a convolution, the class token before them, positions added."""
@@ -137,10 +135,12 @@ class Encoder:
         part.ops.tape.op([x], [out], flows=[(x, False)], grad_bytes=table)
         self._started(part, out)
 
-    def _started(self, part: ModuleBuilder, x: Tensor) -> None:
+    def _started(self, part: ModuleBuilder, x: Tensor, *made: Tensor) -> None:
+        """The first block's input; what it was `made` of has names until the embeddings return."""
         if self.model.norm_before:
             x = part.normed(x, self.model.hidden_size, "embeddings_norm")
         x = self._dropped(part, x, "embedding dropout")
+        part.ops.tape.touch(*made)
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
             part.outlive(x)
         part.done(x)
@@ -150,19 +150,28 @@ class Encoder:
 
     def _block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One layer: norms before attention and MLP, or after each sum."""
-        d = self.model.hidden_size
+        d, tape, given = self.model.hidden_size, part.ops.tape, []
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
-            part.ops.tape.group = NORMS
+            tape.group = NORMS
             normed = part.normed(x, d, name) if self.model.norm_first else x
-            y = self._dropped(part, write(part, normed), "dropout")
-            part.ops.tape.touch(normed)
-            part.ops.tape.group = STREAM
+            inner, answer = write(part, normed)
+            y = self._dropped(part, answer, "dropout")
+            tape.touch(normed)
+            tape.group = STREAM
+            given.append(x)
             x = part.ops.add(y, x, "residual stream")
-            part.ops.tape.group = NORMS
-            x = x if self.model.norm_first else part.normed(x, d, name)
+            tape.group = NORMS
+            if not self.model.norm_first:
+                x = part.normed(x, d, name)
+                # Names of BertSelfOutput and BertOutput, and of their callers, last until these return.
+                tape.touch(y)
+                tape.touch(inner)
+        if not self.model.norm_first:
+            tape.touch(given[-1])
         return x
 
-    def _attention(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _attention(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the heads found, and the layer's answer."""
         model, part.ops.tape.group = self.model, ATTENTION
         d = model.hidden_size
         q, k, v = (part.dense(x, d, d, name) for name in ("q_proj", "k_proj", "v_proj"))
@@ -184,20 +193,21 @@ class Encoder:
         if model.norm_first:
             y = part.dense(out, d, d, "o_proj")
             part.ops.tape.touch(q, k, v)
-            return y
+            return out, y
         part.ops.tape.touch(q, k, v)
-        return part.dense(out, d, d, "o_proj")
+        return out, part.dense(out, d, d, "o_proj")
 
-    def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _mlp(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the activation gives, and the layer's answer."""
         d, part.ops.tape.group = self.model.hidden_size, MLP
         if self.style.gated:
             both = part.dense(x, d, 2 * self.ffn, "fc1", bias=False)
             gate, value = (part.ops.tape.view(both, both.numel // 2) for _ in range(2))
             part.ops.tape.op([both], [gate, value], flows=[(both, True)])
             y = part.ops.multiply(part.activation(gate, self.model.hidden_act), value, "gated")
-            return part.dense(y, self.ffn, d, "fc2", bias=False)
+            return y, part.dense(y, self.ffn, d, "fc2", bias=False)
         y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)
-        return part.dense(y, self.ffn, d, "fc2")
+        return y, part.dense(y, self.ffn, d, "fc2")
 
     def _end(self) -> None:
         """The last norm, what pools, the head and the loss."""

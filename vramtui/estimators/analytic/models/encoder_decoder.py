@@ -96,10 +96,13 @@ class EncoderDecoder:
         return part.normed(x, d, "layernorm_embedding") if model.norm_embeddings else x
 
     def _stack(self, blocks: Blocks, layers: int, *, decoder: bool) -> None:
-        """The first block holds T5's relative positions; the last is the first to give the encoder a gradient."""
-        first = int(self.t5)
+        """The first block holds T5's relative positions, and its input may be held by others; the last is the first to
+        give the encoder a gradient.
+        """
+        given = self.net.stages[-1].tape.output
+        first = int(self.t5 or (given is not None and given.storage.held))
         last = int(decoder and self.net.training and layers > first)
-        spans = ((first, True, layers == first), (layers - first - last, False, False), (last, False, True))
+        spans = ((first, self.t5, layers == first), (layers - first - last, False, False), (last, False, True))
         for count, bucketed, fresh in spans:
             if not count:
                 continue

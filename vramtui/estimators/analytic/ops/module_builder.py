@@ -72,9 +72,10 @@ class Net:
         return ModuleBuilder(self, group, times, layer=layer)
 
     def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", Tensor], Tensor]) -> None:
-        """Equal blocks in a row; below the first adapter no gradient is wanted of the first one's input."""
+        """Equal blocks in a row; the first stands alone where no gradient is wanted of its input, or others hold it."""
         output = self.stages[-1].tape.output
-        alone = int(self.lora is not None and output is not None and not output.tracked and times > 1)
+        apart = output is not None and (output.storage.held or (self.lora is not None and not output.tracked))
+        alone = int(apart and times > 1)
         for count in (alone, times - alone):
             if count:
                 part = self.part(group, times=count, layer=True)
@@ -165,7 +166,10 @@ class ModuleBuilder:
 
         A trained model keeps it anyway for the first block's backward pass.
         """
-        for _ in range(0 if self.net.training else count):
+        if self.net.training:
+            return
+        self.ops.tape.hold(x)
+        for _ in range(count - 1):
             kept = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
             self.ops.tape.op([], [kept])
             self.ops.tape.hold(kept)

@@ -32,6 +32,10 @@ class ReplayListener(Protocol):
         """An operator runs, with `workspace` bytes of its own and more in `pieces`."""
         ...
 
+    def sum_anew(self, size: int) -> None:
+        """A gradient of `size` bytes is made and added to a parameter's, and their sum takes that one's place."""
+        ...
+
     def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
         """Let `once` happen `count` times, of which it is called only once; never again for what is `shared`."""
         ...
@@ -84,6 +88,10 @@ class Meter:
                 self.late = (total, self._with(workspace))
         elif total > self.early[0]:
             self.early = (total, self._with(workspace))
+
+    def sum_anew(self, size: int) -> None:
+        """Two gradients more for a moment."""
+        self.look(0, (size, size))
 
     def _with(self, workspace: int) -> BytesByGroup:
         held = self.held.copy()

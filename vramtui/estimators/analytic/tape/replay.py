@@ -65,13 +65,14 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
 def _left(tape: Tape) -> tuple[list[tuple[str, int]], bool]:
     """What is let go at the end of the pass, and whether somebody else holds on to what is handed on."""
     kinds = []
+    out = tape.output.storage if tape.output is not None else None
     for storage in tape.held:
-        if storage.refs == 1 and storage.group != STAYS:
+        if storage.refs == 1 + (storage is out) and storage.group != STAYS:
             kinds.append((storage.group, storage.size))
         storage.refs -= 1
-    borrowed = tape.output is not None and tape.output.storage.refs > 1
-    if borrowed and tape.output is not None:
-        tape.output.storage.refs -= 1
+    borrowed = out is not None and (out.refs > 1 or out in tape.held)
+    if borrowed and out is not None:
+        out.refs -= 1
     return kinds, borrowed
 
 
@@ -209,7 +210,7 @@ def _gradients(
     if expanded:
         meter.take(BACKWARD, expanded)
     fresh = _made(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
-    meter.look(node.backward_workspace, node.backward_pieces)
+    _look_backward(node, meter, accumulate=accumulate)
     if recomputed:
         _let_go(saved, meter)
     if expanded:
@@ -223,6 +224,13 @@ def _gradients(
     _hand_on(fresh, meter)
     if accumulate and grad_bytes:
         meter.free(BACKWARD, grad_bytes)
+
+
+def _look_backward(node: Node, meter: ReplayListener, *, accumulate: bool) -> None:
+    if len(node.backward_pieces) > 1 and not accumulate:
+        meter.sum_anew(node.backward_pieces[0])
+    else:
+        meter.look(node.backward_workspace, node.backward_pieces)
 
 
 def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:

@@ -49,7 +49,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
             stand until the graph goes, checkpoint or not.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         grad_bytes: bytes of parameter gradients its backward makes.
-        backward_workspace: bytes needed only meanwhile; `backward_pieces` of them in blocks of their own.
+        backward_workspace: bytes needed only meanwhile; `backward_pieces`: the second gradient of a tied table, added
+            in place to the first, or with a further one for their sum, which takes the first one's place.
         sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
         weight_first: the parameter's gradient is made before those of `flows`.
         cached: whether a selective checkpoint keeps what it makes, so that it is not run again.

@@ -69,6 +69,11 @@ class Journal:
             return
         self.steps += [(SCRATCH, size, "", None) for size in sizes] + [(SCRATCH, -size, "", None) for size in sizes]
 
+    def sum_anew(self, size: int) -> None:
+        """A parameter's gradient is another block from here on; the older of the two is let go."""
+        own = (SCRATCH, size, "", self)
+        self.steps += [own, (GRADIENTS, size, "", self), (GRADIENTS, -size, "", None), (SCRATCH, -size, "", self)]
+
     def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
         """`once` as often as it happens, from one call."""
         before, self.steps = self.steps, self.ran.get(shared, [])
@@ -153,9 +158,11 @@ def _asked(stages: Sequence[TapeStage]) -> dict[int, int]:
 
 
 def _pairs(trained: Sequence[Parameter], itemsize: int) -> dict[int, tuple[int, int]]:
-    """Gradients of a weight and its bias, which tapes make as one."""
+    """Gradients of a weight and its bias, which tapes make as one; a tied output layer's stand apart in a model."""
     found = {}
-    for first, second in pairwise(trained):
+    tables = [tensor for tensor in trained if not tensor.layer and len(tensor.shape) > 1]
+    tied = [(first, bias) for first in tables for bias in trained if bias.shape == first.shape[:1]]
+    for first, second in (*tied, *pairwise(trained)):
         pair = rounded(first.numel * itemsize), rounded(second.numel * itemsize)
         found[sum(pair)] = pair
     return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * itemsize) for t in trained}}
