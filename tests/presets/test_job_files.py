@@ -461,3 +461,26 @@ def test_a_regular_expression_stands_for_the_layers_that_it_picks(
     assert isinstance(run, TrainRun)
     assert run.lora is not None
     assert run.lora.target_modules == layers
+
+
+def test_adapters_on_a_mixture_pass_over_the_experts_and_say_what_is_not_modelled(tmp_path: Path) -> None:
+    """As axolotl's examples have it: layers of a dense model's list, and experts as parameters."""
+    file = tmp_path / "job.yaml"
+    text = (
+        "base_model: google/gemma-4-26B-A4B\nadapter: lora\nlora_r: 16\nmicro_batch_size: 1\nsequence_len: 512\n"
+        "lora_target_modules: [{}]\n"
+    )
+    file.write_text(text.format("q_proj, gate_proj") + "lora_target_parameters: [experts.down_proj]\n")
+    found = preset_of_job_file(file, LIBRARY).preset
+    assert "lora_target_parameters = experts.down_proj is not modelled" in found.notes
+    assert isinstance(found.run, TrainRun)
+    assert found.run.lora is not None
+    attention = msgspec.structs.replace(
+        found.run, lora=msgspec.structs.replace(found.run.lora, target_modules=("q_proj",))
+    )
+    card = CARDS[DEFAULT_CARD]
+    alone = msgspec.structs.replace(found.workload, run=attention)
+    assert ANALYTIC.estimate(found.workload, card).parts == ANALYTIC.estimate(alone, card).parts
+    file.write_text(text.format("gate_proj"))
+    with pytest.raises(UserError, match="gate_proj are in the experts, where peft puts no adapters"):
+        ANALYTIC.estimate(preset_of_job_file(file, LIBRARY).preset.workload, card)

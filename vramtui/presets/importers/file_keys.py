@@ -74,8 +74,9 @@ _SHARED_BY_NAME: tuple[tuple[str, Spelling], ...] = (
     ("parallel.zero_stage", one_of({"fsdp2": "3"})),
 )
 
-# What changes the memory and is not modelled, by the key that says so and its words.
+# What changes the memory and is not modelled, by the key that says so and its words; any where none are named.
 NOT_MODELLED: dict[str, frozenset[str]] = {
+    "lora_target_parameters": frozenset(),
     **dict.fromkeys(("finetuning_type", "peft_config.name"), frozenset({"oft", "freeze"})),
     **dict.fromkeys(("use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_muon"), frozenset({"true"})),
     **dict.fromkeys(("use_kt", "use_onebitllms"), frozenset({"true"})),

@@ -53,9 +53,9 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     if "run.sequence_length" not in said:
         notes += " It says no sequence length: the model's longest is taken."
     notes += "".join(
-        f" {key} = {file.values[key].lower()} is not modelled: counted as if the file did not say it."
+        f" {key} = {printable(file.values[key].lower()[:100])} is not modelled: counted as if the file did not say it."
         for key, words in NOT_MODELLED.items()
-        if file.values.get(key, "").lower() in words
+        if key in file.values and (not words or file.values[key].lower() in words)
     )
     preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)

@@ -189,8 +189,11 @@ def _expert_tensors(model: TransformerModel, layers: int) -> list[Parameter]:
 def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Parameter, ...]:
     """The A (rank x in) and B (out x rank) matrices beside every targeted linear layer; DoRA's magnitudes (out).
 
+    A target that is in the experts alone has none, as peft passes over what it does not find as long as it finds
+    another (peft 0.21, tuners/tuners_utils.py, `inject_adapter`).
+
     Raises:
-        UserError: a target is not a linear layer of the model's blocks.
+        UserError: a target is not a linear layer of the model's blocks, or all are in the experts.
     """
     shapes = linear_shapes(model)
     layers = model.num_hidden_layers
@@ -206,11 +209,14 @@ def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Parameter, ...
         rows, columns = shapes[target]
         count = dense if target in mlp_shapes(model) else layers
         if not count:
-            raise UserError(f"run.lora.target_modules: {target!r} is in the experts, where peft puts no adapters")
+            continue
         tensors.append(Parameter(target, (lora.rank, columns), count, layer=True))
         tensors.append(Parameter(target, (rows, lora.rank), count, layer=True))
         if lora.use_dora:
             tensors.append(Parameter(target, (rows,), count, layer=True))
+    if not tensors and lora.target_modules:
+        named = ", ".join(lora.target_modules)
+        raise UserError(f"run.lora.target_modules: {named} are in the experts, where peft puts no adapters")
     return tuple(tensors)
 
 
