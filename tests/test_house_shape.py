@@ -37,12 +37,12 @@ SHORT = {
         estimators/rules/blocks estimators/traced/experiments/native integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
         app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
-        cli/export/collector presets/model_stores/hub_ids""",
+        cli/export/collector""",
     "read by several that do not read one another": """
         app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/timeline/view app/view_only cli/common/snapshot_settings
         core/estimate/prediction core/observation/signals core/schema/common_types core/schema/rule_inputs/base
-        estimators/analytic/module_loading estimators/analytic/sizes/job estimators/analytic/sizes/nccl
+        estimators/analytic/module_loading estimators/analytic/sizes/sequence estimators/analytic/sizes/nccl
         estimators/analytic/sizes/tensor_bytes estimators/analytic/tape/checkpointing estimators/torch_facts/cublas
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         presets/toml/reader probe/place records/export/html/text records/export/sanitize sources/feed/line_splitter

@@ -44,7 +44,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Whether it fits, be it tightly."""
+        """Whether it fits or is tight."""
         return not self.refused and fits_in(self.needs, self.has)
 
     @property
@@ -103,7 +103,7 @@ def fit_beside_others(needs: int, total: int, free: int | None, error: float | N
 
 
 def fits_in(needs: int, has: int) -> bool:
-    """Whether so many bytes are enough, be it tightly: what exit codes and searches for the largest batch go by."""
+    """Whether so many bytes are enough, tight or not: what exit codes and searches for the largest batch go by."""
     return needs <= has
 
 

@@ -102,7 +102,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         optimizer: which optimizer.
         optimizer_implementation: all tensors at once, one kernel for all, or one after another; torch's own choice when
             absent, which is one after another for Adafactor and all at once for the others.
-        attention: spelt out, or one of torch's fused kernels.
+        attention: eager, which keeps the scores, or one of torch's fused kernels.
         checkpointing: which activations are made again in the backward pass: of whole blocks, or only the attention's
             scores (`selective`); or all but what torchtitan's policy keeps (`selective-ops`): fused attention and every
             other product of a linear layer.
@@ -165,7 +165,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         quantization: how the weights of linear layers are kept instead.
         kv_cache: what keys and values are kept in; the precision's type when absent.
         cache_implementation: grown by concatenation, or allocated for the whole length at once.
-        attention: spelt out, or one of torch's fused kernels.
+        attention: eager, which keeps the scores, or one of torch's fused kernels.
         draft: a smaller model that proposes tokens (speculative decoding).
         offload: what of a pipeline is on the card: all of it as when absent, one part at a time
             (`enable_model_cpu_offload`), or one layer at a time (`enable_sequential_cpu_offload`).

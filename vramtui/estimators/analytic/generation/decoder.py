@@ -17,13 +17,13 @@ from vramtui.estimators.analytic.models.decoder_program import buffers_of, maske
 from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
 from vramtui.estimators.analytic.parallel.pipeline import part_of, received
-from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers, cache_source
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.partition import ALONE, Share, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
+from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass

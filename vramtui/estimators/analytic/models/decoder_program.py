@@ -14,7 +14,6 @@ from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRu
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
-from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
 from vramtui.estimators.analytic.sizes.parameters import (
     Parameter,
@@ -26,6 +25,7 @@ from vramtui.estimators.analytic.sizes.parameters import (
 )
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
+from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
@@ -187,7 +187,7 @@ class Encoder:
             dropout=model.attention_dropout if self.net.training else 0.0,
         )
         if self.net.eager:
-            out = spelled_attention(part.ops, heads, q, k, v, plain=not model.norm_first, masked=model.causal)
+            out = eager_attention(part.ops, heads, q, k, v, plain=not model.norm_first, masked=model.causal)
         else:
             out = fused_attention(part.ops, heads, q, k, v)
         if model.norm_first:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
-from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
@@ -220,7 +220,7 @@ class Blocks:
 
     def _attend(self, part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
         if self.net.eager:
-            return spelled_attention(part.ops, heads, q, k, v, plain=True, masked=masked)
+            return eager_attention(part.ops, heads, q, k, v, plain=True, masked=masked)
         out = fused_attention(part.ops, heads, q, k, v)
         laid_out_as_queries = self.net.recipe.compute == 2  # flash's and cuDNN's kernels do so, the one for fp32 not
         if self.model.num_mel_bins is not None and laid_out_as_queries and heads.queries > 1:

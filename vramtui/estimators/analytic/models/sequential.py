@@ -35,7 +35,7 @@ from vramtui.core.schema.layer_models import (
     WindowAttention,
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss
@@ -249,7 +249,7 @@ class LayerList:
             value_dim=width // layer.num_heads,
         )
         if self.eager:
-            out = spelled_attention(ops, heads, q, k, v, plain=True, masked=layer.causal)
+            out = eager_attention(ops, heads, q, k, v, plain=True, masked=layer.causal)
         else:
             out = fused_attention(ops, heads, q, k, v)
         out, _ = writer.linear(out, self.shape, width, bias=layer.bias)

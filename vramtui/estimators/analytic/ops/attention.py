@@ -156,7 +156,7 @@ def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     return out
 
 
-def spelled_attention(
+def eager_attention(
     ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool, masked: bool = True
 ) -> Tensor:
     """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
@@ -199,7 +199,7 @@ def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: 
     for t in own:
         t.storage = storage_of(t.numel, t.itemsize, ops.tape.group, "input")
         t.storage.borrowed = True
-    out = spelled_attention(alone, heads, own[0], own[1], own[2], plain=plain)
+    out = eager_attention(alone, heads, own[0], own[1], own[2], plain=plain)
     inner.close(out)
     made, back = nested(inner, given_back=sum(t.storage.size for t in (q, k, v)))
     answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)

@@ -6,11 +6,11 @@ s tokens, h hidden, n heads, kv key/value heads, d width of a head.
 
 from vramtui.estimators.analytic.ops.attention import (
     Heads,
+    eager_attention,
     fused_attention,
     math_attention,
     recomputed_attention,
     repeat_kv,
-    spelled_attention,
 )
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
 from vramtui.estimators.analytic.tape.tape import Tensor
@@ -60,7 +60,7 @@ def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Ten
         return out
     if setting.selective == "selective":
         return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
-    return spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)
+    return eager_attention(writer.ops, heads, q, k, v, plain=writer.plain)
 
 
 def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,7 +24,6 @@ from vramtui.estimators.analytic.parallel.pipeline import (
 )
 from vramtui.estimators.analytic.parallel.trainer import Flight, ShardedTrainer
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, share_gradients, sharing_of
-from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.parameters import Parameter, adapter_tensors, layer_tensors
 from vramtui.estimators.analytic.sizes.partition import (
     Share,
@@ -34,6 +33,7 @@ from vramtui.estimators.analytic.sizes.partition import (
     share_tensors,
     telling_shares,
 )
+from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.program import Program
 
 HALVES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}

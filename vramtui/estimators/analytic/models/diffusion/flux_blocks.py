@@ -8,7 +8,7 @@ Shapes: image (b, i, h), text (b, t, h), together (b, i + t, h), queries, keys a
 """
 
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
-from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Tensor
@@ -190,7 +190,7 @@ class Streams:
             value_dim=self.model.attention_head_dim,
         )
         if self.net.eager:
-            out = spelled_attention(part.ops, heads, q, k, v, plain=True, masked=False)
+            out = eager_attention(part.ops, heads, q, k, v, plain=True, masked=False)
         else:
             out = fused_attention(part.ops, heads, q, k, v)
         out = part.ops.cast(out, q.itemsize, "attention output in the queries' type")

@@ -1,4 +1,4 @@
-"""A training or inference job with its sizes worked out once, for the formulas to share."""
+"""How many tokens a sequence of a job has."""
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
