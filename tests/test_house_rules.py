@@ -16,6 +16,8 @@ PACKAGE_HOST = re.compile(
 SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore)\b(.*)")
 WITH_REASON = re.compile(r"(?:: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|\[[\w, -]+\])\s+[-#] [\w`]")
 
+OVER_A_SET = re.compile(r"parametrize\(\s*(?:\"[^\"]*\"|\([^)]*\)),\s*(?:\{[^{}:]+\}|set\(|frozenset\()")
+
 
 def _tracked() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -62,3 +64,8 @@ def test_a_silenced_check_says_why() -> None:
         where = path.relative_to(ROOT)
         silent += [f"{where}: {match[0]}" for match in SILENCED.finditer(text) if not WITH_REASON.match(match[1])]
     assert silent == []
+
+
+def test_cases_have_an_order() -> None:
+    """A set has another in each process: the workers would not have the same tests, and pytest-xdist ends."""
+    assert _found(OVER_A_SET) == []
