@@ -15,6 +15,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.blueprints.vision import vision_table
 
@@ -133,3 +134,13 @@ def test_squares_of_something_unmarked_are_refused() -> None:
     net = _list({"type": "mark", "name": "level"}, CONV, {"type": "regions", "names": ["levle"]})
     with pytest.raises(UserError, match=r"nothing before it is marked 'levle' .did you mean level."):
         parameter_count(net)
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if run["kind"] == "infer"], ids=lambda run: str(run["net"]))
+def test_what_is_stated_of_asking_a_detector_holds_what_was_measured(run: dict[str, Any]) -> None:
+    workload = _workload(run)
+    kind = kind_of(workload)
+    assert kind == "detection infer"
+    spread = SPREADS[kind][0]
+    off = int(run["allocated"]) / ANALYTIC.estimate(workload, card("H200")).allocated - 1
+    assert -spread.below <= off <= spread.above

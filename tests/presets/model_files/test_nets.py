@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from benchmarks.architectures import KINDS, REASONS, preset_from, recorded
+from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import InferRun
-from vramtui.estimators.analytic import parameter_count
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets.model_files.blueprints.nets import is_net
 from vramtui.presets.model_files.config import parse_config
 
@@ -115,3 +116,10 @@ def test_other_heads_of_an_encoder_are_not_called_exact() -> None:
 def test_deepseek_v4_by_the_type_that_sglangs_files_have() -> None:
     flash = {"model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096}
     assert parse_config(flash).basis == "family"
+
+
+def test_what_is_not_of_one_width_says_that_its_activations_are_guessed() -> None:
+    wav2vec = preset_from(PUBLIC["facebook/wav2vec2-large-xlsr-53 with 32 letters"][0])
+    assert wav2vec.notes.startswith("Generic: every tensor of a config of Wav2Vec2ForCTC")
+    found = ANALYTIC.estimate(wav2vec.workload, card("H100"))
+    assert found.assumptions[0].startswith("generic: every tensor is counted")

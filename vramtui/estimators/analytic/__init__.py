@@ -82,6 +82,9 @@ def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
         nearest = "encoder" if is_listed_encoder(model) else "decoder"
         note = f"weights are exact; what comes and goes is that of the nearest {nearest}"
         error = found.error
+    elif is_listed_encoder(model) and not model.caches:
+        note = "generic: every tensor is counted, and what comes and goes is a guess: an encoder's of one width"
+        error = GENERIC_ERROR
     else:
         note = (
             "generic: its sizes were read from the keys that most configs share, not by its own family's rules; a "

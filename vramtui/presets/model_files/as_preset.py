@@ -94,7 +94,9 @@ def _gguf_tables(path: Path, header: GgufHeader, name: str) -> dict[str, Any]:
         "precision": {"f32": "fp32", "bf16": "bf16"}.get(main, "fp16"),
         "stored": header.stored(),
     }
-    if main in Quantization.__args__:  # type: ignore[attr-defined] # a Literal's values
+    # Of a dense model's file each tensor's bytes are known; as a run's, MXFP4 is that of experts alone.
+    dense = main == "mxfp4" and not model.get("num_experts")
+    if main in Quantization.__args__ and not dense:  # type: ignore[attr-defined] # a Literal's values
         run["quantization"] = main
     said = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
     start = "Read from" if header.is_known else f"Generic: {printable(header.kind[:40])}, read from"
@@ -107,6 +109,8 @@ def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights |
     notes = f"Read from a config of {config.architecture}"
     if config.basis == "generic":
         notes = f"Generic: read from the keys that most configs share ({config.architecture})"
+    if config.basis == "generic" and config.counted:
+        notes = f"Generic: every tensor of a config of {config.architecture}; what it holds while it runs is a guess"
     if config.partial:
         notes += f", {config.partial}"
     if config.unread and weights is None:

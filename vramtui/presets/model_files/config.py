@@ -145,6 +145,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         basis: how sure it is, as a decoder's `basis` has it.
         undescribed: the key of a net of which it says no sizes; empty where there is none.
         mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
+        counted: whether every tensor is written down all the same where it is `generic`.
     """
 
     architecture: str
@@ -156,6 +157,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     partial: str = ""
     basis: str = "shapes"
     mixed: bool = False
+    counted: bool = False
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -263,6 +265,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         undescribed=_undescribed(config, model) if basis == "generic" else "",
         partial=partial,
         basis=basis,
+        counted=is_net(config.text("model_type", "")),
         mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
     )
 
