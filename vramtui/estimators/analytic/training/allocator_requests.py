@@ -24,6 +24,7 @@ Step = tuple[str, int, str, object]
 Held = tuple[int, object]
 PASSING = "passing"
 BLOCKS_SHARE = 0.05
+LAST = frozenset({"norm", "lm_head"})
 # More than any card has: what the job would reserve where nothing is ever given back.
 ROOM = 1 << 60
 
@@ -190,7 +191,9 @@ def frozen_blocks(program: Program) -> Iterator[int]:
 
 
 def _ordered(tensors: Sequence[Parameter]) -> Iterator[Parameter]:
-    """Every tensor, layer by layer."""
+    """Every tensor, layer by layer; a decoder's last norm and output layer come after them, as its modules are made."""
+    if tensors and tensors[0].module == "embed_tokens":
+        tensors = sorted(tensors, key=lambda tensor: not tensor.layer and tensor.module in LAST)
     at = 0
     while at < len(tensors):
         end = at
