@@ -124,6 +124,17 @@ async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(
     assert all(len(found) == 1 for found in ends.values()), ends
 
 
+async def test_the_painter_knows_every_column_of_a_list_with_a_scroll_bar() -> None:
+    """The last column of the text is the row's, too; a list that scrolled kept there what stood there before."""
+    async with processes((80, 24)) as driver:
+        rows = rows_of(driver)
+        spot = driver[0].painter.spot(rows)
+        assert rows.show_vertical_scrollbar
+        assert spot is not None
+        assert spot.size.width == rows.room == rows.outer_size.width - 1
+        assert spot.place.width == rows.room
+
+
 async def test_the_cursor_stays_on_its_process_while_others_come_and_go() -> None:
     async with dashboard([crowd(60)], (80, 24)) as driver:
         rows = rows_of(driver)

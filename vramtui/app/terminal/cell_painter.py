@@ -134,7 +134,7 @@ def _spot(widget: Widget, visible: Visible) -> Spot | None:
         return None
     whole = visible[widget][0]
     place = whole.shrink(widget.scrollbar_gutter)
-    inside = whole.shrink(widget.gutter).shrink(widget.scrollbar_gutter)
+    inside = place.shrink(widget.styles.gutter)  # of `widget.gutter` the scroll bars are a part
     if not inside:
         return None
     is_free = _is_free(widget, place, visible)
