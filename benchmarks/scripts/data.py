@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.scripts import models
+from benchmarks.scripts import models, tokens
 
 
 def token_bins(folder: Path) -> None:
@@ -363,5 +363,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "windows_images": windows_images,
     "celeba": celeba,
     "enwik8_text": enwik8_text,
+    "nanochat": tokens.nanochat,
+    "tiny_stories": tokens.tiny_stories,
+    "airbench": tokens.airbench,
     "": nothing,
 }

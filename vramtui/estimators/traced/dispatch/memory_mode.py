@@ -26,7 +26,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
-from vramtui.estimators.traced.device.device import inside, to_sim
+from vramtui.estimators.traced.device.device import SIM, inside, is_sim, to_sim
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
@@ -42,6 +42,10 @@ _UNSAFE = {
 _TO_COPY = torch.ops.aten._to_copy.default
 WRITES = "{} at {} is not run: it is taken to write into what it is given, and to take no memory of its own"
 RUNS = "{} at {} has no shapes registered: its Python function is run, and what that allocates is counted"
+ON_CPU = (
+    "{} at {} has no shapes registered: its kernel for the CPU was run on zeros to tell those of its results; "
+    "what its kernel for CUDA takes beside them is not counted"
+)
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -143,10 +147,25 @@ class Call:
             for one in schema.returns
         ]
         if any(value is None for value in returned):
-            raise UnsupportedOperatorException(self.func)
+            return self._as_on_the_cpu()
         if self.func.namespace != "aten":
             self.memory.warn(WRITES.format(self.func.name(), self.memory.user_line()), same=self.func.name())
         return returned[0] if len(returned) == 1 else tuple(returned) or None
+
+    def _as_on_the_cpu(self) -> Any:
+        """Results of the shapes that the operator's own kernel for the CPU gives, run there on known values or zeros.
+
+        Raises:
+            UnsupportedOperatorException: it has no such kernel, or is given too much to be run.
+        """
+        name = self.func.name()
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+        self.memory.only_once()
+        real = values.on_cpu(self.memory.book, (self.func, self.args, self.kwargs)) if has_kernel else None
+        if real is None or self.func.namespace == "aten":
+            raise UnsupportedOperatorException(self.func)
+        self.memory.warn(ON_CPU.format(name, self.memory.user_line()), same=name)
+        return fakes_like(real, self.args)
 
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
@@ -302,11 +321,21 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self.memory.operator = func
         try:
             kernel = find_kernel(func)
+            if kernel is not None and not _on_card(args, kwargs):
+                kernel = None
             out = call.run() if kernel is None else kernel(call)
         finally:
             call.end()
         values.follow(self.memory.book, call.fresh, (func, args, kwargs), out)
         return out
+
+
+def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator works on the card: on the CPU it takes no workspace there."""
+    device = kwargs.get("device")
+    return (device is not None and device.type == SIM) or any(
+        is_sim(one) for one in tensors_of((*args, *kwargs.values()))
+    )
 
 
 @functools.cache

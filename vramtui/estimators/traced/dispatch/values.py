@@ -23,6 +23,7 @@ _COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
 _MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
+_MOST_ON_CPU = 1 << 28  # bytes: a quarter of a second's work for a kernel that goes through them once
 _mutable: dict[int, bool] = {}  # by the operator's id: the schema looks through its arguments each time
 
 
@@ -115,6 +116,19 @@ def truly(book: StorageBook, asked: Asked) -> Any:
         return result if known else None
 
 
+def on_cpu(book: StorageBook, asked: Asked) -> Any:
+    """What an operator gives on the CPU for tensors of known values, or zeros where these are not known; None where it
+    cannot be run there, or is given too much.
+    """
+    size = sum(one.numel() * one.element_size() for one in asked[1] if isinstance(one, torch.Tensor))
+    if size > _MOST_ON_CPU:
+        return None
+    with torch._C._DisableTorchDispatch():
+        substitution = _Substitution(book, or_zeros=True)
+        found = substitution.of_call(asked)
+        return _computed(asked[0], found, substitution)[1]
+
+
 def _vague(tensor: torch.Tensor) -> bool:
     """Whether `tensor` has more fractions than are guessed one by one."""
     return (tensor.dtype.is_floating_point or tensor.dtype.is_complex) and tensor.numel() > _MOST_GUESSED
@@ -132,8 +146,9 @@ class _NoValue(Exception):
 class _Substitution:
     """Replaces tensors by their values; remembers whether all of them were certain."""
 
-    def __init__(self, book: StorageBook) -> None:
+    def __init__(self, book: StorageBook, *, or_zeros: bool = False) -> None:
         self._book = book
+        self._or_zeros = or_zeros
         self.certain = True
 
     def of_call(self, asked: Asked) -> tuple[Any, Any] | None:
@@ -159,7 +174,10 @@ class _Substitution:
             return tensor
         entry = self._book.find(tensor)
         if entry is None or entry.mirror is None:
-            raise _NoValue
+            if not self._or_zeros:
+                raise _NoValue
+            self.certain = False
+            return torch.zeros(tensor.shape, dtype=tensor.dtype)
         self.certain &= not entry.guessed
         value = value_of(self._book, tensor)
         assert value is not None

@@ -5,7 +5,9 @@ Reducer does (torch/csrc/distributed/c10d/reducer.cpp, 2.13). What NCCL itself t
 """
 
 import os
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -64,10 +66,17 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     def silent(*_args: Any, async_op: bool = False, **_kwargs: Any) -> Any:
         return FinishedWork() if async_op else None
 
+    holders = [
+        module
+        for key, module in sys.modules.items()
+        if key.startswith("torch.distributed") and isinstance(module, ModuleType)
+    ]
+
     def everywhere(name: str, value: Callable[..., Any]) -> None:
-        patches.set(distributed_c10d, name, value)
-        if hasattr(dist, name):
-            patches.set(dist, name, value)
+        before = vars(distributed_c10d)[name]
+        for module in holders:  # device_mesh and others have taken the function under its name
+            if vars(module).get(name) is before:
+                patches.set(module, name, value)
 
     everywhere("init_process_group", init_process_group)
     for name in _SILENT:
@@ -90,7 +99,7 @@ def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
     It keeps ranks' random numbers in step by an operator that only compilers follow; values are not computed here.
     """
     try:
-        from torch.distributed.tensor import _dispatch, _random  # noqa: PLC0415 - not built everywhere
+        from torch.distributed.tensor import DTensor, _dispatch, _random  # noqa: PLC0415 - not built everywhere
         from torch.distributed.tensor._sharding_prop import ShardingPropagator  # noqa: PLC0415 - not built everywhere
     except ImportError:
         return
@@ -100,6 +109,9 @@ def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
         with shapes_only():
             return plain(*args, **kwargs)
 
+    patches.set(
+        DTensor, "device", property(lambda tensor: tensor._local_tensor.device)
+    )  # which says "cuda" to the code
     for module in (_dispatch, _random):
         patches.set(module, "is_rng_supported_mesh", lambda _mesh: False)
     patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
