@@ -14,7 +14,8 @@ import pytest
 
 from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
-from vramtui.records import FORMATS, save_snapshot
+from vramtui.core.schema.settings import FORMATS
+from vramtui.records import save_snapshot
 
 STEM = "vramtui-gpu01.example-20260131-120509"
 SVG = "<svg/>"

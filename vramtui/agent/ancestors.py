@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 MOST = 16  # processes above one
-LONGEST_COMMAND = 4096
+LONGEST_COMMAND = 4096  # characters
 # Names as the kernel has them: 15 bytes at most.
 STARTERS = frozenset(
     (

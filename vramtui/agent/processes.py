@@ -11,9 +11,8 @@ from . import ancestors, containers
 from .nvml import plain
 from .ranks import LONGEST, module_loading_of, rank_of
 
-LONGEST_COMMAND = 4096
 LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", "module_loading")
-HOST_NAMESPACE = "pid:[4026531836]"
+HOST_NAMESPACE = "pid:[4026531836]"  # the kernel gives its first pid namespace this number (PROC_PID_INIT_INO)
 
 
 def read_file(path: str, most: int = 1 << 16) -> bytes:
@@ -79,7 +78,7 @@ class Processes:
         except KeyError:
             row["user"] = str(uid)
         words = [plain(word) for word in read_file(f"/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")]
-        row["command"] = " ".join(words)[:LONGEST_COMMAND] or name
+        row["command"] = " ".join(words)[: ancestors.LONGEST_COMMAND] or name
         environment = read_file(f"/proc/{pid}/environ", LONGEST)
         rank, loading = rank_of(environment, os.uname().nodename), module_loading_of(environment)
         if rank is not None:
@@ -94,7 +93,7 @@ class Processes:
             known = self._above[pid] = (started, ancestors.ancestors_of(pid))
         if known[1] is not None:
             row["ancestors"] = known[1]
-            row["command"] = ancestors.flags_of(row["command"], known[1])[:LONGEST_COMMAND]
+            row["command"] = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
 
     def _gone(self, pid: int) -> dict[str, Any]:
         if self.private:

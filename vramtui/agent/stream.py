@@ -19,6 +19,7 @@ NO_NVML = 3  # exit code
 PATIENCE = 3.0  # seconds for all cards, after which the driver is said not to answer
 CLOCK_SM, CLOCK_MEM = 1, 2
 MOST_DEVICES = 1024
+# Bits of nvmlClocksEventReason… (nvml.h), and of `clocks_event_reasons.active` in nvidia-smi.
 THROTTLING = (
     (0x4, "power cap"),
     (0x8, "hardware slowdown"),

@@ -16,18 +16,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.readings import Absence, Gpu, Host
+from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.core.schema.preset import DERIVED
 
 By = Literal["user", "job"]
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
-STATES = {
-    "exited": "(exited, memory still held) ",
-    "zombie": "(zombie) ",
-    "unseen": "(outside this container) ",
-}
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
@@ -200,7 +195,7 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
         format_gib(holding.peak.bytes if holding.peak else None),
         _predicted(holding),
         format_percent(comparison.fraction if comparison else None),
-        printable(f"{STATES.get(process.state, '')}{process.command_or_name or ''}" or UNKNOWN),
+        printable(f"{STATE_MARKS.get(process.state, '')}{process.command_or_name or ''}" or UNKNOWN),
     )
 
 

@@ -8,12 +8,12 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run
 from vramtui.presets.reader import Parsed
 from vramtui.presets.schema import SHOWN, describe
 from vramtui.presets.toml.edits import put_value, quoted, take_value
 
-TOTALS = ("allocated", "reserved", "process")
 HOW = {
     "sampled": "peaks seen by sampling",
     "accounting": "peak by the driver's accounting",
@@ -35,7 +35,7 @@ def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bo
     Raises:
         UserError: nothing was measured of the run, it cannot have shown this preset's peak, or the text is no preset.
     """
-    totals = {name: run.observed.bytes_of(name) for name in TOTALS}  # type: ignore[arg-type]  # three of its lines
+    totals: dict[str, int | None] = {name: run.observed.bytes_of(name) for name in TOTALS}
     if all(value is None for value in totals.values()):
         raise UserError("nothing was measured of this run")
     doubt = doubt_of(text, run, folder)

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vramtui.records.export.files import FORMATS, save_snapshot
+    from vramtui.records.export.files import save_snapshot
 
-__all__ = ["FORMATS", "save_snapshot"]
+__all__ = ["save_snapshot"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - module attributes are of any type

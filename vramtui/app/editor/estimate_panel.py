@@ -8,12 +8,12 @@ from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
-from vramtui.app.ui.parts_tree import EIGHTHS, LEAVES, size_of
+from vramtui.app.ui.parts_tree import EIGHTHS, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_column, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import Fit
-from vramtui.core.estimate.ledger import TOTALS, Line, title_of
+from vramtui.core.estimate.ledger import LEAVES, TOTALS, Line, title_of
 from vramtui.monitor.predictor import verdict
 
 NAME, SIZE, CHANGE = 14, 10, 12

@@ -8,11 +8,11 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.estimators.planner.mitigations import ONE_MACHINE
 
 AS_IS = "as is"
 STATES = {"DDP": ("ddp", 0), "ZeRO-1": ("zero", 1), "ZeRO-2": ("zero", 2), "ZeRO-3": ("zero", 3), "FSDP": ("fsdp", 3)}
 # Cards of one machine, which have the fast links that tensor parallelism needs.
-ONE_MACHINE = 8
 TENSOR, TENSOR_SEQUENCE, TENSOR_ZERO, PIPELINE, CONTEXT = "tensor", "tensor+seq", "tensor+ZeRO-1", "pipeline", "context"
 
 

@@ -10,12 +10,11 @@ from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_column, format_gib, format_percent, format_short, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES, CUDA, LINES, TOTALS, Line
+from vramtui.core.estimate.ledger import CUDA, LEAVES, LINES, TOTALS
 
 NAME, SIDE, DELTA = 15, 9, 8
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEAST_NAME = 11
-LEAVES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
 Columns = tuple[tuple[str, Estimate], ...]
 
 

@@ -16,6 +16,7 @@ from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, 
 from vramtui.app.ui.lines import Piece, fit, strip
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
+from vramtui.core.observation.readings import STATE_MARKS
 
 FULL = 84
 EXACT = "="  # before a peak that was told, not sampled
@@ -225,7 +226,7 @@ def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if process is None:
         text = printable(row.note) if row.kind in ("note", "group") else _remainder(row)
         return (_aged(row) + text, palette.ink("warning", on) if worth_a_row(row) else None)
-    state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
+    state = "(exited) " if row.kind == "exited" else STATE_MARKS.get(process.state, "")
     branch = "  " * (row.depth - 1) + BRANCH if row.depth else ""
     return (branch + _aged(row) + state + printable(process.command_or_name or ""), None)
 
@@ -245,11 +246,6 @@ _REMAINDERS = {
     "instances": "held by its MIG instances, listed separately",
     "unattributed": "unattributed: driver, exited pids, managed memory",
     "reserved": "driver and firmware",
-}
-_STATES = {
-    "exited": "(exited, memory still held) ",
-    "zombie": "(zombie) ",
-    "unseen": "(outside this container) ",
 }
 # In a row without a process, the first of these gives its place and all beyond it to the words.
 _PROCESS_ONLY = ("peak", *PREDICTED, "sm", "cpu", "host", "time", "job", "command")

@@ -1,6 +1,7 @@
 """What the demo's training jobs would tell of themselves: figures near the predictions, with made-up differences."""
 
 from functools import cache
+from typing import get_args
 
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate, Phase
@@ -25,7 +26,7 @@ STEP_SECONDS = 1.6
 FULL = 0.9  # of what is reserved while an evaluation runs
 # Seconds of a job's life at which the phases of its first step end.
 FIRST_STEP: dict[Phase, float] = {"build": 36.0, "input": 36.1, "forward": 39.0, "backward": 43.0, "step": 43.4}
-PHASES: tuple[ProbePhase, ...] = ("build", "input", "forward", "backward", "step")
+PHASES: tuple[ProbePhase, ...] = get_args(ProbePhase)
 
 
 def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:

@@ -25,6 +25,8 @@ Line = Literal[Category, "allocated", "cached", "reserved", "context", "other", 
 
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 TOTALS: tuple[Line, ...] = ("allocated", "reserved", "process")
+# Those that no other line has in it: together they are what the process holds.
+LEAVES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
 LINES: tuple[Line, ...] = (*CATEGORIES, "allocated", "cached", "reserved", "context", "other", "process")
 TITLES: dict[Line, str] = {
     "weights": "weights",

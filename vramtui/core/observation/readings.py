@@ -53,6 +53,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 ProcessType = Literal["C", "G", "C+G"]
 ProcessState = Literal["running", "exited", "zombie", "unseen", "unknown"]
+# What stands before the command of a process in one of these.
+STATE_MARKS: dict[ProcessState, str] = {
+    "exited": "(exited, memory still held) ",
+    "zombie": "(zombie) ",
+    "unseen": "(outside this container) ",
+}
 
 
 class JobRank(msgspec.Struct, frozen=True, kw_only=True, gc=False):

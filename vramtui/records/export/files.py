@@ -12,6 +12,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.toml.whole_files import fill_beside, give_name
 from vramtui.records.export.csv_table import csv_table
 from vramtui.records.export.html import html_page
@@ -19,7 +20,6 @@ from vramtui.records.export.markdown_report import markdown_report
 from vramtui.records.export.ps_json import snapshot_document
 from vramtui.records.export.sanitize import moment
 
-FORMATS = ("json", "csv", "md", "svg", "html")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

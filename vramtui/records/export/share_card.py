@@ -7,7 +7,7 @@ from vramtui.core.base.units import GIB, format_bytes, format_column
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import Fit, FitVerdict
-from vramtui.core.estimate.ledger import CATEGORIES, TITLES, Line
+from vramtui.core.estimate.ledger import LEAVES, TITLES, Line
 from vramtui.core.schema.preset import PresetFile
 from vramtui.records.export.html.text import tag, text
 
@@ -15,7 +15,6 @@ WIDE, HIGH, EDGE = 1200, 630, 70  # what social pages show of a link
 INK, DIM, PAPER = "#d7deea", "#93a0b3", "#0f131a"
 COLOURS: dict[FitVerdict, str] = {"fits": "#63d78b", "tight": "#f5b83d", "does not fit": "#ff6f6f"}
 FONTS = "Inter, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif"
-PIECES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
 BAR_TOP, BAR_HIGH = 340, 90
 PER_ROW, COLUMN = 4, 272
 
@@ -83,7 +82,7 @@ def _legend(estimate: Estimate) -> Iterator[str]:
 
 
 def _parts(estimate: Estimate) -> list[tuple[Line, int]]:
-    sizes = ((line, estimate.ledger.bytes_of(line) or 0) for line in PIECES)
+    sizes = ((line, estimate.ledger.bytes_of(line) or 0) for line in LEAVES)
     return [(line, size) for line, size in sizes if size]
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-HOST_NAMESPACE = "pid:[4026531836]"  # the kernel gives its first pid namespace this number (PROC_PID_INIT_INO)
+from vramtui.agent.processes import HOST_NAMESPACE
 
 
 class PidNamespace:

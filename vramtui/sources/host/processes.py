@@ -12,7 +12,7 @@ import msgspec
 import psutil
 
 from vramtui.agent import containers
-from vramtui.agent.ancestors import ancestors_of, flags_of
+from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
 from vramtui.agent.ranks import LONGEST, module_loading_of, rank_of
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
@@ -29,7 +29,6 @@ REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has 
 # follow in the next. A busy machine makes a go longer before it makes it poorer.
 INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
 INTRODUCE_AT_ONCE = 8  # so many between two looks at the work done, which take long on some systems
-LONGEST_COMMAND = 4096
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}

@@ -6,20 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
+from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE, MIB
 from vramtui.core.observation.limits import is_possible, is_size
 from vramtui.core.observation.readings import Absence
 
-_THROTTLING: Final = (
-    (0x4, "power cap"),
-    (0x8, "hardware slowdown"),
-    (0x10, "sync boost"),
-    (0x20, "thermal slowdown"),
-    (0x40, "hardware thermal slowdown"),
-    (0x80, "power brake"),
-    (0x100, "display clocks"),
-)
 _REJECTED: Final = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _LOST: Final = re.compile(r"device handle for GPU\s*([0-9a-fA-F:.]+)\s*:\s*(.*?)\.?\s*$", re.MULTILINE)
 _APP: Final = re.compile(r"\d+\s*,")
@@ -120,7 +112,7 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell is of the ty
         return value
     if kind == "bits":
         bits = int(number, 16)
-        return tuple(word for bit, word in _THROTTLING if bits & bit)
+        return tuple(word for bit, word in THROTTLING if bits & bit)
     if kind == "version":
         major, _, minor = number.partition(".")
         return _bounded(int(major)), _bounded(int(minor or 0))

@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 import pynvml
 
+from vramtui.agent.nvml import NOT_AVAILABLE
+from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
 from vramtui.core.observation.limits import is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
@@ -19,17 +21,6 @@ _NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_
 _NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 Fields = dict[str, Any]
 Absences = dict[str, Absence]
-
-_NOT_AVAILABLE: Final = (1 << 64) - 1
-_THROTTLING: Final = (
-    (pynvml.nvmlClocksEventReasonSwPowerCap, "power cap"),
-    (pynvml.nvmlClocksEventReasonHwSlowdown, "hardware slowdown"),
-    (pynvml.nvmlClocksEventReasonSyncBoost, "sync boost"),
-    (pynvml.nvmlClocksEventReasonSwThermalSlowdown, "thermal slowdown"),
-    (pynvml.nvmlClocksEventReasonHwThermalSlowdown, "hardware thermal slowdown"),
-    (pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown, "power brake"),
-    (pynvml.nvmlClocksEventReasonDisplayClockSetting, "display clocks"),
-)
 
 
 class BusyProcesses:
@@ -80,7 +71,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 def _throttling(bits: int) -> tuple[tuple[str, ...]]:
-    return (tuple(word for bit, word in _THROTTLING if bits & bit),)
+    return (tuple(word for bit, word in THROTTLING if bits & bit),)
 
 
 def _watts(milliwatts: int) -> tuple[float]:
@@ -175,7 +166,7 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     sizes: dict[str, int | None] = {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
     for name in [name for name, size in sizes.items() if size is not None and not is_size(size)]:
         # NVML's "not available" is the largest number of its type.
-        absent[f"memory.{name}"] = Absence.NOT_SUPPORTED if sizes[name] == _NOT_AVAILABLE else Absence.FAILED
+        absent[f"memory.{name}"] = Absence.NOT_SUPPORTED if sizes[name] == NOT_AVAILABLE else Absence.FAILED
         sizes[name] = None
     return msgspec.convert(sizes, Memory), absent
 

@@ -12,18 +12,14 @@ from typing import Final
 import msgspec
 import pynvml
 
+from vramtui.agent.nvml import LARGEST_RECORD, NO_INSTANCE, NOT_AVAILABLE, PATTERN, PID_LIMIT
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.limits import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
 from vramtui.sources.nvml.calls import Caller, Device
 
-PATTERN: Final = 0xAA
-LARGEST_RECORD: Final = 40
 FIRST_CAPACITY: Final = 64
 MOST_USES: Final = 1 << 14
-PID_LIMIT: Final = 1 << 22  # the kernel's PID_MAX_LIMIT
-NOT_AVAILABLE: Final = (1 << 64) - 1
-NO_INSTANCE: Final = 0xFFFFFFFF
 STRIDES: Final = {"_v3": 24, "_v2": 24, "": 16}  # bytes per record as documented, newest call first
 LISTS: Final[dict[ProcessType, str]] = {
     "C": "nvmlDeviceGetComputeRunningProcesses",

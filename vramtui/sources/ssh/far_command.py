@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from vramtui.sources.nvidia_smi.source import FORMAT
+
 CONNECT_LIMIT = 10  # seconds
 OPTIONS = (
     "-T",
@@ -21,7 +23,6 @@ GPU_COLUMNS = (
     "clocks_throttle_reasons.active,compute_cap,mig.mode.current,name"
 )
 OLD_COLUMNS = "index,uuid,pci.bus_id,driver_version,memory.total,memory.used,memory.free,utilization.gpu,name"
-FORMAT = "--format=csv,noheader,nounits"
 
 
 def ssh_arguments(host: str, interval: float, agent_size: int) -> Sequence[str]:

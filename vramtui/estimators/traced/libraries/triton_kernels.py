@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from vramtui.core.base.units import MIB
+from vramtui.estimators.torch_facts.reduction import WARP
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.libraries import triton_stand_in
 
 NOTE = "Triton kernels are not run: each writes into the tensors that it is given and takes no memory of its own"
 CLEARED = 256 * MIB
-WARP = 32
 
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:

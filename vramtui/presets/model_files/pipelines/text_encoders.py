@@ -2,6 +2,7 @@
 
 import msgspec
 
+from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.presets.model_files.architectures.any_config import read_any
 from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, LAYERS
 from vramtui.presets.model_files.architectures.tensor_list import TensorList
@@ -10,7 +11,6 @@ from vramtui.presets.model_files.fields import Fields, Table
 
 # Types whose tensors beside `wo` follow the pipeline's precision (transformers, modeling_t5.py: _keep_in_fp32_modules).
 IN_FP32 = ("wo",)
-MOST_LAYERS = 4096
 
 
 def read_encoder(config: Fields, named: str) -> Table:
