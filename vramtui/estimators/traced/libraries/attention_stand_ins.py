@@ -1,4 +1,5 @@
-"""flash-attn and xformers where they are not installed: their functions as PyTorch's own FlashAttention.
+"""flash-attn and xformers where they are not installed: their functions as PyTorch's own FlashAttention. The finder of
+bitsandbytes' stand-in as well.
 
 Both call the kernels that PyTorch has a copy of (flash-attn 2, csrc/flash_attn/flash_api.cpp): the same outputs, saved
 tensors and buffers of the backward pass. An import that is allowed to fail, within `try` or asked by `find_spec`, does.
@@ -18,15 +19,17 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.libraries import bitsandbytes_stand_in
 
 NOTE = "{} is not installed here: its attention is traced as PyTorch's own FlashAttention, whose kernels it shares"
+_NOTES = {"bitsandbytes": bitsandbytes_stand_in.NOTE}
 _WITHOUT_HEADS = 3
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Answer the imports that nothing else answers."""
-    finder = AttentionFinder(lambda name: memory.warn(NOTE.format(name)))
+    finder = AttentionFinder(lambda name: memory.warn(_NOTES.get(name, NOTE.format(name))))
     patches.set(sys, "meta_path", [*sys.meta_path, finder])
 
 
@@ -95,14 +98,15 @@ class AttentionFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, *_place: object) -> importlib.machinery.ModuleSpec | None:
         """A spec where the code cannot go on without one."""
         top = fullname.partition(".")[0]
-        if top not in NAMES or (top == fullname and _may_fail()):
+        known = top in NAMES or bitsandbytes_stand_in.names_of(fullname) is not None
+        if not known or (top == fullname and _may_fail()):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def exec_module(self, module: ModuleType) -> None:
         """All names at once."""
         top = module.__name__.partition(".")[0]
-        vars(module).update(NAMES[top])
+        vars(module).update(NAMES.get(top) or bitsandbytes_stand_in.names_of(module.__name__) or {})
         self._tell(top)
 
 

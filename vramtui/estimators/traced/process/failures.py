@@ -99,10 +99,11 @@ def _unknown_kernel(name: str, place: str) -> UserError:
 def _other(error: BaseException, place: str) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
-    if isinstance(error, ModuleNotFoundError) and error.name in _WITHOUT_A_CARD:
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in _WITHOUT_A_CARD:
         return UserError(
-            f"the code{place} imports {error.name}, which is not installed here; a trace runs its Python code, and no "
-            f"card is needed to install that: {_WITHOUT_A_CARD[error.name]}"
+            f"the code{place} imports {package}, which is not installed here; a trace runs its Python code, and no "
+            f"card is needed to install that: {_WITHOUT_A_CARD[package]}"
         )
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
     if "SparseTensorImpl" in text:
