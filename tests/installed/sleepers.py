@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -19,12 +20,22 @@ def sleepers(commands: Iterable[Sequence[str]]) -> Iterator[list[int]]:
     # Their own session, so that a Ctrl-C typed at a terminal is not theirs.
     started = [subprocess.Popen(list(argv), executable=program, start_new_session=True) for argv in commands]
     try:
+        for process in started:
+            _wait_for_arguments(process)
         yield [process.pid for process in started]
     finally:
         for process in started:
             process.kill()
         for process in started:
             process.wait()
+
+
+def _wait_for_arguments(process: "subprocess.Popen[bytes]") -> None:
+    """Popen returns when the kernel closes its pipe, which exec does a moment before it puts the arguments in place
+    (begin_new_exec and create_elf_tables, fs/exec.c and fs/binfmt_elf.c of Linux 6); until then there are none to read.
+    """
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes() and process.poll() is None:
+        time.sleep(0.001)
 
 
 @cache
