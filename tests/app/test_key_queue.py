@@ -6,7 +6,7 @@ from textual.widgets import Input
 
 from tests.app import moments
 from tests.app.driving import Driver, dashboard, settle
-from vramtui.app.terminal.key_queue import EscapeParser
+from vramtui.app.terminal.terminal_driver import TerminalParser
 
 NAMES = {"/": "slash", ":": "colon", "\x10": "ctrl+p"}
 
@@ -78,6 +78,6 @@ async def test_pasted_text_outside_an_input_is_passed_over() -> None:
     ],
 )
 def test_escape_and_a_key_in_one_read_are_two_keys(read: str, keys: list[str]) -> None:
-    parser = EscapeParser()
+    parser = TerminalParser()
     made = [*parser.feed(read), *parser.feed("")]
     assert [event.key for event in made if isinstance(event, events.Key)] == keys

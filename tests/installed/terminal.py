@@ -121,8 +121,8 @@ class Terminal:
             self._news.clear()
 
     def send(self, keys: str) -> None:
-        """Type."""
-        os.write(self._master, keys.encode())
+        """Type; a lone surrogate is a byte of no UTF-8."""
+        os.write(self._master, keys.encode("utf-8", "surrogateescape"))
 
     def resize(self, size: tuple[int, int]) -> None:
         """Give the terminal another size: columns, rows."""

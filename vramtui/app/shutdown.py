@@ -10,18 +10,14 @@ import threading
 from types import FrameType
 from typing import Any
 
-from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from vramtui.app.app import Dashboard
-from vramtui.app.terminal.key_queue import EscapeParser
+from vramtui.app.terminal.terminal_driver import TerminalDriver, use_terminal_driver
 from vramtui.core.observation.signals import ENDING
 
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
 GARBAGE = 20_000
-# tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
-ALTERNATE = "\x1b[?1049h"
-WIPE = "\x1b[H\x1b[2J"
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"
@@ -40,9 +36,9 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
         The exit code, where the app ended by itself (it crashed, or its terminal could not be used).
     """
     if app.driver_class is LinuxDriver:
-        app.driver_class = _Driver
-        _Driver.skips_opening = in_alternate_screen
-        linux_driver.XTermParser = EscapeParser  # type: ignore[attr-defined]  # the driver makes its own, by this name
+        app.driver_class = TerminalDriver
+        TerminalDriver.skips_opening = in_alternate_screen
+        use_terminal_driver()
     leaver = _Leaver(app)
     app.leave = leaver.leave
     for number in ENDING:
@@ -53,42 +49,6 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
     gc.set_threshold(GARBAGE, 20, 50)
     app.run()
     return app.return_code or 0
-
-
-class _Driver(LinuxDriver):
-    """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
-
-    skips_opening = False  # the alternate screen is open already when it is first asked for
-    _is_shown = False
-
-    def write(self, data: str) -> None:
-        if self.skips_opening and data == ALTERNATE:
-            self.skips_opening = False
-        else:
-            super().write(data)
-
-    def start_application_mode(self) -> None:
-        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
-        self._is_shown = True
-
-    def stop_application_mode(self) -> None:
-        if self._is_shown:  # never what was on the terminal before
-            self.write(WIPE)
-        self._is_shown = False
-        super().stop_application_mode()
-
-    def _sigtstp_application(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(super()._sigtstp_application)
-
-    def _sigcont_application(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._go_on)
-
-    def _go_on(self) -> None:
-        # Where somebody else stopped it (SIGSTOP) everything is set as yet. Set twice, the terminal's settings would
-        # be taken for those from before, and left so at the end.
-        if self._auto_restart and not self._must_signal_resume:
-            self.suspend_application_mode()
-        super()._sigcont_application()
 
 
 class _Leaver:

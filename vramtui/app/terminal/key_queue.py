@@ -5,10 +5,9 @@ background; without this, the keys behind it would go to what had the focus befo
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from textual import events
-from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.message_pump import MessagePump
 
@@ -19,17 +18,6 @@ AGAIN = 0.01  # seconds between looks at what is still being put together
 # waits for something must not take the keyboard away. Not seconds: on a host whose jobs leave this program no processor
 # a widget may take seconds to mount, and there are few looks meanwhile.
 MOST_LOOKS = 300
-
-
-class EscapeParser(XTermParser):
-    """Takes Esc and a key behind it in the same read for these two keys, in place of Alt with that key: nothing here is
-    bound to Alt and a character. A terminal that can tell the two apart says so by another sequence.
-    """
-
-    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
-        if alt:
-            yield events.Key("escape", "\x1b")
-        yield from super()._sequence_to_key_events(sequence)
 
 
 class KeyHandled(events.InputEvent, bubble=True):

@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 WELCOMED = "welcomed"
+# For those who develop with Textual: a module to load, a file to write, a name that is not looked for first.
+TEXTUALS_OWN = "TEXTUAL"
 FEED = "feed"  # whoever writes one keeps its runs
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
 HEAD_START = 0.1
@@ -174,13 +176,26 @@ def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> P
 
 
 def _check_terminal(feed: str | None) -> None:
-    if not ((sys.stdin.isatty() or feed == STANDARD_INPUT) and sys.stdout.isatty()):
+    if not ((_is_terminal(sys.stdin) or feed == STANDARD_INPUT) and _is_terminal(sys.stdout)):
         fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     if os.environ.get("TERM", "") in {"dumb", "unknown"}:
         fail(
             BAD_INPUT,
             "the dashboard needs a terminal with a cursor, and TERM names one without; see `vramtui ps`",
         )
+    if not _is_terminal(sys.stderr):
+        # Textual draws there, and with `2>/dev/null` would draw nothing.
+        os.dup2(sys.stdout.fileno(), 2)
+        if sys.__stderr__ is None:
+            stream = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - until the end
+            sys.stderr = sys.__stderr__ = stream  # type: ignore[misc]  # the shell closed it
+    for name in [name for name in os.environ if name.partition("_")[0] == TEXTUALS_OWN]:
+        del os.environ[name]
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether this is one; a stream that the shell closed is none at all."""
+    return stream is not None and stream.isatty()
 
 
 def _check_keys(settings: Settings) -> None:

@@ -16,7 +16,22 @@ MEANINGS: dict[SignalName, str] = {
 # What somebody or a limit (of CPU time: SIGXCPU) sends to end a program, and what ends it where it has no handler.
 ENDING = tuple(
     getattr(signal, f"SIG{name}")
-    for name in ("TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
+    for name in (
+        "TERM",
+        "HUP",
+        "INT",
+        "QUIT",
+        "USR1",
+        "USR2",
+        "ALRM",
+        "VTALRM",
+        "PROF",
+        "XCPU",
+        "PWR",
+        "POLL",
+        "STKFLT",
+    )
+    if hasattr(signal, f"SIG{name}")
 )
 
 Outcome = Literal["sent", "gone", "reused", "refused", "elsewhere", "failed"]

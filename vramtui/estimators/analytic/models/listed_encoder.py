@@ -77,7 +77,9 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         attention_dropout=model.attention_dropout,
     )
     up, down = (next((sizes[name] for name in names if name in sizes), (0, 0)) for names in (_UP, _DOWN))
-    style = EncoderStyle(gated=up[0] == 2 * down[1] > 0, upcast=first and not twin.max_position_embeddings)
+    style = EncoderStyle(
+        gated=len(down) > 1 and up[0] == 2 * down[1] > 0, upcast=first and not twin.max_position_embeddings
+    )
     program = Encoder(twin, run, device, style).program()
     tensors = model_tensors(model)
     for part in (True, False):

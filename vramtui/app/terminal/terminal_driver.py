@@ -1,0 +1,135 @@
+"""Textual's driver for terminals that do what real ones do: send what is no text, lose the end of a pasted text, claim
+any size, and are stopped and continued faster than anybody looks.
+"""
+
+import codecs
+import signal
+from collections.abc import Iterable
+from functools import partial
+from time import monotonic
+
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.drivers import linux_driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.keys import Keys
+from textual.message import Message
+
+# tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
+ALTERNATE = "\x1b[?1049h"
+WIPE = "\x1b[H\x1b[2J"
+PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
+SETTLING = 0.05  # seconds in which what continues it may follow what stops it
+PASTING = 1.0  # seconds without a character, after which a pasted text is taken to be over
+# Of a screen that is drawn: an 8K one with letters of 8 x 16 pixels has 960 x 270. Of 65,535 x 65,535, which any
+# program on the terminal can set, a drawing would take all memory; of this it takes two seconds.
+MOST_COLUMNS, MOST_ROWS = 1000, 300
+
+
+class TerminalParser(XTermParser):
+    """Takes Esc and a key behind it in the same read for these two keys, in place of Alt with that key: nothing here is
+    bound to Alt and a character. A terminal that can tell the two apart says so by another sequence.
+
+    Ends a pasted text whose end does not come: until then every key, Ctrl+C too, would be part of it. Leaves out
+    keys by numbers that are no character's, which end Textual's own.
+    """
+
+    _tail = ""
+    _is_pasting = False
+    _last_fed = 0.0
+
+    def feed(self, data: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 - Textual's own
+        """Note whether a pasted text has begun and not ended."""
+        seen = self._tail + data
+        begun, ended = seen.rfind(PASTE_BEGINS), seen.rfind(PASTE_ENDS)
+        if begun != ended:
+            self._is_pasting = begun > ended
+        self._tail = seen[1 - len(PASTE_BEGINS) :]
+        self._last_fed = monotonic()
+        yield from super().feed(data)
+
+    def tick(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - as above
+        """Called ten times a second."""
+        if self._is_pasting and monotonic() - self._last_fed > PASTING:
+            yield from self.feed(PASTE_ENDS)
+        yield from super().tick()
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        if alt:
+            yield events.Key("escape", "\x1b")
+        try:
+            yield from super()._sequence_to_key_events(sequence)
+        except (ValueError, OverflowError):
+            yield events.Key(Keys.Ignore.value, None)  # of nothing at all it would wait for the rest
+
+
+class TerminalDriver(LinuxDriver):
+    """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
+
+    skips_opening = False  # the alternate screen is open already when it is first asked for
+    _is_shown = False
+    _is_to_stop = False
+
+    def write(self, data: str) -> None:
+        """Send it, but for what has been sent before Textual was there."""
+        if self.skips_opening and data == ALTERNATE:
+            self.skips_opening = False
+        else:
+            super().write(data)
+
+    def start_application_mode(self) -> None:
+        """Take the terminal."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
+        self._is_shown = True
+        # The loop hears of signals in the order in which they came; Python's own handlers go by their numbers.
+        self._loop.add_signal_handler(signal.SIGTSTP, self._is_asked_to_stop)
+        self._loop.add_signal_handler(signal.SIGCONT, self._is_continued)
+
+    def stop_application_mode(self) -> None:
+        """Give it back as it was."""
+        if self._is_shown:  # never what was on the terminal before
+            self.write(WIPE)
+        self._is_shown = False
+        super().stop_application_mode()
+
+    def process_message(self, message: Message) -> None:
+        """Hand on what the terminal says; of a size no more than can be drawn."""
+        if isinstance(message, events.Resize):
+            wide, high = message.size
+            if wide > MOST_COLUMNS or high > MOST_ROWS:
+                message = events.Resize.from_dimensions((min(wide, MOST_COLUMNS), min(high, MOST_ROWS)), None)
+        super().process_message(message)
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        columns, rows = super()._get_terminal_size()
+        return min(columns, MOST_COLUMNS), min(rows, MOST_ROWS)
+
+    def _is_asked_to_stop(self) -> None:
+        self._is_to_stop = True
+        self._loop.call_later(SETTLING, self._stop)
+
+    def _is_continued(self) -> None:
+        self._is_to_stop = False
+        self._go_on()
+
+    def _stop(self) -> None:
+        # Continued before it came to this: whoever did so would not do it again.
+        if self._is_to_stop:
+            self._is_to_stop = False
+            self._sigtstp_application()
+
+    def _go_on(self) -> None:
+        # Where somebody else stopped it (SIGSTOP) everything is set as yet. Set twice, the terminal's settings would
+        # be taken for those from before, and left so at the end.
+        if self._auto_restart and not self._must_signal_resume:
+            self.suspend_application_mode()
+        self._sigcont_application()
+
+
+def use_terminal_driver() -> None:
+    """Let Textual's driver make our parser, and read letters of other encodings as letters that are not known: one
+    typed at a terminal set to Latin-1 would end its thread. It makes both by their names.
+    """
+    linux_driver.XTermParser = TerminalParser  # type: ignore[attr-defined]  # as above
+    decoder = partial(codecs.getincrementaldecoder("utf-8"), "replace")
+    linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined]  # as above
