@@ -139,7 +139,7 @@ def line(row: dict[str, Any]) -> str:
     for figure in ("allocated", "reserved"):
         size, truth = row.get(figure), row.get(f"true_{figure}")
         cells.append("" if size is None else f"{size / 2**20:,.1f}")
-        cells.append("" if size is None or truth is None else f"{100 * (size - truth) / truth:+.2f} %")
+        cells.append("" if size is None or not truth else f"{100 * (size - truth) / truth:+.2f} %")
     note = row.get("refusal") or ("bounded" if row.get("bounded") else "")
     cells.append("; ".join(filter(None, (note, row.get("note", "")))))
     return f"| {' | '.join(cells)} |"
