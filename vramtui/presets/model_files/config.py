@@ -29,7 +29,9 @@ from vramtui.presets.model_stores.folders import WEIGHTS
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "BartForConditionalGeneration": encoders.bart,
     "BertForMaskedLM": encoders.bert_mlm,
+    "BertForQuestionAnswering": encoders.bert_tokens,
     "BertForSequenceClassification": encoders.bert_classes,
+    "BertForTokenClassification": encoders.bert_tokens,
     "BertModel": encoders.bert_model,
     "CLIPTextModel": encoders.clip_text_model,
     "CLIPTextModelWithProjection": encoders.clip_text_projected,
@@ -58,7 +60,9 @@ ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "Qwen3ForCausalLM": decoders.qwen3,
     "Qwen3MoeForCausalLM": mixtures.qwen3_moe,
     "RobertaForMaskedLM": encoders.bert_mlm,
+    "RobertaForQuestionAnswering": encoders.bert_tokens,
     "RobertaForSequenceClassification": encoders.bert_classes,
+    "RobertaForTokenClassification": encoders.bert_tokens,
     "RobertaModel": encoders.bert_model,
     "SmolLM3ForCausalLM": decoders.smollm3,
     "Starcoder2ForCausalLM": decoders.starcoder2,
@@ -67,7 +71,9 @@ ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "ViTModel": encoders.vit_model,
     "WhisperForConditionalGeneration": encoders.whisper,
     "XLMRobertaForMaskedLM": encoders.bert_mlm,
+    "XLMRobertaForQuestionAnswering": encoders.bert_tokens,
     "XLMRobertaForSequenceClassification": encoders.bert_classes,
+    "XLMRobertaForTokenClassification": encoders.bert_tokens,
     "XLMRobertaModel": encoders.bert_model,
 }
 LANGUAGE = "its language model only"

@@ -158,6 +158,8 @@ def bart(config: Fields) -> Table:
 bert_model = partial(bert, head="none", pooler=True)
 bert_mlm = partial(bert, head="mlm", pooler=False)
 bert_classes = partial(bert, head="classes", pooler=True)
+# A label for each token, or where an answer starts and ends; its few numbers a token are not counted, only the first's.
+bert_tokens = partial(bert, head="classes", pooler=False)
 vit_model = partial(vit, head="none", pooler=True)
 vit_classes = partial(vit, head="classes", pooler=False)
 clip_text_model = partial(clip_text, projected=False)
