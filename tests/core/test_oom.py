@@ -227,6 +227,13 @@ def test_what_a_server_says_of_its_memory_is_kept() -> None:
     assert "--mem-fraction-static 0.6" in next(read_oom(SGLANG).sentences())
 
 
+def test_less_than_nothing_may_be_left_but_is_never_asked_for() -> None:
+    nothing_left = NO_ESTIMATE.replace("(9.97 GiB)", "(-1.20 GiB)")
+    assert next(read_oom(nothing_left).sentences()).endswith("KV cache, and -1.20 GiB is left for it")
+    with pytest.raises(UserError, match="no out-of-memory message"):
+        read_oom(NO_ESTIMATE.replace("24.00 GiB", "-1 GiB"))
+
+
 def test_llama_cpp_says_which_buffer_and_what_was_left() -> None:
     assert "the compute buffer of 13.80 GiB did not fit on device 0, and about 2.93 GiB was left there" in next(
         read_oom(LLAMA_CPP).sentences()

@@ -13,7 +13,7 @@ Bits = Annotated[int, Meta(ge=1, le=64)]
 Place = Literal["layers", "outside", "tower"]
 
 # Tensors that only encoders of text have.
-ENCODER_TENSORS = frozenset({"head_dense", "embed_token_types"})
+ENCODER_TENSORS = frozenset({"head_dense", "embed_token_types", "class_out"})
 # What reads an image or a sound, and is of an encoder where no layer keeps anything of a sequence.
 INPUT_CONVOLUTIONS = frozenset({"conv_patch", "conv_sound", "conv_stem"})
 

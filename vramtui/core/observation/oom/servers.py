@@ -12,7 +12,7 @@ from vramtui.core.observation.oom.messages import OomMessage, gib, last, wording
 from vramtui.core.observation.oom.report import OomReport
 
 _COUNT = r"(\d{1,15})"
-_NUMBER = r"(-?\d{1,12}(?:\.\d{1,12})?)"
+_NUMBER = r"(\d{1,12}(?:\.\d{1,12})?)"
 
 _TOKENS = wording(
     rf"max seq len \({_COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache"
@@ -20,7 +20,7 @@ _TOKENS = wording(
 )
 _KV_CACHE = wording(
     rf"max seq len \({_COUNT}\), \(?{_NUMBER} GiB KV cache is needed, which is larger than the available KV cache"
-    rf" memory \({_NUMBER} GiB"
+    rf" memory \((-?\d{{1,12}}(?:\.\d{{1,12}})?) GiB"
 )
 _LONGEST = wording(rf"estimated maximum model length is {_COUNT}")
 _START = wording(

@@ -58,8 +58,11 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
     run = msgspec.structs.replace(run, sequence_length=sequence_of(model, run))
     first = "norm" in sizes
     head: Literal["mlm", "classes", "none"] = "mlm"
+    labels = sizes["class_out"][0] if "class_out" in sizes else model.vocab_size
     if _sees(model):
         head = "classes" if "classifier" in sizes else "none"
+    elif "class_out" in sizes:
+        head = "classes"
     twin = EncoderModel(
         hidden_size=model.hidden_size,
         num_hidden_layers=model.num_hidden_layers,
@@ -72,7 +75,7 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         norm_after=first,
         hidden_act=model.hidden_act,
         head=head,
-        num_labels=model.vocab_size,
+        num_labels=labels,
         hidden_dropout=model.hidden_dropout,
         attention_dropout=model.attention_dropout,
     )
