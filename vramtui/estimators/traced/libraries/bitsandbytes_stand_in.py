@@ -1,10 +1,10 @@
 """bitsandbytes' Adam, AdamW and Lion where it is not installed: optimizers with the states of the real ones.
 
-From optim/optimizer.py of bitsandbytes 0.45 (`init_state` and `get_state_buffer` of Optimizer2State and
-Optimizer1State): of 8 bits a state is a byte a number and an fp32 scale for each block of 256, and there are two maps
-of 256 fp32 numbers on the card; tensors below 4096 numbers stay in fp32. A paged state of 100,000 numbers and more is
-managed memory, outside PyTorch's allocator. The kernels write into what they are given. Nothing else of the package is
-here: whatever asks for it is told how to install it.
+From optim/optimizer.py of bitsandbytes 0.50.2 (`init_state` and `get_state_buffer` of Optimizer2State and
+Optimizer1State): of 8 bits a state is a byte a number and an fp32 scale for each block of 256, and each of the states
+has one map of 256 fp32 numbers on the card; tensors below 4096 numbers stay in fp32. A paged state of 100,000 numbers
+and more is managed memory, outside PyTorch's allocator. The kernels write into what they are given. Nothing else of
+the package is here: whatever asks for it is told how to install it.
 """
 
 import functools
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 NOTE = (
-    "bitsandbytes is not installed here: its optimizers are traced by the states that bitsandbytes 0.45 keeps, without "
+    "bitsandbytes is not installed here: its optimizers are traced by the states that bitsandbytes 0.50 keeps, without "
     "what paged ones hold outside PyTorch's allocator"
 )
 _SMALLEST_8BIT = 4096
@@ -68,7 +68,7 @@ class BlockwiseOptimizer(torch.optim.Optimizer):
         eight = self._bits == 8 and parameter.numel() >= self._smallest
         names = range(1, self.states + 1)
         if eight and not self._maps:
-            self._maps = [torch.zeros(_BLOCK, device=parameter.device) for _ in range(2)]
+            self._maps = [torch.zeros(_BLOCK, device=parameter.device) for _ in names]
         managed = self._paged and parameter.numel() >= _SMALLEST_PAGED
         place = torch.device("cpu") if managed else parameter.device
         for name in names:
@@ -104,4 +104,4 @@ def names_of(module: str) -> dict[str, Any] | None:
         return None
     optim = ModuleType("bitsandbytes.optim")
     vars(optim).update(_kinds(), __getattr__=_missing)
-    return {"optim": optim, "__version__": "0.45.0", "__getattr__": _missing}
+    return {"optim": optim, "__version__": "0.50.2", "__getattr__": _missing}
