@@ -140,7 +140,8 @@ async def test_a_row_that_stays_as_it_was_moves_into_new_columns() -> None:
 
 
 async def test_below_the_rows_stands_what_each_user_holds_and_what_has_no_row() -> None:
-    async with dashboard([busy()]) as (app, _):
+    async with dashboard([busy()]) as (app, pilot):
+        await settle(app, pilot)
         text = screen_text(app)
         assert "all 40.0 GiB  bo 20.0  anna 20.0" in text
         assert "driver 600.0 MiB · unattributed 9.0 MiB" in text

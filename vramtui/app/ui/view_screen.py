@@ -64,8 +64,8 @@ class ViewScreen(CurrentSize, Screen[None]):
         self.view = view
 
     def watch_view(self, view: View) -> None:
-        """Draw it, as soon as there are panels."""
-        if self.palette is not None and self.frame:
+        """Draw it, as soon as there are panels and as long as they are there."""
+        if self.palette is not None and self.frame and self.is_attached:
             self.show(view, self.palette)
 
     def panels_view(self, view: View) -> object:
