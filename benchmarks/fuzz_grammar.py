@@ -106,7 +106,7 @@ def yaml_tree(data: bytes, other: bytes, random: Random) -> bytes:
             changed_somewhere(whole, random)
         else:
             with_part_of(whole, donor, random)
-    text = yaml.safe_dump(whole, default_flow_style=random.choice((True, False, None)), allow_unicode=True)
+    text: str = yaml.safe_dump(whole, default_flow_style=random.choice((True, False, None)), allow_unicode=True)
     if random.random() < 0.15:
         text = "".join((f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 9)}]\n") for i in range(9)) + text
     if random.random() < 0.15:

@@ -47,7 +47,7 @@ from tests.stub.world import (
     StubProcess,
     World,
 )
-from vramtui.sources.nvml.processes import PID_LIMIT
+from vramtui.agent.nvml import PID_LIMIT
 
 GPUS, PROCESSES = 8, 125
 PIDS, ALIVE = 4000, 12  # that processes have, and of them those of programs that live

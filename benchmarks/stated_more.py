@@ -25,12 +25,12 @@ def _image(hidden: int, layers: int, heads: int, side: int, patch: int) -> dict[
     return sizes
 
 
-def _t5(model: int, layers: int, heads: int, wide: int, vocab: int = 32128, **more: object) -> dict[str, Any]:
+def _t5(model: int, layers: int, heads: int, wide: int, vocab: int = 32128) -> dict[str, Any]:
     sizes = {"d_model": model, "num_layers": layers, "num_decoder_layers": layers, "num_heads": heads, "d_ff": wide}
-    return {**sizes, "d_kv": 64, "vocab_size": vocab, "decoder_start_token_id": 0, "pad_token_id": 0, **more}
+    return {**sizes, "d_kv": 64, "vocab_size": vocab, "decoder_start_token_id": 0, "pad_token_id": 0}
 
 
-GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+GATED: dict[str, Any] = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 # family: (model_type, architecture, config)
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-mini": ("bert", "BertForMaskedLM", _bert(256, 4, 4, 30522)),
@@ -58,9 +58,9 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "t5-small": ("t5", "T5ForConditionalGeneration", _t5(512, 6, 8, 2048)),
     "t5-large": ("t5", "T5ForConditionalGeneration", _t5(1024, 24, 16, 4096)),
-    "flan-t5-large": ("t5", "T5ForConditionalGeneration", _t5(1024, 24, 16, 2816, **GATED)),
-    "t5-v1.1-small": ("t5", "T5ForConditionalGeneration", _t5(512, 8, 6, 1024, **GATED)),
-    "mt5-base": ("mt5", "MT5ForConditionalGeneration", _t5(768, 12, 12, 2048, 250112, **GATED)),
+    "flan-t5-large": ("t5", "T5ForConditionalGeneration", {**_t5(1024, 24, 16, 2816), **GATED}),
+    "t5-v1.1-small": ("t5", "T5ForConditionalGeneration", {**_t5(512, 8, 6, 1024), **GATED}),
+    "mt5-base": ("mt5", "MT5ForConditionalGeneration", {**_t5(768, 12, 12, 2048, 250112), **GATED}),
     "bart-large": (
         "bart",
         "BartForConditionalGeneration",

@@ -284,10 +284,11 @@ def private_names(path: Path) -> Iterator[str]:
             for name in node.names:
                 yield from _if_private(node.module or "", name.name)
         elif isinstance(node, ast.Call) and name_of(node.func) in {"setattr", "getattr", "patch", "object", "delattr"}:
-            texts = [part.value for part in node.args[:2] if isinstance(part, ast.Constant)]
-            for text in filter(lambda text: isinstance(text, str), texts):
-                owner, _, name = f"{ast.unparse(node.args[0])}.{text}".rpartition(".")
-                yield from _if_private(owner.rpartition(".")[2], name)
+            values = [part.value for part in node.args[:2] if isinstance(part, ast.Constant)]
+            for value in values:
+                if isinstance(value, str):
+                    owner, _, attribute = f"{ast.unparse(node.args[0])}.{value}".rpartition(".")
+                    yield from _if_private(owner.rpartition(".")[2], attribute)
 
 
 def _if_private(owner: str, name: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ def main() -> None:
 
     torch.distributed.init_process_group = init_process_group
     distributed_c10d.init_process_group = init_process_group
-    device_mesh.init_process_group = init_process_group  # it has taken the function under its name
+    vars(device_mesh)["init_process_group"] = init_process_group  # it has taken the function under its name
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     runpy.run_path(sys.argv[0], run_name="__main__")

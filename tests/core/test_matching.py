@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.observation import matcher as matching
+from vramtui.core.observation.linear_regex import searcher
 from vramtui.core.observation.matcher import Matcher, matches
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -74,7 +75,7 @@ def test_a_preset_that_is_no_more_matches_nothing() -> None:
 def test_only_what_is_new_is_searched() -> None:
     matcher = Matcher([preset("a", command="train"), preset("b", command="serve")])
     moment = sample(*(process(pid, f"train {pid % 5}") for pid in range(100)))
-    with patch.object(matching, "searcher", wraps=matching.searcher) as searched:
+    with patch.object(matching, "searcher", wraps=searcher) as searched:
         first = matcher.match(moment, {})
         made = searched.call_count
         assert 0 < made <= 10

@@ -18,6 +18,7 @@ from benchmarks.fuzz_pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import World
+from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.app.help.dialog import problems_of
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
@@ -51,7 +52,7 @@ class Fault:
     then: Callable[[World], None] | None = None
     where: str = "ps"
     variant: str = "current"
-    namespace: str = pid_namespace.HOST_NAMESPACE
+    namespace: str = HOST_NAMESPACE
 
 
 @dataclass

@@ -103,7 +103,12 @@ def test_peaks_between_samples_come_along() -> None:
     os.write(writer, whole() + RecordingEncoder().lines(RecordedTick(sample(10.0), peaks={KEY: peak})))
     assert source.read().taken_at == 10.0
     found: list[object] = []
-    _until(lambda: found.extend(live.peaks(10.0)) or found)
+
+    def peaks() -> list[object]:
+        found.extend(live.peaks(10.0))
+        return found
+
+    _until(peaks)
     assert found == [(KEY, peak)]
     assert list(live.peaks(11.0)) == []
     os.close(writer)

@@ -15,10 +15,12 @@ import pytest
 from tests.installed.sleepers import sleepers
 from tests.sources.conftest import Clock, Stage
 from tests.stub.world import MIB, StubProcess
+from vramtui.agent.ancestors import LONGEST_COMMAND
+from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.core.observation.readings import Absence, Process
 from vramtui.sources.host import pid_namespace, processes
-from vramtui.sources.host.pid_namespace import HOST_NAMESPACE, PidNamespace
-from vramtui.sources.host.processes import LONGEST_COMMAND, ProcessReader, read_stat
+from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host.processes import ProcessReader, read_stat
 
 NOBODY = (1 << 22) - 1  # the highest pid that can be
 READY = "import sys; print('ready', flush=True); sys.stdin.read()"

@@ -222,6 +222,39 @@ def test_interleaving_holds_more() -> None:
     assert kept[1] / kept[0] == pytest.approx(11 / 8, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("layers", "reshard", "allocated"),
+    [
+        (8, False, 2_995_142_656), (8, True, 2_854_962_176), (12, False, 4_184_850_432), (12, True, 3_827_598_336),
+    ],
+)  # fmt: skip
+def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
+    layers: int, reshard: bool, allocated: int
+) -> None:
+    """The first of two stages of a Llama over 8 ranks of FSDP2, four micro-batches in the order of 1F1B, on the CUDA
+    build with the calls of torch's pipelining; with a block's gradients alone it was 29 to 36 % too low. Now it is
+    0.8 to 3.0 % too high: the sharded gradients, which are there only once all are reduced, are counted beside.
+    """
+    model = TransformerModel(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=layers,
+        num_attention_heads=16,
+        vocab_size=32000,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+    )
+    run = TrainRun(
+        precision="bf16-mixed",
+        sequence_length=1024,
+        gradient_accumulation_steps=4,
+        optimizer="adamw",
+        attention="flash",
+    )
+    parallel = Parallel(data=8, pipeline=2, strategy="fsdp", zero_stage=3, reshard_after_forward=reshard)
+    assert train(model, parallel, run).allocated == pytest.approx(allocated * 1.02, rel=0.015)
+
+
 def test_experts_are_dealt_out() -> None:
     run = msgspec.structs.replace(RUN, checkpointing="full", sequence_length=512)
     one, eight = (

@@ -60,10 +60,10 @@ assert out.is_cuda and out.shape == (1500, 256) and count.dtype is torch.int64
 """
 
 
-def traced(folder: Path, code: str, **how: int) -> TraceResult:
+def traced(folder: Path, code: str, ranks: int = 0) -> TraceResult:
     script = folder / "script.py"
     script.write_text(code, encoding="utf-8")
-    return WARM.trace(TraceRequest(path=str(script), device=card("H200"), **how))
+    return WARM.trace(TraceRequest(path=str(script), device=card("H200"), ranks=ranks))
 
 
 def test_a_device_mesh_needs_no_process_group_of_the_code(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
     block, root = _whole(whole, layers)
     fresh, reduced, head = _gradients(whole, layers), _gradients(program, layers), _head_gradient(whole)
     within = "forward and backward"
+    if parallel.pipeline > 1:
+        return _sharded_stage(parallel, layers, (root, block), fresh, reduced)
     gathered = min(2, layers) if parallel.reshard_after_forward else layers
     kept = root if parallel.reshard_after_forward else root + layers * block
     words = "2 blocks, the one at work and the next" if parallel.reshard_after_forward else f"all {layers} blocks"
@@ -125,6 +127,56 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
             f"beside {head:,} B of the output layer's; {fresh[1]:,} and {reduced[1]:,} B of those outside the blocks",
             source=FSDP_SOURCE,
             lifetime="within the backward pass",
+        ),
+    ]
+
+
+def _sharded_stage(
+    parallel: Parallel, layers: int, weights: tuple[int, int], fresh: tuple[int, int], reduced: tuple[int, int]
+) -> list[Buffer]:
+    """FSDP in a stage of a pipeline, where nothing is reduced or sharded again before a step's last backward pass
+    (torch/distributed/pipelining/stage.py of 2.13, `backward_maybe_with_nosync` and `perform_reduce_grad`).
+
+    Args:
+        parallel: how the model is divided.
+        layers: blocks of the stage.
+        weights: bytes outside the blocks and of a block, as they are gathered.
+        fresh: bytes of a block's gradients and of those outside the blocks, as a backward pass makes them.
+        reduced: the same in the type that they are added up in.
+    """
+    root, block = weights
+    whole = root + layers * block
+    at_work = root + min(2, layers) * block if parallel.reshard_after_forward else whole
+    gradients = layers * reduced[0] + reduced[1]
+    words = "the one at work and the next in a forward pass, all" if parallel.reshard_after_forward else "all"
+    return [
+        Buffer(
+            name="gathered weights",
+            forward=at_work,
+            between=at_work,
+            backward=whole,
+            loss=at_work,
+            last=at_work,
+            first=whole,
+            aside=root,
+            formula=f"{words} {layers} blocks of the stage, of {block:,} B each, and {root:,} B outside them, whole: a"
+            " backward pass of a pipeline shards nothing again",
+            source=FSDP_SOURCE,
+            lifetime="from a step's first forward pass to its last backward pass",
+        ),
+        Buffer(
+            name="unsharded gradients",
+            forward=gradients,
+            between=gradients,
+            backward=gradients + fresh[0],
+            loss=gradients,
+            last=gradients,
+            first=gradients + fresh[1],
+            aside=reduced[1],
+            formula=f"{layers} x {reduced[0]:,} B of the blocks' gradients whole and {reduced[1]:,} B of those outside"
+            f" them, which wait for the last micro-batch, and {fresh[0]:,} B of the block at work",
+            source="PyTorch, torch/distributed/pipelining/stage.py",
+            lifetime="from a step's first backward pass to its last",
         ),
     ]
 
