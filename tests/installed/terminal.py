@@ -20,6 +20,7 @@ from types import TracebackType
 import psutil
 import pyte
 
+LOOKS = 10  # of 0.05 s each
 PATIENCE = 90.0  # seconds; only what never happens takes so long
 ON_AT_FIRST = {7: "line wrap", 25: "the cursor"}
 
@@ -134,19 +135,22 @@ class Terminal:
     def rest(self, turns: int = 8) -> None:
         """Wait until all that the program had to send is on the screen.
 
-        It is known by the program going to sleep that often without having sent anything: one that is short of a
-        processor sends nothing for long either, but it does not sleep.
+        It is known by the program going to sleep that often without having sent anything, or by its sleeping at each of
+        ten looks in half a second: one that is short of a processor sends nothing for long either, but it does not
+        sleep, and one that has nothing to do but its clock does not wake that often before it sends the next second.
         """
         program = psutil.Process(self.process.pid)
         before = self.bytes_sent, program.num_ctx_switches().voluntary
         deadline = time.monotonic() + PATIENCE
+        asleep = 0
         while True:
             self._news.wait(0.05)
             self._news.clear()
             now = self.bytes_sent, program.num_ctx_switches().voluntary
+            asleep = asleep + 1 if now[0] == before[0] and program.status() == psutil.STATUS_SLEEPING else 0
             if now[0] != before[0]:
                 before = now
-            elif now[1] >= before[1] + turns and not self._arrives():
+            elif (now[1] >= before[1] + turns or asleep >= LOOKS) and not self._arrives():
                 return self._draw()
             assert time.monotonic() < deadline, f"it never rests:\n{self.text}"
 
