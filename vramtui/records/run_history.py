@@ -14,10 +14,10 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import HISTORY
 from vramtui.core.base.text import printable, shortened
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import FORMER_METHODS
 from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_identity import merged, same_process
-from vramtui.presets.model_files.bounded import binary_size
 from vramtui.records.export.sanitize import clean
 
 FILE = "history.sqlite3"
@@ -149,7 +149,7 @@ class RunHistory:
 
     def _stored(self, number: int, document: bytes | None) -> StoredRun:
         if document is None:
-            raise self._damaged(number, f"it is nothing, or larger than {binary_size(HISTORY.size)}")
+            raise self._damaged(number, f"it is nothing, or larger than {format_bytes(HISTORY.size, 0)}")
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:

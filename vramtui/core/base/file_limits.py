@@ -7,6 +7,8 @@ JSON and tomllib at Python's own limit of recursion, and a header of safetensors
 
 import msgspec
 
+from vramtui.core.base.units import GIB, MIB
+
 
 class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one format.
@@ -29,8 +31,6 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     spare: int = 0
     seconds: float | None = None
 
-
-MIB, GIB = 1 << 20, 1 << 30
 
 # The largest bundled preset has 6.4 KB and 130 values; a table of two thousand tensors 100 KB and 12,000. tomllib takes
 # 12 us a value, so that 50,000 are read in 0.6 s.

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import GGUF, FileLimits
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, KIB, MIB
+from vramtui.core.base.units import format_bytes
 
 _CHUNK = 1 << 20
 _LENGTH = struct.Struct("<Q")
@@ -80,17 +80,8 @@ def read_plain(path: Path, limits: FileLimits, name: str = "") -> bytes:
         reason = os_reason(error) if isinstance(error, OSError) else str(error)
         raise UserError(f"{name} cannot be read: {reason}") from None
     if max(size, len(content)) > limits.size:
-        raise UserError(f"{name} is larger than {binary_size(limits.size)}, which no {limits.what} is")
+        raise UserError(f"{name} is larger than {format_bytes(limits.size, 0)}, which no {limits.what} is")
     return content
-
-
-def binary_size(size: int) -> str:
-    """A limit as people say it: `1 MiB`, `128 KiB`."""
-    unit, suffix = next((unit, suffix) for unit, suffix in _UNITS if size >= unit)
-    return f"{size // unit} {suffix}"
-
-
-_UNITS = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "bytes"))
 
 
 class Cursor:

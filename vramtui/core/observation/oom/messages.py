@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import parse_size
+from vramtui.core.base.units import GIB, parse_size
 from vramtui.core.observation.oom.report import OomReport
 
 _SIZE = r"(\d[\d.,]{0,30} ?(?:[KMGT]i?B|[Bb]ytes|B))"
@@ -44,7 +44,7 @@ def bytes_of(text: str) -> int | None:
 
 def gib(number: str) -> int:
     """The bytes of a number that its message calls GiB, or GB and means GiB, as vLLM and SGLang do."""
-    return round(float(number) * (1 << 30))
+    return round(float(number) * GIB)
 
 
 def last(pattern: "re.Pattern[str]", text: str, end: int) -> "re.Match[str] | None":
