@@ -26,7 +26,16 @@ def _llama(  # noqa: PLR0917 - in the order of a config
     } | more
 
 
-def _neox(hidden: int, layers: int, heads: int, vocab: int, **more: object) -> dict[str, Any]:
+def classic_config(hidden: int, layers: int, heads: int, vocab: int, **more: object) -> dict[str, Any]:
+    """A config whose MLP is four times as wide as its hidden state, as those of GPT-NeoX, Phi and BERT.
+
+    Args:
+        hidden: the hidden size.
+        layers: how many blocks.
+        heads: of attention, of each block.
+        vocab: the vocabulary's size.
+        more: other keys, which stand over these.
+    """
     return {
         "hidden_size": hidden,
         "num_hidden_layers": layers,
@@ -46,8 +55,8 @@ def shortened(config: dict[str, Any]) -> dict[str, Any]:
 
 # family: (model_type, architecture, config)
 DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "pythia-410m": ("gpt_neox", "GPTNeoXForCausalLM", _neox(1024, 24, 16, 50304, rotary_pct=0.25)),
-    "pythia-1.4b": ("gpt_neox", "GPTNeoXForCausalLM", _neox(2048, 24, 16, 50304, rotary_pct=0.25)),
+    "pythia-410m": ("gpt_neox", "GPTNeoXForCausalLM", classic_config(1024, 24, 16, 50304, rotary_pct=0.25)),
+    "pythia-1.4b": ("gpt_neox", "GPTNeoXForCausalLM", classic_config(2048, 24, 16, 50304, rotary_pct=0.25)),
     "opt-125m": (
         "opt",
         "OPTForCausalLM",
@@ -72,8 +81,8 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "word_embed_proj_dim": 2048,
         },
     ),
-    "phi-1.5": ("phi", "PhiForCausalLM", _neox(2048, 24, 32, 51200, partial_rotary_factor=0.5)),
-    "phi-2": ("phi", "PhiForCausalLM", _neox(2560, 32, 32, 51200, partial_rotary_factor=0.4, resid_pdrop=0.1)),
+    "phi-1.5": ("phi", "PhiForCausalLM", classic_config(2048, 24, 32, 51200, partial_rotary_factor=0.5)),
+    "phi-2": ("phi", "PhiForCausalLM", classic_config(2560, 32, 32, 51200, partial_rotary_factor=0.4, resid_pdrop=0.1)),
     "phi-3-mini": (
         "phi3",
         "Phi3ForCausalLM",

@@ -6,21 +6,11 @@ Sizes are those of the public configs that the names say; blocks are cut to six 
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.stated_jobs import DECODERS, Job, shortened
-
-
-def _bert(hidden: int, layers: int, heads: int, vocab: int, **more: object) -> dict[str, Any]:
-    return {
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "intermediate_size": 4 * hidden,
-        "vocab_size": vocab,
-    } | more
+from benchmarks.stated_jobs import DECODERS, Job, classic_config, shortened
 
 
 def _image(hidden: int, layers: int, heads: int, side: int, patch: int) -> dict[str, Any]:
-    sizes = _bert(hidden, layers, heads, 0) | {"image_size": side, "patch_size": patch, "num_labels": 10}
+    sizes = classic_config(hidden, layers, heads, 0) | {"image_size": side, "patch_size": patch, "num_labels": 10}
     del sizes["vocab_size"]
     return sizes
 
@@ -33,24 +23,24 @@ def _t5(model: int, layers: int, heads: int, wide: int, vocab: int = 32128) -> d
 GATED: dict[str, Any] = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 # family: (model_type, architecture, config)
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "bert-mini": ("bert", "BertForMaskedLM", _bert(256, 4, 4, 30522)),
-    "bert-base-multilingual": ("bert", "BertForSequenceClassification", _bert(768, 12, 12, 119547)),
-    "bert-large": ("bert", "BertForSequenceClassification", _bert(1024, 24, 16, 30522)),
-    "roberta-large": ("roberta", "RobertaForMaskedLM", _bert(1024, 24, 16, 50265, type_vocab_size=1)),
+    "bert-mini": ("bert", "BertForMaskedLM", classic_config(256, 4, 4, 30522)),
+    "bert-base-multilingual": ("bert", "BertForSequenceClassification", classic_config(768, 12, 12, 119547)),
+    "bert-large": ("bert", "BertForSequenceClassification", classic_config(1024, 24, 16, 30522)),
+    "roberta-large": ("roberta", "RobertaForMaskedLM", classic_config(1024, 24, 16, 50265, type_vocab_size=1)),
     "roberta-classes": (
         "roberta",
         "RobertaForSequenceClassification",
-        _bert(768, 12, 12, 50265, type_vocab_size=1, max_position_embeddings=514),
+        classic_config(768, 12, 12, 50265, type_vocab_size=1, max_position_embeddings=514),
     ),
     "xlm-roberta-base": (
         "xlm-roberta",
         "XLMRobertaForSequenceClassification",
-        _bert(768, 12, 12, 250002, type_vocab_size=1, max_position_embeddings=514),
+        classic_config(768, 12, 12, 250002, type_vocab_size=1, max_position_embeddings=514),
     ),
     "camembert-base": (
         "camembert",
         "CamembertForMaskedLM",
-        _bert(768, 12, 12, 32005, type_vocab_size=1, max_position_embeddings=514),
+        classic_config(768, 12, 12, 32005, type_vocab_size=1, max_position_embeddings=514),
     ),
     "vit-large-384": ("vit", "ViTForImageClassification", _image(1024, 24, 16, 384, 16)),
     "vit-small": ("vit", "ViTForImageClassification", _image(384, 12, 6, 224, 16)),
