@@ -106,10 +106,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if packed is None:
             bits = 8 * itemsize
             return {tensor: [-(-tensor.numel * (tensor.bits or bits) // 8)] for tensor in self.frozen}
-        if packed in EVERYTHING:
-            return {tensor: [pieces[0][0]] for tensor, pieces in blocks_of(self.frozen, itemsize, packed, self.layers)}
+        shown = 1 if packed in EVERYTHING else None
         return {
-            tensor: [size for size, _ in pieces]
+            tensor: [size for size, _ in pieces[:shown]]
             for tensor, pieces in blocks_of(self.frozen, itemsize, packed, self.layers)
         }
 
