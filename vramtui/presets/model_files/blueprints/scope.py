@@ -7,7 +7,7 @@ from functools import cache
 from math import ceil
 from typing import Any
 
-from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, LAYERS
+from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, LAYERS, Keys, labels_of
 from vramtui.presets.model_files.bounded import Damaged
 
 # Short names, each for the first of these keys that is there.
@@ -90,7 +90,7 @@ class Scope:
         if name in self.values:
             return None
         if name == "labels":
-            return self._labels()
+            return labels_of(Keys(self.values, self.inside))
         for key in SHORT.get(name, ()):
             found = self.values.get(key)
             if isinstance(found, list) and found:
@@ -100,13 +100,6 @@ class Scope:
         if name == "c":
             return 3
         raise Damaged(f"has no {self.inside}{SHORT.get(name, (name,))[0]}, without which its tensors are not known")
-
-    def _labels(self) -> int:
-        """Outputs of a classifier: transformers has two where a config lists none."""
-        listed, count = self.values.get("id2label"), self.values.get("num_labels")
-        if isinstance(listed, dict) and listed:
-            return len(listed)
-        return count if isinstance(count, int) and count > 0 else 2
 
     def _grid(self) -> int:
         """The patches of an image."""
