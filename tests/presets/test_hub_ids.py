@@ -173,6 +173,20 @@ def test_a_folder_that_nobody_may_read_is_taken_by_its_name_and_only_assumed(tmp
     assert derive(100, "python train.py --output_dir /data/private/Qwen3-14B", tmp_path) is None
 
 
+def test_an_address_on_the_hub_is_a_name_and_no_folder(tmp_path: Path) -> None:
+    """Nothing of it is assumed where the command says the rest: it is the very model."""
+    address = "https://huggingface.co/Qwen/Qwen3-14B/"
+    found = derive(100, f"vllm serve {address} --max-model-len 8192 --dtype bfloat16", tmp_path)
+    assert found is not None
+    assert found.derived == f"{address}: Qwen/Qwen3-14B in the bundled models"
+    assert not found.assumed
+    job = tmp_path / "axolotl.yaml"
+    job.write_text(f"base_model: {address}\nmicro_batch_size: 1\nnum_epochs: 1\n", encoding="utf-8")
+    preset = preset_of_job_file(job, PresetLibrary()).preset
+    assert "Qwen/Qwen3-14B" in preset.notes
+    assert "folder" not in preset.notes
+
+
 def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
     job = tmp_path / "4B_full.yaml"
     job.write_text(TORCHTUNE, encoding="utf-8")

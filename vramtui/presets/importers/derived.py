@@ -26,10 +26,10 @@ from vramtui.presets.importers.process_offers import (
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_stores.local_models import LocalModel, find_model
+from vramtui.presets.model_stores.local_models import LocalModel, find_model, without_address
 
-BY_FOLDER = "the folder's name"
 MOST_WORDS = 64  # of a command line that are tried as a model's path
+_PATH_STARTS = ("/", ".", "~")
 _SUFFIXES = (".gguf", ".safetensors", "config.json")
 
 
@@ -83,7 +83,7 @@ def _found(name: str, place: JobPlace) -> LocalModel | None:
     path = place.find(name)
     if path.exists():
         return find_model(str(path))
-    return None if name.startswith(("/", ".", "~")) else find_model(name, place.environ or None, place.folder)
+    return None if name.startswith(_PATH_STARTS) else find_model(name, place.environ or None, place.folder)
 
 
 def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
@@ -95,21 +95,22 @@ def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalM
         is_model: the option says that it names a model; a folder of another purpose may be called after one.
     """
     library = PresetLibrary()
-    if _is_path(name):
+    by_folder = _is_path(name)
+    if by_folder:
         seen = not is_model or (place is not None and _may_read(place.find(name)))
         found = None if seen else library.by_folder(name)
-        store = f"{BY_FOLDER}, {name}, whose files cannot be read"
+        store = f"the folder's name, {name}, whose files cannot be read"
     elif place is not None and place.find(name).exists():
         return None, None
     else:
         found, store = library.known(name), "the bundled models"
     if found is None:
         return None, None
-    return LocalModel(name=found.key, path=Path(found.path), store=store), found.preset
+    return LocalModel(name=found.key, path=Path(found.path), store=store, assumed=by_folder), found.preset
 
 
 def _is_path(name: str) -> bool:
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1
+    return name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
 
 
 def _may_read(folder: Path) -> bool:
@@ -161,5 +162,4 @@ def _described(found: PresetFile, line: CommandLine, model: LocalModel, named: O
         (offer.key, offer.flag) for offer in offers_in_command(line, family_of(line)) if offer.key == "run.precision"
     ]
     found = msgspec.structs.replace(found, said=tuple(dict((*agreed, *found.said)).items()), derived=derived)
-    by_name = model.store.startswith(BY_FOLDER)
-    return msgspec.structs.replace(found, bundled=False, assumed=by_name or bool(found.unsaid))
+    return msgspec.structs.replace(found, bundled=False, assumed=model.assumed or bool(found.unsaid))

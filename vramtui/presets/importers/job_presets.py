@@ -15,6 +15,7 @@ from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
 from vramtui.presets.library import PresetLibrary, is_repository
 from vramtui.presets.model_files.bounded import shown
+from vramtui.presets.model_stores.local_models import without_address
 from vramtui.presets.overrides import apply_overrides
 
 
@@ -62,7 +63,8 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
 
 
 def _named(file: JobFile) -> str | None:
-    return next((file.values[key] for key in MODEL_KEYS if key in file.values), None)
+    """The model's name or folder as the file gives it; of an address on huggingface.co the name."""
+    return next((without_address(file.values[key]) for key in MODEL_KEYS if key in file.values), None)
 
 
 def _by_its_name(file: JobFile, library: PresetLibrary) -> PresetFile | None:

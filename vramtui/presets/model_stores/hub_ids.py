@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.presets.model_stores.local_models import URL
+from vramtui.presets.model_stores.local_models import without_address
 from vramtui.presets.toml import reader as toml
 
 # Owners that publish others' weights again under the same name, tensor by tensor the same shapes.
@@ -40,7 +40,7 @@ def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
     Args:
         name: `owner/name`, in letters of either case, or its address on huggingface.co.
     """
-    plain = URL.sub("", name).rstrip("/")
+    plain = without_address(name).rstrip("/")
     known = names_on_hub().get(plain.lower()) or configs_on_hub().get(plain.lower())
     if known is not None:
         return known

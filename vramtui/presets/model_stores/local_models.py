@@ -14,7 +14,7 @@ from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.model_stores import hugging_face, lm_studio, ollama
 from vramtui.presets.model_stores.folders import SUFFIXES, is_gguf, model_in
 
-URL = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?=[^/]+/)")
+_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?=[^/]+/)")
 LONGEST = 400
 
 
@@ -25,11 +25,13 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
         name: as it is called in its store; empty where it was named by its path.
         path: its config.json, GGUF, safetensors or index, or a folder with a config.json or model_index.json.
         store: the store in words; empty for a path.
+        assumed: it is only called so: what lies there may be another model.
     """
 
     name: str
     path: Path
     store: str = ""
+    assumed: bool = False
 
 
 Lookup = Callable[[str, Mapping[str, str]], Path | None]
@@ -59,7 +61,7 @@ def find_model(name: str, environ: Mapping[str, str] | None = None, folder: Path
     if at_path is not None:
         return LocalModel(name="", path=at_path)
     known = os.environ if environ is None else environ
-    for wanted in dict.fromkeys((URL.sub("", name).rstrip("/"), name)):
+    for wanted in dict.fromkeys((without_address(name).rstrip("/"), name)):
         for store, find, _ in STORES:
             try:
                 path = find(wanted, known)
@@ -68,6 +70,12 @@ def find_model(name: str, environ: Mapping[str, str] | None = None, folder: Path
             if path is not None:
                 return LocalModel(name=wanted, path=path, store=store)
     return None
+
+
+def without_address(name: str) -> str:
+    """`owner/name` of an address on huggingface.co, and what may stand behind it; any other name as it is."""
+    found = _ADDRESS.match(name)
+    return name if found is None else name[found.end() :].rstrip("/")
 
 
 def is_model_file(path: str) -> bool:
