@@ -7,7 +7,15 @@ import pytest
 from vramtui.cli.run.report import print_report
 from vramtui.cli.run.results import CompletedRun, seen_in
 from vramtui.core.observation.oom.report import OomReport
-from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, OutOfMemory, ProbeDevice
+from vramtui.core.observation.probe_messages import (
+    Beat,
+    End,
+    Hello,
+    MemoryCounters,
+    ObservedJob,
+    OutOfMemory,
+    ProbeDevice,
+)
 
 GIB = 1 << 30
 
@@ -51,3 +59,21 @@ def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: p
     assert report.cause == "fragmentation"
     for sentence in report.sentences():
         assert sentence in said
+
+
+def test_a_limit_that_the_job_set_itself_is_told_of_a_message_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without what the probe tells of the failure, the exception's own words are read, its limit among them."""
+    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
+    job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
+    job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
+    message = (
+        "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.25 GiB of which 60.00 GiB is"
+        " free. 10.00 GiB allowed; Of the allocated memory 8.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved"
+        " by PyTorch but unallocated."
+    )
+    job = job.heard(End(v=1, pid=7, at=2.0, error="OutOfMemoryError", message=message, out_of_memory=True))
+    finished = completed("python", "train.py", jobs=(job,))
+    print_report(finished, seen_in(finished, None), None)
+    said = capsys.readouterr().err
+    assert "within the process's own limit of 10.00 GiB" in said
+    assert "Refused" not in said

@@ -9,7 +9,7 @@ from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.monitor.probes import bare_uuid
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory, ProbeDevice
+    from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory
 
 STANDS = 60.0  # seconds after which it is no news any more: the job has gone on, or is gone
 
@@ -24,22 +24,34 @@ def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]
             device = devices.get(index)
             gpu = None if device is None or device.uuid is None else cards.get(bare_uuid(device.uuid))
             if device is not None and gpu is not None:
-                yield _alert(sample, gpu, job.pid, report_of(oom, device, gpu.processes, job.pid))
+                others = (other for other in gpu.processes if other.pid != job.pid)
+                yield _alert(sample, gpu, job.pid, oom_report(oom, device.total_memory, others))
 
 
-def report_of(oom: "OutOfMemory", device: "ProbeDevice", processes: Iterable[Process], pid: int) -> OomReport:
-    """The failure of process `pid` as `vramtui oom` reads it from a log, beside what the driver lists on the card."""
+def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process]) -> OomReport:
+    """A failure that the probe told of, as `vramtui oom` reads one from a log.
+
+    Args:
+        oom: what PyTorch's allocator said.
+        total: bytes of the card.
+        others: other processes that the driver lists on it.
+    """
     unallocated = None
     if oom.reserved is not None and oom.allocated is not None:
         unallocated = max(0, oom.reserved - oom.allocated)
     return OomReport(
         asked=oom.asked,
-        total=device.total_memory,
+        total=total,
         free=oom.free,
         allocated=oom.allocated,
         unallocated=unallocated,
-        others={other.pid: other.used_memory for other in processes if other.pid != pid and other.used_memory},
+        others=memory_by_pid(others),
     )
+
+
+def memory_by_pid(processes: Iterable[Process]) -> dict[int, int]:
+    """Bytes that each holds; those of which nobody knows are left out."""
+    return {process.pid: process.used_memory for process in processes if process.used_memory}
 
 
 def _alert(sample: Sample, gpu: Gpu, pid: int, report: OomReport) -> Alert:

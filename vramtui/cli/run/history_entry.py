@@ -9,7 +9,7 @@ import msgspec
 from vramtui import __version__
 from vramtui.cli.run.child import FROM_SIGNAL
 from vramtui.cli.run.monitor import GpuWatch
-from vramtui.cli.run.oom import failure_of
+from vramtui.cli.run.oom import fatal_oom
 from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Ending, Run
@@ -66,7 +66,7 @@ def _uuid(one: RankResult) -> str:
 
 
 def _ending(one: RankResult, code: int) -> Ending:
-    if failure_of(one) is not None and code:
+    if fatal_oom(one) is not None and code:
         return "out_of_memory"
     if not code:
         return "exited"

@@ -12,47 +12,42 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.oom.report import OomReport
-from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory
 from vramtui.core.observation.readings import Process
+from vramtui.monitor.job_ooms import memory_by_pid, oom_report
 
 MOST_OTHERS = 5
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The allocation that could not be made, in bytes: what was asked, free, allocated, and cached but of no use."""
+def fatal_oom(one: RankResult, others: tuple[Process, ...] = ()) -> OomReport | None:
+    """What the process died of, if it was memory: as the probe told it, else by the exception that ended it.
 
-    when: str = ""
-    asked: int | None = None
-    free: int | None = None
-    allocated: int | None = None
-    cached: int | None = None
-
-
-def failure_of(one: RankResult) -> Failure | None:
-    """What the process died of, if it was memory."""
-    oom = one.out_of_memory
-    if oom is not None:
-        cached = None
-        if oom.reserved is not None and oom.allocated is not None:
-            cached = max(0, oom.reserved - oom.allocated)
-        when = f" in {'' if oom.phase is None else PHASE_TITLES[oom.phase] + ' of '}step {oom.step}"
-        return Failure(when=when, asked=oom.asked, free=oom.free, allocated=oom.allocated, cached=cached)
-    return _from_message(one.job, one.counters.index)
+    Args:
+        one: the process on one GPU.
+        others: other processes there, as the driver lists them.
+    """
+    total = one.device.total_memory
+    if one.out_of_memory is not None:
+        return oom_report(one.out_of_memory, total, others)
+    report = _from_message(one.job, one.counters.index)
+    if report is None:
+        return None
+    return msgspec.structs.replace(report, total=total, others=memory_by_pid(others) or report.others)
 
 
 def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -> Iterator[str]:
     """The report's part on it; nothing where the process did not die of memory."""
-    failure = failure_of(one)
-    if failure is None:
-        return
     pids = frozenset(job.pid for job in finished.jobs)
     others = () if watch is None or one.gpu is None else watch.others(one.gpu.uuid, pids)
-    yield f"\n{printable(one.title)} ran out of memory{failure.when}"
-    yield from (f"  {sentence}" for sentence in _report_of(failure, one, others).sentences())
-    yield f"  asked for                  {format_bytes(failure.asked, 2)}"
-    yield f"  free on the card           {format_bytes(failure.free, 2)}"
-    yield f"  allocated                  {format_bytes(failure.allocated, 2)}"
-    yield f"  cached but unusable        {format_bytes(failure.cached, 2)}"
+    report = fatal_oom(one, others)
+    if report is None:
+        return
+    yield f"\n{printable(one.title)} ran out of memory{_when(one.out_of_memory)}"
+    yield from (f"  {sentence}" for sentence in report.sentences())
+    yield f"  asked for                  {format_bytes(report.asked, 2)}"
+    yield f"  free on the card           {format_bytes(report.free, 2)}"
+    yield f"  allocated                  {format_bytes(report.allocated, 2)}"
+    yield f"  cached but unusable        {format_bytes(report.unallocated, 2)}"
     for other in others[:MOST_OTHERS]:
         yield f"  also on the card           {_other(other)}"
     if len(others) > MOST_OTHERS:
@@ -60,16 +55,10 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
     yield from _advice(one, finished, others)
 
 
-def _report_of(failure: Failure, one: RankResult, others: tuple[Process, ...]) -> OomReport:
-    """The failure as `vramtui oom` reads it from a log, so that both tell its cause in the same words."""
-    return OomReport(
-        asked=failure.asked,
-        total=one.device.total_memory,
-        free=failure.free,
-        allocated=failure.allocated,
-        unallocated=failure.cached,
-        others={other.pid: other.used_memory for other in others if other.used_memory},
-    )
+def _when(oom: OutOfMemory | None) -> str:
+    if oom is None:
+        return ""
+    return f" in {'' if oom.phase is None else PHASE_TITLES[oom.phase] + ' of '}step {oom.step}"
 
 
 def _other(process: Process) -> str:
@@ -119,14 +108,13 @@ def _toml(value: object) -> str:
     return str(value)
 
 
-def _from_message(job: ObservedJob, device: int) -> Failure | None:
+def _from_message(job: ObservedJob, device: int) -> OomReport | None:
     if job.end is None or not job.end.out_of_memory:
         return None
     text = job.end.message
     if f"GPU {device} " not in text and len(job.peaks) > 1:
         return None
     try:
-        report = read_oom(text)
+        return read_oom(text)
     except UserError:
-        return Failure()
-    return Failure(asked=report.asked, free=report.free, allocated=report.allocated, cached=report.unallocated)
+        return OomReport()
