@@ -22,9 +22,10 @@ def sample(at: float, others: int = 0) -> Sample:
     return Sample(taken_at=at, source="given", host=Host(name="here"), gpus=(gpu,))
 
 
-def job(at: float, *, asked: int, free: int, reserved: int = 40 * GIB) -> ObservedJob:
+def job(at: float, *, asked: int, free: int, limit: int | None = None) -> ObservedJob:
+    allocated, reserved = 38 * GIB, 40 * GIB
     oom = OutOfMemory(
-        v=1, pid=7, at=at, device=0, asked=asked, free=free, allocated=38 * GIB, reserved=reserved, step=4
+        v=1, pid=7, at=at, device=0, asked=asked, free=free, limit=limit, allocated=allocated, reserved=reserved, step=4
     )
     return ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(CARD,))).heard(oom)
 
@@ -51,6 +52,12 @@ def test_the_words_are_those_of_the_command(asked: int, free: int, others: int, 
     assert next(report.sentences()) in alert.sentence
     assert alert.sentence.startswith("pid 7, GPU 3. ")
     assert (alert.kind, alert.gpu_index) == ("out_of_memory", 3)
+
+
+def test_a_limit_that_the_job_set_itself_is_no_refusal_by_the_driver() -> None:
+    (alert,) = oom_alerts(sample(100.0), [job(99.0, asked=4 * GIB, free=40 * GIB, limit=41 * GIB)])
+    assert "within the process's own limit of 41.00 GiB" in alert.sentence
+    assert "Refused" not in alert.sentence
 
 
 def test_it_is_no_news_after_a_minute() -> None:

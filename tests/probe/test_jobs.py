@@ -91,10 +91,17 @@ def test_a_job_that_dies_of_memory_says_so_with_every_figure(start: Start) -> No
     assert "OutOfMemoryError: CUDA out of memory." in heard.stderr
     job = heard.job
     (oom,) = job.ooms
-    assert (oom.device, oom.asked, oom.free) == (0, 2048 * MIB, 512 * MIB)
+    assert (oom.device, oom.asked, oom.free, oom.limit) == (0, 2048 * MIB, 512 * MIB, None)
     assert (oom.allocated, oom.reserved, oom.phase, oom.step) == (700 * MIB, 900 * MIB, "backward", 1)
     assert job.end is not None
     assert (job.end.error, job.end.out_of_memory) == ("OutOfMemoryError", True)
+
+
+@pytest.mark.torch
+def test_the_limit_that_a_job_set_itself_is_told(start: Start) -> None:
+    """As the allocator tells it: in the place of the card's total."""
+    (oom,) = start(str(JOBS / "fake_cuda.py"), "limited").job.ooms
+    assert (oom.asked, oom.limit) == (2048 * MIB, 1024 * MIB)
 
 
 @pytest.mark.torch

@@ -43,6 +43,7 @@ def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process])
         asked=oom.asked,
         total=total,
         free=oom.free,
+        limit=oom.limit,
         allocated=oom.allocated,
         unallocated=unallocated,
         others=memory_by_pid(others),

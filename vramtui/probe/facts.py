@@ -28,19 +28,31 @@ def is_data_worker() -> bool:
     return module is not None and getattr(module, "_worker_info", None) is not None
 
 
-def watch_for_oom(torch: Any, tell: Callable[[int, int, "int | None"], None]) -> None:
-    """Have `tell(device, asked, free)`, in bytes, called whenever the allocator gives up."""
+def watch_for_oom(torch: Any, tell: "Callable[[int, int, int, int | None], None]") -> None:
+    """Have `tell(device, asked, free, limit)`, in bytes, called whenever the allocator gives up."""
     attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
         return
 
-    def observe(device: int, asked: int, _total: int, free: int) -> None:
+    def observe(device: int, asked: int, allowed: int, free: int) -> None:
         try:
-            tell(int(device), int(asked), int(free))
+            tell(int(device), int(asked), int(free), _limit(torch, int(device), int(allowed)))
         except Exception:
             pass
 
     attach(observe)
+
+
+def _limit(torch: Any, device: int, allowed: int) -> "int | None":
+    """What the process may hold by set_per_process_memory_fraction; None where it has set none.
+
+    The allocator tells its observers that limit in the place of the card's total, where there is one
+    (c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13).
+    """
+    try:
+        return allowed if allowed < torch.cuda.mem_get_info(device)[1] else None
+    except Exception:
+        return None
 
 
 def last_words(torch: Any) -> dict[str, Any]:

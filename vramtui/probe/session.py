@@ -195,12 +195,11 @@ class ProbeSession:
             **{name: facts.number_in_environment(names) for name, names in RANKS.items()},
         )
 
-    def _out_of_memory(self, device: int, asked: int, free: "int | None") -> None:
+    def _out_of_memory(self, device: int, asked: int, free: int, limit: "int | None") -> None:
         figures = self._counters.read(time.monotonic()).get(device, {})
         told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
-        self._tell(
-            "oom", device=device, asked=asked, free=free, phase=self._known_phase(), step=self._hooks.steps, **told
-        )
+        told.update(asked=asked, free=free, limit=limit)
+        self._tell("oom", device=device, phase=self._known_phase(), step=self._hooks.steps, **told)
 
     def _end(self) -> None:
         if not self._begun or self._ended:

@@ -22,6 +22,7 @@ class FakeCuda:
         self.peak = dict(self.now)
         self.observers: list[Callable[[int, int, int, int], None]] = []
         self.ooms = 0
+        self.allowed = 24 << 30
 
     def hold(self, allocated: int, reserved: int) -> None:
         """So many MiB are held from now on."""
@@ -47,7 +48,7 @@ class FakeCuda:
         """Run out of memory as the allocator does: it tells its observers, then raises."""
         self.ooms += 1
         for observe in self.observers:
-            observe(0, asked * MIB, 0, free * MIB)
+            observe(0, asked * MIB, self.allowed, free * MIB)
         raise torch.cuda.OutOfMemoryError(
             f"CUDA out of memory. Tried to allocate {asked}.00 MiB. GPU 0 has a total capacity of 24.00 GiB of which "
             f"{free}.00 MiB is free. Of the allocated memory 1.00 GiB is allocated by PyTorch, and 300.00 MiB is "
@@ -69,6 +70,7 @@ def install() -> FakeCuda:
     cuda.is_initialized = lambda: True
     cuda.device_count = lambda: 2
     cuda.get_device_properties = properties
+    cuda.mem_get_info = lambda _device: (512 * MIB, 24 << 30)
     cuda.memory_stats_as_nested_dict = fake.stats
     internals: Any = torch._C
     internals._cuda_attach_out_of_memory_observer = fake.observers.append
@@ -95,6 +97,8 @@ def step(fake: FakeCuda, number: int, how: str) -> None:
 if __name__ == "__main__":
     CUDA = install()
     CUDA.hold(100, 120)
+    if sys.argv[1] == "limited":
+        CUDA.allowed = 1 << 30
     MODEL = torch.nn.Linear(8, 8)
     OPTIMIZER = torch.optim.AdamW(MODEL.parameters())
     for count in range(4):

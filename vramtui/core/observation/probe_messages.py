@@ -108,11 +108,15 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
 
 
 class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):
-    """The allocator gave up: what was asked for, what the driver had free, and what PyTorch held, in bytes."""
+    """The allocator gave up: what was asked for, what the driver had free, and what PyTorch held, in bytes.
+
+    `limit` is what the process may hold at most, where it has set itself a limit.
+    """
 
     device: Index
     asked: Count
     free: Count | None = None
+    limit: Count | None = None
     allocated: Count | None = None
     reserved: Count | None = None
     inactive_split: Count | None = None
