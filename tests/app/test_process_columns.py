@@ -16,8 +16,8 @@ from vramtui.app.watch.process_columns import columns_for, row_strip, running_ti
 from vramtui.app.watch.process_table import ProcessTable, Rows
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.units import GIB, MIB
-from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Sample, process_key
+from vramtui.core.observation.track import Peak
 from vramtui.core.schema.settings import ColumnSettings, Settings
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888", "cursor": "#222222"})

@@ -1,12 +1,15 @@
 """Peaks for life, series that stay small, and identities that a reused pid does not confuse."""
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.observation import history
-from vramtui.core.observation.history import FastSample, History, Peak, Track
-from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Roster, Sample
+from vramtui.core.observation.track import Columns, FastSample, Peak, Track
 
 HOST = Host(name="h")
 
@@ -203,3 +206,63 @@ def test_the_pace_is_that_of_the_samples() -> None:
     assert seen.pace("h") == 2.0
     seen.add(sample(3.0, process(1)))  # the same moment again
     assert seen.pace("h") == 2.0
+
+
+held = st.one_of(st.none(), st.integers(0, 6))
+moments = st.lists(st.tuples(st.lists(held, min_size=3, max_size=3), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+def story(moments: list[tuple[list[int | None], int]], *, kept: bool) -> tuple[History, list[object]]:
+    """A history of three processes, of which the third comes and goes, and what was asked of it on the way."""
+    seen = History()
+    told: list[object] = []
+    rosters: dict[int, Roster] = {}
+    for at, (sizes, event) in enumerate(moments):
+        count = 2 if event == 1 else 3
+        taken = sample(at, *(process(pid, used) for pid, used in enumerate(sizes[:count], 1)))
+        if kept:
+            taken.gpus[0].keep_roster(rosters.setdefault(count, taken.gpus[0].roster))
+        if event == 2:
+            seen.add_looks([FastSample(key(1), at - 0.5, 7, 0.1)], taken)
+        seen.add(taken)
+        if event == 3:
+            told += [(track.peak, track.last_used, list(track.values)) for track in seen.here("h", "G").values()]
+    return seen, told
+
+
+def facts(track: Track) -> object:
+    return (
+        track.process,
+        list(track.times),
+        list(track.values),
+        (track.first_seen, track.last_seen, track.gone_at),
+        track.last_used,
+        track.peak,
+        track.sampled_fast,
+    )
+
+
+@given(moments)
+def test_a_roster_that_is_given_again_changes_nothing_but_the_work(
+    moments: list[tuple[list[int | None], int]],
+) -> None:
+    (one, asked), (other, also_asked) = story(moments, kept=True), story(moments, kept=False)
+    assert asked == also_asked
+    assert {who: facts(track) for who, track in one.tracks.items()} == {
+        who: facts(track) for who, track in other.tracks.items()
+    }
+
+
+def test_a_process_that_has_gone_keeps_nothing_of_those_beside_it() -> None:
+    seen = History()
+    first = sample(0, process(1), process(2))
+    roster = first.gpus[0].roster
+    seen.add(first)
+    for at in range(1, 4):
+        later = sample(at, process(1, at), process(2, at))
+        later.gpus[0].keep_roster(roster)
+        seen.add(later)
+    seen.add(sample(9))
+    columns = [found for found in gc.get_objects() if isinstance(found, Columns) and found.roster is roster]
+    assert [(found.tracks, found.processes, found.held) for found in columns] == [([], (), [])] * len(columns)
+    assert seen.tracks[key(1)].peak == Peak(bytes=3, at=3, interval=1.0)

@@ -3,9 +3,10 @@
 from contextlib import closing
 from pathlib import Path
 
-from vramtui.core.observation.history import FastSample, History, Peak
+from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick
+from vramtui.core.observation.track import FastSample, Peak
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 
 KEY = ProcessKey("h", "GPU-0", 7, 5.0)

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.source import silence_limit
+from vramtui.core.observation.track import Peak
 from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.records.recording.live import LiveRecording
 from vramtui.records.recording.recording import RecordingHeader

@@ -8,19 +8,24 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.installed.sleepers import sleepers
 from tests.sources.conftest import Clock, Stage
 from tests.stub.world import MIB, StubProcess
 from vramtui.agent.ancestors import LONGEST_COMMAND
 from vramtui.agent.processes import HOST_NAMESPACE
-from vramtui.core.observation.readings import Absence, Process
+from vramtui.core.observation.readings import Absence, Process, Roster
 from vramtui.sources.host import pid_namespace, processes
 from vramtui.sources.host.pid_namespace import PidNamespace
 from vramtui.sources.host.processes import ProcessReader, read_stat
+from vramtui.sources.nvml.processes import ProcessUse
 
 NOBODY = (1 << 22) - 1  # the highest pid that can be
 READY = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -253,6 +258,46 @@ def test_unchanged_rows_are_the_same_object(
     clock.now += 1
     assert look(table, NOBODY) is first
     assert look(table, NOBODY, None) is not first
+
+
+uses = st.builds(ProcessUse, st.one_of(st.none(), st.integers(0, 2)), st.sampled_from(["C", "G"]))
+lists = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from([NOBODY, NOBODY - 1, NOBODY - 2]), uses), unique_by=lambda one: one[0]),
+        st.sampled_from([None, {}, {NOBODY: 40}]),
+        st.sampled_from([b"S", b"S", b"S", b"Z"]),
+        st.integers(0, 1),
+    ),
+    max_size=8,
+)
+
+
+@given(lists)
+def test_a_list_has_the_rows_that_its_processes_have_one_by_one(lists: Any) -> None:
+    """However lists follow one another; and the roster is the same value while nobody comes, goes or changes."""
+    clock, last = Clock(), None
+    now = [b"S", 0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "read_stat", lambda _: ("still", now[0], now[1], 100, 2))
+        table = ProcessReader(clock)
+        for listed, busy, letter, worked in lists:
+            clock.now += 1
+            now[:] = letter, now[1] + worked
+            held = dict(listed)
+            table.update(held)
+            rows = table.rows("GPU-0", held, busy)
+            one_by_one = [
+                table.row(pid, "GPU-1", use.type, use.used, None if use.used is not None else Absence.NOT_SUPPORTED)
+                for pid, use in held.items()
+            ]
+            shares = [None if busy is None else busy.get(pid, 0) for pid in held]
+            assert rows == [
+                msgspec.structs.replace(row, sm_percent=share) for row, share in zip(one_by_one, shares, strict=True)
+            ]
+            roster = table.roster("GPU-0")
+            assert roster == Roster(rows)
+            assert last is None or (roster is last) == (roster == last)
+            last = roster
 
 
 def test_a_sandbox_without_proc(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

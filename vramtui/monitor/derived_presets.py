@@ -8,7 +8,7 @@ from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Roster, Sample
 from vramtui.core.schema.preset import PresetFile
 
 Derive = Callable[[int, str], PresetFile | None]
@@ -37,9 +37,9 @@ class _Merged(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The processes of one GPU, those of them that are still looked for, and the presets of the others."""
+    """Who is on one GPU, those of them that are still looked for, and the presets of the others."""
 
-    jobs: list[_Job]
+    roster: Roster
     waiting: Mapping[ProcessKey, _Job]
     answers: dict[ProcessKey, PresetFile]
 
@@ -95,13 +95,12 @@ class DerivedPresets:
         answered: list[dict[ProcessKey, PresetFile]] = []
         host = sample.host.name
         for gpu in sample.gpus:
-            # Compared in one go, as the Matcher does: on most cards nobody comes or goes.
-            jobs = list(map(_job, gpu.processes))
             seen = self._seen.get((host, gpu.uuid))
-            if seen is None or seen.jobs != jobs:
+            if seen is None or seen.roster != gpu.roster:  # on most cards nobody comes or goes
+                jobs = map(_job, gpu.processes)
                 keys = {ProcessKey(host, gpu.uuid, job[0], job[1]): job for job in jobs if job[2]}
                 wanted = {key: job for key, job in keys.items() if key not in settled}
-                seen = _Seen(jobs, wanted, {})
+                seen = _Seen(gpu.roster, wanted, {})
             if seen.waiting:
                 seen = self._answer(seen, gpu)
             self._seen[host, gpu.uuid] = seen
@@ -122,7 +121,7 @@ class DerivedPresets:
         found = ((key, self._known.get(job)) for key, job in known.items())
         answers = {key: preset.as_loaded(loading[key.pid]) for key, preset in found if preset is not None}
         waiting = {key: job for key, job in seen.waiting.items() if key not in known}
-        return _Seen(seen.jobs, waiting, {**seen.answers, **answers} if answers else seen.answers)
+        return _Seen(seen.roster, waiting, {**seen.answers, **answers} if answers else seen.answers)
 
     def _is_known(self, job: _Job) -> bool:
         if job not in self._known:

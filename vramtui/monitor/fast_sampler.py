@@ -8,9 +8,9 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Literal
 
-from vramtui.core.observation.history import FastSample
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.observation.source import FastSource, Source
+from vramtui.core.observation.track import FastSample
 
 INTERVAL = 0.1
 STALLED = 1.0  # seconds for a look after which the driver is left alone

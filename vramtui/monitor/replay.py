@@ -11,8 +11,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.replay_position import NotThere, PlaybackPosition

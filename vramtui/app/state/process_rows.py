@@ -6,8 +6,9 @@ from typing import NamedTuple, overload
 
 from vramtui.app.state.row import KIND_ORDER, as_shown, exited_rows, last_answer, process_row, remainders, worth_a_row
 from vramtui.app.state.view import HeldTotals, ProcessRow, RowId
-from vramtui.core.observation.history import History, Track
+from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.observation.track import Track
 
 
 class GpuRows(NamedTuple):

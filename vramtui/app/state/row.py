@@ -1,7 +1,6 @@
 """The lines of the process table: what each is made of, and what it is sorted by."""
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -9,8 +8,9 @@ import msgspec
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.history import History, Track
-from vramtui.core.observation.readings import Absence, Gpu, Host, JobRank, Process, Reading, Sample
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, Sample
+from vramtui.core.observation.track import Track
 
 WHY: dict[Absence, str] = {
     Absence.NOT_SUPPORTED: "not supported",
@@ -87,11 +87,6 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
-_sm_percent: Callable[[Process], int | None] = attrgetter("sm_percent")
-_container: Callable[[Process], str | None] = attrgetter("container")
-_rank: Callable[[Process], JobRank | None] = attrgetter("rank")
-
-
 def job_id(process: Process) -> str | None:
     """The job that a process is a rank of, or else the container or Slurm job that it runs in."""
     return process.container if process.rank is None else process.rank.job
@@ -109,9 +104,9 @@ def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset
     if any(row.predicted is not None for row in matched):
         found.add("predicted")
     if not {"sm", "job"} <= found:
-        for gpu in sample.gpus:  # `map`: there may be thousands of processes, and mostly there are no such values
-            found |= {"sm"} if set(map(_sm_percent, gpu.processes)) - {None} else set()
-            found |= {"job"} if any(map(_container, gpu.processes)) or any(map(_rank, gpu.processes)) else set()
+        for gpu in sample.gpus:
+            found |= {"sm"} if gpu.roster.tells_sm else set()
+            found |= {"job"} if gpu.roster.has_jobs else set()
     return frozenset(found)
 
 

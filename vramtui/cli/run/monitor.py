@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.observation.history import Track
 from vramtui.core.observation.readings import Gpu, Process, Sample
 from vramtui.core.observation.source import Source
+from vramtui.core.observation.track import Track
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.fast_sampler import fast_sampler_for
 from vramtui.monitor.poller import DEADLINE, Poller, ReadResult

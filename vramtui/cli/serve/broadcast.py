@@ -19,8 +19,8 @@ from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.sources.feed.served import ServedFailure, ServedHeader
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.history import Peak
     from vramtui.core.observation.readings import ProcessKey
+    from vramtui.core.observation.track import Peak
     from vramtui.records.recording.recording import RecordingHeader
 
 

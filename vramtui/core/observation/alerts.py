@@ -4,9 +4,8 @@ Among it: whether memory grows steadily, and when it would reach a limit. A job 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from operator import attrgetter
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -15,8 +14,9 @@ from msgspec import Meta
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import USUAL_ERROR
-from vramtui.core.observation.history import History, Track
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, ProcessState, Sample
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.track import Track
 
 WINDOW = 300.0  # seconds looked back
 LEAST_SPAN = 60.0
@@ -27,8 +27,6 @@ Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 GROWTH_EVERY = 5.0  # seconds
-
-_state_of: Callable[[Process], ProcessState] = attrgetter("state")
 
 
 class Trend(msgspec.Struct, frozen=True):
@@ -198,8 +196,8 @@ class Alerts:
             yield _alert("lost", gpu, None, f"GPU {gpu.index} is lost: {gpu.reason or 'it does not answer'}")
         if gpu.state != "ok":
             return
-        has_exited = "exited" in map(_state_of, gpu.processes)  # there may be thousands, of which mostly none has
-        held = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited") if has_exited else 0
+        exited = gpu.processes if gpu.roster.has_exited else ()  # there may be thousands, of which mostly none has
+        held = sum(row.used_memory or 0 for row in exited if row.state == "exited")
         if held > self.rules.held:
             sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)

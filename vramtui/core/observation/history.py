@@ -1,155 +1,25 @@
 """Every process ever seen: its memory over time and its lifetime peak, kept after it is gone."""
 
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 
-import msgspec
-
 from vramtui.core.base.curves import Curve
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.track import SERIES_LIMIT, Columns, FastSample, Peak, Track
 
-SERIES_LIMIT = 3600
 SERIES_LEAST = 120
 POINTS = 1 << 20
 KEEP_EXITED = 4096
 _pid: Callable[[Process], int] = attrgetter("pid")
-BREAK = 1.0  # seconds without a look after which a process is no longer looked at closely
-
-
-class FastSample(msgspec.Struct, frozen=True, gc=False):
-    """What one process held, in bytes, at a moment between two samples (seconds since the epoch).
-
-    `interval` is how many seconds had passed since the look before.
-    """
-
-    key: ProcessKey
-    at: float
-    used: int
-    interval: float
-
-
-class Peak(msgspec.Struct, frozen=True, kw_only=True):
-    """The most a process was seen to hold, in bytes, and when. `how`: `sampled`, `accounting` or `probe`.
-
-    `interval` is how many seconds lay between the looks when a sampled one was seen; None while there was but one.
-    What lasts for less can be higher and not be seen.
-    """
-
-    bytes: int
-    at: float
-    how: str = "sampled"
-    interval: float | None = None
-
-
-class Track:
-    """One process's memory over time. Points are kept only where the value changes; when they are too many, every
-    two neighbours become the larger of them, so a peak is never lost.
-
-    Attributes:
-        sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None where never.
-        process: its latest reading.
-        gone_at: when it was first missed on a device that answered; None while it is there.
-    """
-
-    __slots__ = (
-        "first_seen",
-        "gone_at",
-        "key",
-        "last_seen",
-        "last_used",
-        "peak",
-        "process",
-        "sampled_fast",
-        "times",
-        "values",
-    )
-
-    def __init__(self, key: ProcessKey, process: Process, at: float) -> None:
-        self.key = key
-        self.process = process
-        self.times = array("d")
-        self.values = array("q")
-        self.first_seen = at
-        self.last_seen = at
-        self.last_used: int | None = None
-        self.gone_at: float | None = None
-        self.peak: Peak | None = None
-        self.sampled_fast: tuple[float, float] | None = None
-
-    def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
-        """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points.
-
-        `interval` is how many seconds ago the look before was.
-        """
-        self.last_seen = at
-        self.gone_at = None
-        if used is None or used == self.last_used:
-            return
-        self.last_used = used
-        peak, values = self.peak, self.values
-        if peak is None or used > peak.bytes:
-            self.peak = Peak(bytes=used, at=at, interval=interval)
-        values.append(used)  # before its time: what is no whole number is refused here
-        self.times.append(at)
-        if len(values) > limit:
-            self._thin()
-
-    @property
-    def close_since(self) -> float | None:
-        """Since when it has been looked at closely until now; None where it is not."""
-        if self.sampled_fast is None or self.last_seen - self.sampled_fast[1] > BREAK:
-            return None
-        return self.sampled_fast[0]
-
-    def grown(self, since: float) -> int:
-        """By how many bytes it went beyond what it held at that time, in seconds since the epoch."""
-        place = bisect_right(self.times, since)
-        later = self.values[place:]
-        return max(0, max(later) - (self.values[place - 1] if place else 0)) if later else 0
-
-    def look(self, look: FastSample, limit: int = SERIES_LIMIT) -> None:
-        """Note a close look. One that is older than what is known already is left out."""
-        if look.at < self.last_seen:
-            return
-        if self.sampled_fast is None or look.at - self.sampled_fast[1] > BREAK:
-            self.sampled_fast = (look.at, look.at)
-        else:
-            self.sampled_fast = (self.sampled_fast[0], look.at)
-        if self.gone_at is None:
-            self.add(look.at, look.used, limit, round(look.interval, 1))
-
-    def note_peak(self, peak: Peak) -> None:
-        """Take a peak learned in another way. An equal one counts as better known; a smaller one is out of date."""
-        if self.peak is None or peak.bytes > self.peak.bytes:
-            self.peak = peak
-        elif peak.bytes == self.peak.bytes and self.peak.how == "sampled":
-            self.peak = Peak(bytes=peak.bytes, at=self.peak.at, how=peak.how)
-
-    def note_interval(self, interval: float) -> None:
-        """Say how far apart the looks are, where the first one had nothing to go by."""
-        if self.peak is not None and self.peak.interval is None and self.peak.how == "sampled":
-            self.peak = msgspec.structs.replace(self.peak, interval=interval)
-
-    def _thin(self) -> None:
-        times, values = array("d"), array("q")
-        for i in range(0, len(self.values) - 1, 2):
-            j = i if self.values[i] >= self.values[i + 1] else i + 1
-            times.append(self.times[j])
-            values.append(self.values[j])
-        if len(self.values) % 2:
-            times.append(self.times[-1])
-            values.append(self.values[-1])
-        self.times, self.values = times, values
 
 
 class History:
     """All tracks by process. The one value in the core that changes: it belongs to whoever feeds it.
 
-    A sample costs one look-up by pid for each process: keys are made for new processes only. The more processes,
-    the fewer points each may keep, so that thousands of them for a day still take some tens of megabytes.
+    Keys are made for new processes only, and where a source gives a device's roster again a sample costs next to
+    nothing until somebody asks for a track. The more processes, the fewer points each may keep, so that thousands of
+    them for a day still take some tens of megabytes.
 
     Attributes:
         answered: each card's latest answer, by uuid, with the time that it is of.
@@ -161,6 +31,7 @@ class History:
         self.answered: dict[str, tuple[float, Gpu]] = {}
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
+        self._columns: dict[tuple[str, str], Columns] = {}
         self._gone: dict[ProcessKey, Track] = {}
         self._looked: dict[str, tuple[float, float | None]] = {}
 
@@ -245,28 +116,36 @@ class History:
                     track.note_interval(gap)
 
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
-        here = self._here.setdefault((sample.host.name, gpu.uuid), {})
+        place = (sample.host.name, gpu.uuid)
+        columns = self._columns.get(place)
         at, pace = sample.taken_at, self.pace(sample.host.name)
-        find = here.get
+        if columns is not None and columns.roster is gpu.roster:
+            columns.add(at, gpu.held, processes=gpu.processes, interval=pace, limit=limit)
+            return
+        if columns is not None:
+            columns.end()
+        tracks = self._arrivals(sample, gpu)
+        for track, process in zip(tracks, gpu.processes, strict=True):
+            track.take(process, at, limit, pace)
+        # A source that gives the same roster again gives the same processes, in the same order.
+        self._columns[place] = Columns(gpu.roster, tracks)
+
+    def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
+        """The tracks of the processes on a device, in their order; those that are listed no more have gone."""
+        here = self._here.setdefault((sample.host.name, gpu.uuid), {})
+        tracks: list[Track] = []
         for process in gpu.processes:
-            track = find(process.pid)
-            if track is not None and track.process is process:
-                # A source gives the very same reading again while nothing of it changes.
-                track.last_seen = at
-                if process.used_memory == track.last_used:
-                    continue
-            elif track is None or track.key.started_at != process.started_at:
+            track = here.get(process.pid)
+            if track is None or track.key.started_at != process.started_at:
                 track = self._arrive(sample, gpu, process, here)
-            track.process = process
-            if process.peak_memory is not None:
-                track.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
-            track.add(at, process.used_memory, limit, pace)
+            tracks.append(track)
         if len(here) != len(gpu.processes):  # each of them is in `here` by now
             for pid in here.keys() - {process.pid for process in gpu.processes}:
                 track = here.pop(pid)
                 if pid in gpu.final_peaks:
-                    track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=at, how="accounting"))
-                self._leave(track, at)
+                    track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=sample.taken_at, how="accounting"))
+                self._leave(track, sample.taken_at)
+        return tracks
 
     def _arrive(self, sample: Sample, gpu: Gpu, process: Process, here: dict[int, Track]) -> Track:
         former = here.get(process.pid)

@@ -7,13 +7,11 @@ for those first costs little.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from operator import attrgetter
 
 import msgspec
 
 from vramtui.core.observation.linear_regex import searcher
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
-from vramtui.core.schema.common_types import ModuleLoading
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Roster, Sample, process_key
 from vramtui.core.schema.preset import Match, PresetFile
 
 _PIECE = re.compile(
@@ -27,8 +25,6 @@ REMEMBERED = 4096  # patterns: a matcher is made anew whenever presets are read,
 SEARCHED = 4096
 _Rules = tuple[tuple[int, tuple[str, ...], str], ...]
 _Texts = tuple[tuple[str, str | None], ...]
-_Facts = tuple[int, float | None, str | None, str | None, str | None, ModuleLoading | None]
-_facts: Callable[[Process], _Facts] = attrgetter("pid", "started_at", "command", "name", "user", "module_loading")
 
 
 class _Group:
@@ -160,7 +156,7 @@ class Matcher:
         self._get = get
         self._rules = [(one.key, _rules(one.match)) for one in ordered]
         self._answers: dict[tuple[str | None, ...], PresetFile | None] = {}
-        self._seen: dict[tuple[str, str], tuple[list[_Facts], dict[ProcessKey, PresetFile]]] = {}
+        self._seen: dict[tuple[str, str], tuple[Roster, dict[ProcessKey, PresetFile]]] = {}
         self._by_hand: Mapping[ProcessKey, str | None] = {}
         self._matched: Mapping[ProcessKey, PresetFile] = {}
 
@@ -173,11 +169,9 @@ class Matcher:
         seen, same = {}, by_hand == self._by_hand
         host = sample.host.name
         for gpu in sample.gpus:
-            # Compared in one go: on most cards nobody comes or goes, and there may be thousands of processes.
-            facts = list(map(_facts, gpu.processes))
             last = self._seen.get((host, gpu.uuid))
-            if last is None or last[0] != facts:
-                last, same = (facts, self._match(host, gpu)), False
+            if last is None or last[0] != gpu.roster:  # on most cards nobody comes or goes
+                last, same = (gpu.roster, self._match(host, gpu)), False
             seen[host, gpu.uuid] = last
         same = same and seen.keys() == self._seen.keys()
         self._seen = seen

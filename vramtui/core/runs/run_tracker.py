@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History, Track
+from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.snapshot import EstimateFor, device_of
+from vramtui.core.observation.track import Track
 from vramtui.core.runs.run import Ending, Run
 from vramtui.core.runs.run_identity import run_key, with_peak
 from vramtui.core.schema.preset import PresetFile

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.track import Peak
 from vramtui.records.recording.reader import RecordingReader
 from vramtui.records.recording.recording import Recording
 

@@ -6,9 +6,9 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.track import Peak
 from vramtui.records.recording.decoder import RecordingDecoder
 
 

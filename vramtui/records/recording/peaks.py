@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.track import Peak
 
 FORGOTTEN = 4096  # processes that are gone, before they are forgotten
 

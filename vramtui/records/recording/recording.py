@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, ProcessKey, Sample
+from vramtui.core.observation.track import Peak
 from vramtui.records.recording.jobs import ReadJobs
 from vramtui.records.recording.peaks import ReadPeaks
 from vramtui.records.recording.predictions import ReadPredictions

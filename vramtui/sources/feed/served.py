@@ -20,9 +20,9 @@ from vramtui.sources.feed.latest import LatestSample
 from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.history import Peak
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.readings import ProcessKey
+    from vramtui.core.observation.track import Peak
 
 PIECE = 1 << 16
 BEGINNING = b'{"vramtui_recording"'  # of a recording's first line

@@ -15,10 +15,19 @@ from vramtui.agent import containers
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
 from vramtui.agent.ranks import LONGEST, module_loading_of, rank_of
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
+from vramtui.core.observation.readings import (
+    Absence,
+    Ancestors,
+    JobRank,
+    Process,
+    ProcessState,
+    ProcessType,
+    Roster,
+)
 from vramtui.core.runs.run_identity import CLOCKS_APART
 from vramtui.core.schema.common_types import ModuleLoading
 from vramtui.sources.host import pid_namespace
+from vramtui.sources.host.listed_rows import ListedRows
 
 if TYPE_CHECKING:
     from vramtui.sources.nvml.processes import ProcessUse
@@ -82,6 +91,7 @@ class ProcessReader:
         self._boot = boot_time()
         self._entries: dict[int, _Entry] = {}
         self._rows: dict[str, dict[int, Process]] = {}
+        self._listed: dict[str, ListedRows] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
 
@@ -127,22 +137,11 @@ class ProcessReader:
             held: what they hold there.
             busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
         """
-        made = self._rows.setdefault(device, {})
-        rows: list[Process] = []
-        find, replace = made.get, msgspec.structs.replace
-        idle = None if busy is None else 0
-        for pid, listed in held.items():
-            row, used = find(pid), listed.used
-            if row is None or used is None or row.type != listed.type or row.used_memory is None:
-                absent = Absence.NOT_SUPPORTED if used is None else None
-                row = made[pid] = self._row(pid, listed.type, used, absent)
-            elif row.used_memory != used:
-                row = made[pid] = replace(row, used_memory=used)
-            share = busy.get(pid, 0) if busy else idle
-            if row.sm_percent != share:
-                row = made[pid] = replace(row, sm_percent=share)
-            rows.append(row)
-        return rows
+        return self._listed.setdefault(device, ListedRows(self._row)).take(held, busy)
+
+    def roster(self, device: str) -> Roster:
+        """Who is in what `rows` gave last of a device: the very same value until somebody comes, goes or changes."""
+        return self._listed[device].roster
 
     def _row(self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
         facts = self._entries[pid].facts
@@ -251,6 +250,8 @@ class ProcessReader:
     def _forget_rows(self, pid: int) -> None:
         for made in self._rows.values():
             made.pop(pid, None)
+        for listed in self._listed.values():
+            listed.forget(pid)
 
 
 def _environment(pid: int) -> bytes:
