@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vramtui.core.observation import history
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Roster, Sample
-from vramtui.core.observation.track import Columns, FastSample, Peak, Track
+from vramtui.core.observation.track import FastSample, HeldColumns, Peak, Track
 
 HOST = Host(name="h")
 
@@ -263,6 +263,6 @@ def test_a_process_that_has_gone_keeps_nothing_of_those_beside_it() -> None:
         later.gpus[0].keep_roster(roster)
         seen.add(later)
     seen.add(sample(9))
-    columns = [found for found in gc.get_objects() if isinstance(found, Columns) and found.roster is roster]
+    columns = [found for found in gc.get_objects() if isinstance(found, HeldColumns) and found.roster is roster]
     assert [(found.tracks, found.processes, found.held) for found in columns] == [([], (), [])] * len(columns)
     assert seen.tracks[key(1)].peak == Peak(bytes=3, at=3, interval=1.0)

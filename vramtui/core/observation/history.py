@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from vramtui.core.base.curves import Curve
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
-from vramtui.core.observation.track import SERIES_LIMIT, Columns, FastSample, Peak, Track
+from vramtui.core.observation.track import SERIES_LIMIT, FastSample, HeldColumns, Peak, Track
 
 SERIES_LEAST = 120
 POINTS = 1 << 20
@@ -31,7 +31,7 @@ class History:
         self.answered: dict[str, tuple[float, Gpu]] = {}
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
-        self._columns: dict[tuple[str, str], Columns] = {}
+        self._columns: dict[tuple[str, str], HeldColumns] = {}
         self._gone: dict[ProcessKey, Track] = {}
         self._looked: dict[str, tuple[float, float | None]] = {}
 
@@ -128,7 +128,7 @@ class History:
         for track, process in zip(tracks, gpu.processes, strict=True):
             track.take(process, at, limit, pace)
         # A source that gives the same roster again gives the same processes, in the same order.
-        self._columns[place] = Columns(gpu.roster, tracks)
+        self._columns[place] = HeldColumns(gpu.roster, tracks)
 
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""

@@ -42,7 +42,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     interval: float | None = None
 
 
-class Columns:
+class HeldColumns:
     """What the processes of a device held at its latest samples, which its tracks have not all read yet.
 
     Attributes:
@@ -134,7 +134,7 @@ class Track:
         self._last_used: int | None = None
         self._peak: Peak | None = None
         self._sampled_fast: tuple[float, float] | None = None
-        self._columns: Columns | None = None
+        self._columns: HeldColumns | None = None
         self._place = self._seen = 0
 
     @property
@@ -185,11 +185,11 @@ class Track:
             self.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
         self.add(at, process.used_memory, limit, interval)
 
-    def read_from(self, columns: Columns, place: int) -> None:
+    def read_from(self, columns: HeldColumns, place: int) -> None:
         """Take what comes from these columns, at this place of them."""
         self._columns, self._place, self._seen = columns, place, 0
 
-    def read(self, columns: Columns, process: Process, column: Sequence[int | None]) -> None:
+    def read(self, columns: HeldColumns, process: Process, column: Sequence[int | None]) -> None:
         """Take all of the columns that it has not read: it will be asked no more for them.
 
         Args:
@@ -206,7 +206,7 @@ class Track:
             self._add_all(columns, [held[place] for held in columns.held])
             self._process, self._seen = columns.processes[place], len(columns.times)
 
-    def _add_all(self, columns: Columns, column: Sequence[int | None]) -> None:
+    def _add_all(self, columns: HeldColumns, column: Sequence[int | None]) -> None:
         times = columns.times
         self._last_seen = times[-1]
         if column.count(self._last_used) == len(column):

@@ -23,12 +23,12 @@ from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
 from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
-    attention_stand_ins,
     checkpoints,
     compiled_kernels,
     compilers,
     data_loader,
     distributed,
+    library_finder,
     triton_kernels,
     values_read,
 )
@@ -89,7 +89,7 @@ class TraceSession:
         tensor_types.install(self._patches)
         compilers.install(self._patches, self.memory, self.where)
         triton_kernels.install(self._patches, self.memory)
-        attention_stand_ins.install(self._patches, self.memory)
+        library_finder.install(self._patches, self.memory)
         compiled_kernels.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory)

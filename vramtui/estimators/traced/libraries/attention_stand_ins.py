@@ -1,36 +1,17 @@
-"""flash-attn and xformers where they are not installed: their functions as PyTorch's own FlashAttention. The finder of
-bitsandbytes' stand-in as well.
+"""flash-attn and xformers where they are not installed: their functions as PyTorch's own FlashAttention.
 
 Both call the kernels that PyTorch has a copy of (flash-attn 2, csrc/flash_attn/flash_api.cpp): the same outputs, saved
-tensors and buffers of the backward pass. An import that is allowed to fail, within `try` or asked by `find_spec`, does.
+tensors and buffers of the backward pass.
 """
 
-import ast
-import importlib.abc
-import importlib.machinery
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from vramtui.estimators.traced.accounting.memory import SimulatedMemory
-from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.libraries import bitsandbytes_stand_in
-
 NOTE = "{} is not installed here: its attention is traced as PyTorch's own FlashAttention, whose kernels it shares"
-_NOTES = {"bitsandbytes": bitsandbytes_stand_in.NOTE}
 _WITHOUT_HEADS = 3
 _HALF = (torch.float16, torch.bfloat16)
-
-
-def install(patches: Patches, memory: SimulatedMemory) -> None:
-    """Answer the imports that nothing else answers."""
-    finder = AttentionFinder(lambda name: memory.warn(_NOTES.get(name, NOTE.format(name))))
-    patches.set(sys, "meta_path", [*sys.meta_path, finder])
 
 
 def flash_attn_func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, *scale: Any, **options: Any) -> Any:
@@ -89,41 +70,6 @@ NAMES: dict[str, dict[str, Any]] = {
 }
 
 
-class AttentionFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives the modules of NAMES and those below them, each with all of their names."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-
-    def find_spec(self, fullname: str, *_place: object) -> importlib.machinery.ModuleSpec | None:
-        """A spec where the code cannot go on without one."""
-        top = fullname.partition(".")[0]
-        known = top in NAMES or bitsandbytes_stand_in.names_of(fullname) is not None
-        if not known or (top == fullname and _may_fail()):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """All names at once."""
-        top = module.__name__.partition(".")[0]
-        vars(module).update(NAMES.get(top) or bitsandbytes_stand_in.names_of(module.__name__) or {})
-        self._tell(top)
-
-
-def _may_fail() -> bool:
-    """Whether who imports asks only, or goes on without."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and "importlib" in frame.f_code.co_filename:
-        if frame.f_code.co_name == "find_spec":  # importlib.util's
-            return True
-        frame = frame.f_back
-    return frame is None or _within_try(frame.f_code.co_filename, frame.f_lineno)
-
-
-def _within_try(file: str, line: int) -> bool:
-    try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return False
-    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.handlers)
-    return any(node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0) for node in tries)
+def names_of(module: str) -> dict[str, Any] | None:
+    """What a module of NAMES has, or one below it; None of another."""
+    return NAMES.get(module.partition(".")[0])
