@@ -134,6 +134,28 @@ def test_letters_of_either_case_and_addresses(name: str) -> None:
     assert PresetLibrary().get(name).key == "Qwen/Qwen3-8B"
 
 
+@pytest.mark.parametrize("name", ["Qwen3-14B", "qwen3-14b"])
+def test_a_name_without_its_owner_is_the_one_model_of_that_name(name: str) -> None:
+    assert PresetLibrary().get(name).key == "Qwen/Qwen3-14B"
+    derived = derive(2**22 + 1, f"python chat.py --model {name}")
+    assert derived is not None
+    assert (derived.key.lower(), bool(derived.assumed)) == ("derived:qwen3-14b", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("meta-llama/Lama-3.1-8B", "did you mean meta-llama/Llama-3.1-8B?"),
+        ("Qwen3-14", "did you mean Qwen3-14B?"),
+        ("myorg/foo-7b", None),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_with_the_nearest_that_is_known(name: str, meant: str | None) -> None:
+    with pytest.raises(UserError) as refused:
+        PresetLibrary().get(name)
+    assert meant in str(refused.value) if meant is not None else "did you mean" not in str(refused.value)
+
+
 def test_a_local_copy_and_a_local_folder_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached(tmp_path / "hub", "Qwen/Qwen3-8B", {"config.json": json.dumps(CONFIG).encode()})
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.toml)(?:[@:][\w.-]+)*|[A-Za-z0-9][\w.-]*:[\w.-]+")
 _NET_NAME = re.compile(r"(?:timm/)?[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)?")
+ALIKE = 0.85  # as like as a name on the Hub has to be to be meant: other models' names are much alike
 LONGEST_NAME = 400
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -107,11 +108,13 @@ class PresetLibrary:
         """
         if len(name) > LONGEST_NAME or Path(name).exists():
             return None
-        if "/" not in name or name.startswith("timm/"):
-            return _vision_net(name)
-        from vramtui.presets.model_stores.hub_ids import known_on_hub  # noqa: PLC0415 - as in `_preset`
+        alone = "/" not in name or name.startswith("timm/")
+        net = _vision_net(name) if alone else None
+        if net is not None:
+            return net
+        from vramtui.presets.model_stores.hub_ids import known_on_hub, known_without_owner  # noqa: PLC0415 - as above
 
-        return self._of_hub(*known_on_hub(name))
+        return self._of_hub(*(known_without_owner(name) if alone else known_on_hub(name)))
 
     def by_folder(self, path: str) -> PresetFile | None:
         """The Hub's model that a folder is called after, for one whose files cannot be read; None where none is."""
@@ -241,13 +244,15 @@ class PresetLibrary:
 
     def _unknown(self, name: str) -> str:
         """A sentence for a name that nothing here has, with what to do next."""
+        from vramtui.presets.model_stores.hub_ids import known_names  # noqa: PLC0415 - as in `_preset`
+
         if is_repository(name):
             from vramtui.presets.importers.process_offers import nearest_preset  # noqa: PLC0415 - as above
             from vramtui.presets.model_stores.local_models import not_found  # noqa: PLC0415 - as in `_of_model_file`
 
             alike = nearest_preset(name, self, {"run.kind": "infer"})
-            return not_found(name, alike.key if alike is not None else None)
-        guess = nearest(name, (*self._found(), *_net_names(name)))
+            return not_found(name, alike.key if alike is not None else None, nearest(name, known_names(), cutoff=ALIKE))
+        guess = nearest(name, (*self._found(), *_net_names(name))) or nearest(name, known_names(), cutoff=ALIKE)
         return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
 
     def _at_path(self, path: Path) -> PresetFile:

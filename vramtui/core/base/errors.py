@@ -51,14 +51,15 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`" (did you mean X?)"` for the known name closest to `word`, or else the shortest that begins with its letters
-    and digits (qwen-3-8b for qwen3); an empty string when there is none.
+    and digits (qwen-3-8b for qwen3); an empty string when there is none. `cutoff` is how alike they have to be, from 0
+    to 1.
     """
     from difflib import get_close_matches  # noqa: PLC0415 - every start would wait for it, few need it
 
     names = list(known)
-    matches = get_close_matches(word, names, n=1, cutoff=0.6)
+    matches = get_close_matches(word, names, n=1, cutoff=cutoff)
     if not matches and len(word) > 2:
         matches = sorted((name for name in names if _letters(name).startswith(_letters(word) or "-")), key=len)
     return f" (did you mean {matches[0]}?)" if matches else ""

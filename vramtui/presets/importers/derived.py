@@ -106,7 +106,8 @@ def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalM
         found, store = library.known(name), "the bundled models"
     if found is None:
         return None, None
-    return LocalModel(name=found.key, path=Path(found.path), store=store, assumed=by_folder), found.preset
+    assumed = by_folder or ("/" in found.key and "/" not in name)  # whose model of that name was not said
+    return LocalModel(name=found.key, path=Path(found.path), store=store, assumed=assumed), found.preset
 
 
 def _is_path(name: str) -> bool:

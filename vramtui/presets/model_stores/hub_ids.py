@@ -49,6 +49,17 @@ def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
     return plain, original[1] if original is not None else None
 
 
+def known_without_owner(name: str) -> tuple[str, str | HubConfig | None]:
+    """As `known_on_hub` for a name alone, where every owner of that name means the same model: `Qwen3-14B`."""
+    return _by_tail().get(name.lower(), (name, None))
+
+
+def known_names() -> tuple[str, ...]:
+    """Every name that is known here as the Hub writes it, and without its owner where that is enough."""
+    whole = [name for name, _ in (*names_on_hub().values(), *configs_on_hub().values())]
+    return (*whole, *(name.partition("/")[2] for name, _ in _by_tail().values()))
+
+
 def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
     """As `known_on_hub` for the name of a folder, `/data/models/Qwen3-8B` or one of the Hub's cache.
 

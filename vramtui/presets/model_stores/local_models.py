@@ -96,12 +96,13 @@ def local_models(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def not_found(name: str, alike: str | None = None) -> str:
+def not_found(name: str, alike: str | None = None, guess: str = "") -> str:
     """A sentence for a name that no preset has and no store knows, with what to do next.
 
     Args:
         name: what was asked for.
         alike: the key of a preset whose model has that name's words and size, if there is one.
+        guess: asks whether another name was meant; empty where none is like it.
     """
     places = ", ".join(store for store, _, _ in STORES)
     shown_name = printable(name[:LONGEST])
@@ -109,7 +110,7 @@ def not_found(name: str, alike: str | None = None) -> str:
         f"the preset {alike} has a model of that name and size" if alike else "`vramtui presets list` names presets"
     )
     return (
-        f"{shown_name} is no preset, no file or folder, and not in {places}; "
+        f"{shown_name} is no preset, no file or folder, and not in {places}{guess}; "
         f"`vramtui estimate {shown_name} --hub` asks huggingface.co for its config and headers, {presets}"
     )
 
