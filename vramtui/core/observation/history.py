@@ -1,8 +1,7 @@
 """Every process ever seen: its memory over time and its lifetime peak, kept after it is gone."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from operator import attrgetter
 
 from vramtui.core.base.curves import Curve
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
@@ -11,7 +10,6 @@ from vramtui.core.observation.track import SERIES_LIMIT, FastSample, HeldColumns
 SERIES_LEAST = 120
 POINTS = 1 << 20
 KEEP_EXITED = 4096
-_pid: Callable[[Process], int] = attrgetter("pid")
 
 
 class History:
@@ -176,6 +174,6 @@ def _started(sample: Sample, wanted: AbstractSet[tuple[str, int]]) -> dict[tuple
     started = {}
     for gpu in sample.gpus:
         pids = [pid for uuid, pid in wanted if uuid == gpu.uuid]
-        places = list(map(_pid, gpu.processes)) if pids else []  # there may be thousands
-        started.update({(gpu.uuid, pid): gpu.processes[places.index(pid)].started_at for pid in pids if pid in places})
+        starts = gpu.roster.starts if pids else {}
+        started.update({(gpu.uuid, pid): starts[pid] for pid in pids if pid in starts})
     return started

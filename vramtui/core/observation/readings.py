@@ -167,6 +167,11 @@ class Roster:
         return hash(tuple(self.facts[:1]))
 
     @cached_property
+    def starts(self) -> dict[int, float | None]:
+        """When each started, in seconds since the epoch, by pid; of a pid that stands twice the first."""
+        return {pid: started for pid, started, *_ in reversed(self.facts)}
+
+    @cached_property
     def users(self) -> frozenset[str | None]:
         """Whose processes they are; None is an unknown user."""
         return frozenset(user for _, _, _, _, user, *_ in self.facts)
