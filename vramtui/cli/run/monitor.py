@@ -15,6 +15,7 @@ from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import JobMatcher, MonitorSession
 
 if TYPE_CHECKING:
+    from vramtui.core.observation.snapshot import RecordedTick
     from vramtui.records.recording.writer import RecordingWriter
 
 
@@ -145,12 +146,13 @@ class GpuWatch:
                 for gpu in result.gpus:
                     for pid, peak in gpu.final_peaks.items():
                         self._final_peaks[gpu.uuid, pid] = max(peak, self._final_peaks.get((gpu.uuid, pid), 0))
-            if self._writer is not None:
-                self._write(self._writer)
+                tick = None if self._writer is None else self._session.recorded_tick()
+            if self._writer is not None and tick is not None:
+                self._write(self._writer, tick)
 
-    def _write(self, writer: "RecordingWriter") -> None:
+    def _write(self, writer: "RecordingWriter", tick: "RecordedTick") -> None:
         try:
-            writer.write(self._session.recorded_tick())
+            writer.write(tick)
         except UserError as error:
             # The disk is full, or the like: the job goes on, and its report says it.
             self.problem, self._writer = str(error), None
