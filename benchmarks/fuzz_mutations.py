@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -122,7 +123,7 @@ def with_part_of(whole: Any, donor: Any, random: Random) -> None:  # noqa: ANN40
     if giving:
         given = random.choice(giving)
         name = random.choice(list(given))
-        table[name] = given[name]
+        table[name] = deepcopy(given[name])  # or a part of it could hold the whole
 
 
 def _tables(whole: Any, depth: int = 0) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
@@ -156,9 +157,9 @@ def _change(owner: Any, key: Any, random: Random) -> None:  # noqa: ANN401 - JSO
     elif how == 1 and isinstance(owner, list):
         owner += [owner[key]] * random.choice((1, 40))
     elif how == 2 and isinstance(owner, dict):
-        owner[random.choice(("", "x", "type", f"{key}s"))] = random.choice(VALUES)
+        owner[random.choice(("", "x", "type", f"{key}s"))] = deepcopy(random.choice(VALUES))
     else:
-        owner[key] = random.choice(VALUES)
+        owner[key] = deepcopy(random.choice(VALUES))  # it may be changed in turn
 
 
 def _places(whole: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON

@@ -1,6 +1,6 @@
 """Which preset a process runs: by hand, by its command, and the same answer sample after sample."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from unittest.mock import patch
 
@@ -132,3 +132,50 @@ def test_remembering_changes_no_answer(
         expected = Matcher(PRESETS).match(moment, chosen)
         assert matcher.match(moment, chosen) == expected
         assert matcher.match(msgspec.structs.replace(moment, gpus=(turned,)), chosen) == expected
+
+
+@given(st.text("kKis\u0131\u017fS\u0130\u212a", max_size=6))
+def test_letters_beyond_ascii_hide_no_word(text: str) -> None:
+    assert matches(Match(command="(?i)kis"), sample().gpus[0], process(1, text)) == searcher("(?i)kis")(
+        text or "python"
+    )
+
+
+def test_a_command_line_beyond_ascii_is_searched_for_what_it_may_hold_alone() -> None:
+    tried: list[str] = []
+
+    def counting(pattern: str) -> Callable[[str], bool]:
+        tried.append(pattern)
+        return searcher(pattern)
+
+    with patch.object(matching, "searcher", counting):
+        known = Matcher([preset("a", command="llama"), preset("b", command="qwen")])
+        assert not known.match(sample(process(1, "python /home/josé/train.py")), {})
+        assert names(known.match(sample(process(2, "python /home/josé/llama.py")), {})) == {2: "a"}
+    assert tried == ["llama"]
+
+
+def test_command_lines_that_take_long_to_search_wait_for_those_that_do_not() -> None:
+    patterns = [preset(f"p{number}", command=f"train.*lora.*{number}b") for number in range(20)]
+    known = Matcher(patterns, at_once=1 << 14)
+    hostile = [
+        process(pid, f"{pid} " + "train lora 7b "[:-1] * 280 + "x0b1b2b3b4b5b6b8b9b"[::-1]) for pid in range(2, 9)
+    ]
+    seen = sample(*hostile, process(1, "python train.py --lora --model 7b"))
+    searched: list[int] = []
+
+    def counting(pattern: str) -> Callable[[str], bool]:
+        def search(text: str) -> bool:
+            searched.append(len(text))
+            return searcher(pattern)(text)
+
+        return search
+
+    with patch.object(matching, "searcher", counting):
+        assert names(known.match(seen, {}))[1] == "p7"
+        for _ in range(60):
+            spent = len(searched)
+            found = known.match(seen, {})
+            assert sum(searched[spent:]) <= (1 << 14) + matching.SEARCHED
+    assert found == Matcher(patterns).match(seen, {})
+    assert known.match(seen, {}) is found

@@ -21,10 +21,16 @@ _PIECE = re.compile(
 )
 _CLASSES = "AbBdDsSwWZ"
 SHORTEST = 2
+# Characters that are searched for one sample, of all patterns together: some 50 ms, and a screen may wait for them.
+# One command line of 4,096 characters may want seven times that of the bundled patterns.
+SEARCHED_AT_ONCE = 1 << 16
+# Beside ASCII these alone are taken for a letter of it where case is ignored (CPython 3.11's _casefix.py).
+_LETTERS = str.maketrans({0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"})
 REMEMBERED = 4096  # patterns: a matcher is made anew whenever presets are read, mostly of the same ones
 SEARCHED = 4096
 _Rules = tuple[tuple[int, tuple[str, ...], str], ...]
-_Texts = tuple[tuple[str, str | None], ...]
+_Texts = tuple[tuple[str, str], ...]
+_Answer = tuple[str | None, ...]
 
 
 class _Group:
@@ -55,8 +61,8 @@ class _Group:
 
 @lru_cache(REMEMBERED)
 def required_words(pattern: str) -> tuple[str, ...]:
-    """Words of two characters or more, in lower case, that every ASCII text in which `pattern` is found holds, the
-    longest first. Some of them: where the pattern is not understood there are none.
+    """Words of two characters or more, in lower case, that every text in which `pattern` is found holds, the longest
+    first. Some of them: where the pattern is not understood there are none.
     """
     groups = [_Group(counts=True)]
     at = 0
@@ -134,10 +140,13 @@ class Matcher:
         presets: those that are known.
         adapt: puts the values of a process's command line into the preset that it matched by itself; None where that
             line runs something else after all.
+        at_once: characters that are searched for one sample. What is left over is searched with the next samples, the
+            shortest command lines first; None searches all.
     """
 
-    def __init__(self, presets: Iterable[PresetFile], adapt: Adapt = _as_found) -> None:
+    def __init__(self, presets: Iterable[PresetFile], adapt: Adapt = _as_found, *, at_once: int | None = None) -> None:
         self._adapt = adapt
+        self._at_once = at_once
         known = {found.key: found for found in presets}
         candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
         self._prepare(candidates, known.get)
@@ -155,8 +164,9 @@ class Matcher:
         ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))
         self._get = get
         self._rules = [(one.key, _rules(one.match)) for one in ordered]
-        self._answers: dict[tuple[str | None, ...], PresetFile | None] = {}
-        self._seen: dict[tuple[str, str], tuple[Roster, dict[ProcessKey, PresetFile]]] = {}
+        self._answers: dict[_Answer, PresetFile | None] = {}
+        self._begun: dict[_Answer, int] = {}
+        self._seen: dict[tuple[str, str], tuple[Roster | None, dict[ProcessKey, PresetFile]]] = {}
         self._by_hand: Mapping[ProcessKey, str | None] = {}
         self._matched: Mapping[ProcessKey, PresetFile] = {}
 
@@ -168,18 +178,24 @@ class Matcher:
             return {}
         seen, same = {}, by_hand == self._by_hand
         host = sample.host.name
+        # On most cards nobody comes or goes.
+        known = {gpu.uuid: self._seen.get((host, gpu.uuid)) for gpu in sample.gpus}
+        new = [gpu for gpu in sample.gpus if (last := known[gpu.uuid]) is None or last[0] != gpu.roster]
+        self._search_all(new)
         for gpu in sample.gpus:
-            last = self._seen.get((host, gpu.uuid))
-            if last is None or last[0] != gpu.roster:  # on most cards nobody comes or goes
-                last, same = (gpu.roster, self._match(host, gpu)), False
+            last = known[gpu.uuid]
+            if last is None or last[0] != gpu.roster:
+                found, whole = self._match(host, gpu)
+                # What is not searched yet is asked for again with the next sample.
+                last, same = (gpu.roster if whole else None, found), False
             seen[host, gpu.uuid] = last
         same = same and seen.keys() == self._seen.keys()
         self._seen = seen
         if same:
             return self._matched
         matched: dict[ProcessKey, PresetFile] = {}
-        for _, found in seen.values():
-            matched.update(found)
+        for _, here in seen.values():
+            matched.update(here)
         for key in by_hand.keys() & _keys_of(sample, by_hand):
             matched.pop(key, None)
             chosen = self._get(by_hand[key] or "")
@@ -188,24 +204,61 @@ class Matcher:
         self._by_hand, self._matched = dict(by_hand), matched
         return matched
 
-    def _match(self, host: str, gpu: Gpu) -> dict[ProcessKey, PresetFile]:
-        found = ((process, self._search(gpu, process)) for process in gpu.processes)
-        return {process_key(host, gpu, process): preset for process, preset in found if preset is not None}
+    def _match(self, host: str, gpu: Gpu) -> tuple[dict[ProcessKey, PresetFile], bool]:
+        """The presets of a card's processes as far as they are known, and whether they all are."""
+        found: dict[ProcessKey, PresetFile] = {}
+        whole = True
+        for process in gpu.processes:
+            text = _told(gpu, process)
+            preset = self._answers.get(text)
+            if preset is not None:
+                found[process_key(host, gpu, process)] = preset
+            whole = whole and (preset is not None or text in self._answers)
+        return found, whole
 
-    def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
-        """The first preset whose own rules hold. Jobs are started in hundreds: each distinct text is searched once."""
-        text = (process.command, process.name, process.user, gpu.name, process.module_loading)
-        if text not in self._answers:
-            if len(self._answers) > 1 << 16:
-                self._answers.clear()
-            command = (process.command or "")[:SEARCHED]
-            found = (self._adapt(one, command) for one in self._found(_texts(gpu, process)) if one is not None)
-            answer = next((one for one in found if one is not None), None)
-            self._answers[text] = answer and answer.as_loaded(process.module_loading)
-        return self._answers[text]
+    def _search_all(self, gpus: list[Gpu]) -> None:
+        """Find the presets of the processes on these cards, or of as many as may be looked into at once. Jobs are
+        started in hundreds: each distinct text is searched once.
+        """
+        if len(self._answers) > 1 << 16:
+            self._answers.clear()
+        wanted = {_told(gpu, process): (gpu, process) for gpu in gpus for process in gpu.processes}
+        new = [text for text in wanted if text not in self._answers]
+        left = self._at_once
+        for text in sorted(new, key=lambda text: len(text[0] or "")):
+            if left is not None and left <= 0:
+                break
+            spent = self._search(text, *wanted[text], left)
+            left = None if left is None else left - spent
+        self._begun = {text: at for text, at in self._begun.items() if text in wanted}
 
-    def _found(self, texts: _Texts) -> Iterable[PresetFile | None]:
-        return (self._get(key) for key, rules in self._rules if _hold(rules, texts))
+    def _search(self, text: _Answer, gpu: Gpu, process: Process, most: int | None) -> int:
+        """Look for the first preset whose own rules hold, and go on next time after so many characters searched.
+
+        Returns:
+            How many were.
+        """
+        texts, command, spent = _texts(gpu, process), (process.command or "")[:SEARCHED], 0
+        for at in range(self._begun.pop(text, 0), len(self._rules)):
+            key, rules = self._rules[at]
+            if not _may_hold(rules, texts):
+                continue
+            if most is not None and spent >= most:
+                self._begun[text] = at
+                return spent
+            spent += sum(len(texts[number][0]) for number, _, _ in rules)
+            preset = self._get(key) if _holds(rules, texts) else None
+            found = None if preset is None else self._adapt(preset, command)
+            if found is not None:
+                self._answers[text] = found.as_loaded(process.module_loading)
+                return spent
+        self._answers[text] = None
+        return spent
+
+
+def _told(gpu: Gpu, process: Process) -> _Answer:
+    """What of a process decides which preset it runs."""
+    return (process.command, process.name, process.user, gpu.name, process.module_loading)
 
 
 def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[ProcessKey]:
@@ -223,7 +276,8 @@ def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[Pr
 
 def matches(match: Match, gpu: Gpu, process: Process) -> bool:
     """Whether every rule of `match` holds; a match without rules holds for nothing."""
-    return _hold(_rules(match), _texts(gpu, process))
+    rules, texts = _rules(match), _texts(gpu, process)
+    return _may_hold(rules, texts) and _holds(rules, texts)
 
 
 def _rules(match: Match) -> _Rules:
@@ -232,20 +286,22 @@ def _rules(match: Match) -> _Rules:
 
 
 def _texts(gpu: Gpu, process: Process) -> _Texts:
-    """What the rules are searched in, and that in lower case where it is ASCII. A hostile command line is bounded
-    before a pattern runs over it.
+    """What the rules are searched in, and that in lower case. A hostile command line is bounded before a pattern runs
+    over it.
     """
     texts = ((process.command_or_name or "")[:SEARCHED], process.user or "", gpu.name)
-    return tuple((text, text.lower() if text.isascii() else None) for text in texts)
+    return tuple((text, (text if text.isascii() else text.translate(_LETTERS)).lower()) for text in texts)
 
 
-def _hold(rules: _Rules, texts: _Texts) -> bool:
-    for number, words, pattern in rules:  # loops, not `all(...)`: this runs for every process and every preset
-        text, plain = texts[number]
-        if plain is not None:
-            for word in words:
-                if word not in plain:
-                    return False
-        if not searcher(pattern)(text):
-            return False
+def _may_hold(rules: _Rules, texts: _Texts) -> bool:
+    """Whether the texts have the words without which no pattern is found."""
+    for number, words, _ in rules:  # loops, not `all(...)`: this runs for every process and every preset
+        plain = texts[number][1]
+        for word in words:
+            if word not in plain:
+                return False
     return bool(rules)
+
+
+def _holds(rules: _Rules, texts: _Texts) -> bool:
+    return all(searcher(pattern)(texts[number][0]) for number, _, pattern in rules)

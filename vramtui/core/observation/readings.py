@@ -172,9 +172,9 @@ class Roster:
         return {pid: started for pid, started, *_ in reversed(self.facts)}
 
     @cached_property
-    def users(self) -> frozenset[str | None]:
-        """Whose processes they are; None is an unknown user."""
-        return frozenset(user for _, _, _, _, user, *_ in self.facts)
+    def users(self) -> tuple[str | None, ...]:
+        """Whose processes they are, in the order of the list; None is an unknown user."""
+        return tuple(dict.fromkeys(user for _, _, _, _, user, *_ in self.facts))
 
     @cached_property
     def has_jobs(self) -> bool:
