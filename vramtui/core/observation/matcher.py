@@ -209,7 +209,7 @@ class Matcher:
         found: dict[ProcessKey, PresetFile] = {}
         whole = True
         for process in gpu.processes:
-            text = _told(gpu, process)
+            text = _matched_by(gpu, process)
             preset = self._answers.get(text)
             if preset is not None:
                 found[process_key(host, gpu, process)] = preset
@@ -222,7 +222,7 @@ class Matcher:
         """
         if len(self._answers) > 1 << 16:
             self._answers.clear()
-        wanted = {_told(gpu, process): (gpu, process) for gpu in gpus for process in gpu.processes}
+        wanted = {_matched_by(gpu, process): (gpu, process) for gpu in gpus for process in gpu.processes}
         new = [text for text in wanted if text not in self._answers]
         left = self._at_once
         for text in sorted(new, key=lambda text: len(text[0] or "")):
@@ -256,7 +256,7 @@ class Matcher:
         return spent
 
 
-def _told(gpu: Gpu, process: Process) -> _Answer:
+def _matched_by(gpu: Gpu, process: Process) -> _Answer:
     """What of a process decides which preset it runs."""
     return (process.command, process.name, process.user, gpu.name, process.module_loading)
 
