@@ -215,3 +215,21 @@ def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
     found = preset_of_job_file(job, PresetLibrary())
     assert parameter_count(found.preset.model) == 4_022_468_096
     assert "The folder /tmp/Qwen3-4B is taken for it by its name: it is not on this machine." in found.preset.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("gpt2", "openai-community/gpt2"),
+        ("gpt2-xl", "openai-community/gpt2-xl"),
+        ("bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("roberta-base", "FacebookAI/roberta-base"),
+        ("distilbert-base-uncased", "distilbert/distilbert-base-uncased"),
+        ("t5-small", "google-t5/t5-small"),
+    ],
+)
+def test_the_oldest_models_are_known_without_their_owner(name: str, whole: str, tmp_path: Path) -> None:
+    assert PresetLibrary().get(name).key == whole
+    found = derive(1, f"python run_clm.py --model_name_or_path {name} --per_device_train_batch_size 8", tmp_path)
+    assert found is not None
+    assert whole in found.derived

@@ -10,7 +10,7 @@ import typer
 from vramtui.cli.common.console import print_table, text_width
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, parse_size
+from vramtui.core.base.units import UNKNOWN, asked_size, format_bytes
 
 if TYPE_CHECKING:
     from vramtui.estimators.allocator import AllocatorReplay
@@ -71,7 +71,7 @@ def _compare(
         raise UserError("--rows goes with --json")
     if plot and json:
         raise UserError("--plot is for people; --json --rows has the same figures")
-    total = None if memory is None else parse_size(memory)
+    total = None if memory is None else asked_size(memory)
     if total == 0:
         raise UserError("--memory 0 leaves nothing to allocate from")
     trace = read_allocator_trace(file, gpu)

@@ -97,6 +97,17 @@ class WordedCommand(TyperCommand):
         super().__init__(*args, **kwargs)
         _give_words(self.params)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
+        """As Typer does; an unknown option that is one of the job's, not of the command, is told with where it goes."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            if option is not None and not getattr(error, "possibilities", None):
+                error.message += _of_job(self.name or "", option, given)  # type: ignore[attr-defined]  # Typer's UsageError has it
+            raise
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """The words behind the command's name; Typer 0.28 puts braces around those that have to be there."""
         return [piece[1:-1] if piece[:1] == "{" else piece for piece in super().collect_usage_pieces(ctx)]
@@ -108,6 +119,23 @@ class WordedGroup(TyperGroup):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
+
+
+def _of_job(command: str, option: str, arguments: list[str]) -> str:
+    """What to write for an option of a training script or a server, such as `--batch-size 8`; empty for another."""
+    from vramtui.presets.importers.command_values import spelled_option  # noqa: PLC0415 - only after a slip
+
+    if command not in {"estimate", "fit", "card", "trace"}:
+        return ""
+    at = next((at for at, word in enumerate(arguments) if word.partition("=")[0] == option), len(arguments))
+    written = " ".join(arguments[at : at + 2])
+    name, equals, value = written.replace(" ", "=", 1).partition("=")
+    offered = spelled_option(name.lstrip("-").replace("-", "_"), value) if equals else None
+    if offered is None:
+        return ""
+    if command == "trace" and any(word.endswith(".py") for word in arguments):
+        return f". A script's own options stand behind --: vramtui trace SCRIPT.py -- {written}"
+    return f". A value of the preset is set with --set {offered[0]}={offered[1]}"
 
 
 def _give_words(parameters: Iterable[Any]) -> None:

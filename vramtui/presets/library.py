@@ -252,6 +252,14 @@ class PresetLibrary:
 
             alike = nearest_preset(name, self, {"run.kind": "infer"})
             return not_found(name, alike.key if alike is not None else None, nearest(name, known_names(), cutoff=ALIKE))
+        path = Path(name).expanduser()
+        if path.suffix == ".py":
+            there = "" if path.is_file() else ", and no such file is here"
+            return f"{name} is a script, not a preset{there}; `vramtui trace {name}` runs it without a GPU"
+        if path.is_dir():
+            return f"the folder {name} holds no config.json, safetensors or GGUF file"
+        if path.is_file():
+            return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
         guess = nearest(name, (*self._found(), *_net_names(name))) or nearest(name, known_names(), cutoff=ALIKE)
         return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
 

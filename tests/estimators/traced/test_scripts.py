@@ -164,3 +164,18 @@ def test_files_and_presets_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
     assert split_target("train.py") == (str(tmp_path / "train.py"), None)
     with pytest.raises(UserError, match=r"trian.py does not exist \(did you mean train.py\?\)"):
         split_target("trian.py:main")
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/srv/work/train.py", True),
+        ("/opt/other/lib/python3.12/site-packages/torch/nn/modules/linear.py", False),
+        ("/usr/lib/python3/dist-packages/torch/optim/adam.py", False),
+        ("<string>", False),
+    ],
+)
+def test_packages_of_another_environment_are_nobodys_own_lines(file: str, *, own: bool) -> None:
+    from vramtui.estimators.traced.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
+
+    assert is_users(file) == own

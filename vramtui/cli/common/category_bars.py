@@ -40,7 +40,6 @@ class Bars:
 
     def __init__(self, *, colour: bool | None = None) -> None:
         self.colour = colour_wanted() if colour is None else colour
-        self.invisible = len(self.mark("weights")) - 1
 
     def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:
         """Bytes by category in letters, dots to the phase's peak; `width` columns show `top` bytes.

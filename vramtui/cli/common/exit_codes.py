@@ -1,6 +1,8 @@
 """Exit codes, and how an error that is meant for a person leaves the program."""
 
 import errno
+import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +16,8 @@ from vramtui.core.base.text import printable
 if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
 
+# A word, or a command in backquotes with what stands right behind it.
+_WORD = re.compile(r"`[^`]*`\S*|\S+")
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 NO = 1
 BAD_INPUT = 2
@@ -23,8 +27,31 @@ NO_SOURCE = 3
 def fail(code: int, sentence: str) -> NoReturn:
     """Say one sentence on standard error and end with `code`."""
     lines = map(printable, sentence.split("\n"))  # it may quote a file
-    sys.stderr.write("vramtui: " + "\n".join(lines) + "\n")
+    sys.stderr.write(for_terminal("vramtui: " + "\n".join(lines)) + "\n")
     raise SystemExit(code)
+
+
+def for_terminal(text: str) -> str:
+    """`text` for standard error: in a terminal its lines are broken between words, and never inside a command in
+    backquotes, which somebody may copy; as it is for a program that reads it.
+    """
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return text
+    return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
+
+
+def _broken(line: str, width: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = [indent]
+    for word in _WORD.findall(line):
+        room = width - len(lines[-1])
+        if lines[-1].strip() and len(word) + 1 > room:
+            lines.append(f"{indent}  {word}")
+        else:
+            lines[-1] += f" {word}" if lines[-1].strip() else word
+    return "\n".join(lines)
 
 
 def exit_by(fits: "Iterable[Fit]") -> None:
@@ -38,7 +65,7 @@ def exit_by(fits: "Iterable[Fit]") -> None:
         raise SystemExit(NO)
     for fit in found:
         if fit.verdict == "tight":
-            sys.stderr.write(f"vramtui: tight: {fit.sentence}\n")
+            sys.stderr.write(for_terminal(f"vramtui: tight: {fit.sentence}") + "\n")
 
 
 def on_end_signals(end: Callable[[], None]) -> None:

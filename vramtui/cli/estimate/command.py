@@ -15,7 +15,7 @@ from vramtui.cli.completion import cards, methods, presets
 from vramtui.cli.completion import settings as known_settings
 from vramtui.cli.estimate.calibrated import Corrected, corrected, side_by_side, uncalibrated_lines
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import parse_size
+from vramtui.core.base.units import asked_size
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import Fit
@@ -181,7 +181,7 @@ def chosen_device(gpu: str | None, memory: str | None) -> Device:
     device = card(gpu or DEFAULT_CARD)
     if memory is None:
         return device
-    size = parse_size(memory)
+    size = asked_size(memory)
     if size <= 0:
         raise UserError(f"--memory {memory} leaves no memory")
     name = device.name if gpu else "a card"

@@ -35,9 +35,19 @@ def _axis(text: str) -> Axis:
     if match is None:
         raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
     start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
-    if step < 1 or start < 1 or stop < start or (stop - start) // step >= MOST_VALUES:
-        raise UserError(f"--over {text} has to rise from 1 or more, in at most {MOST_VALUES} values")
+    if step < 1 or start < 1 or stop < start:
+        raise UserError(f"--over {text} has to rise from 1 or more: --over {match[1]}=1:32")
+    if (stop - start) // step >= MOST_VALUES:
+        fewer = _round(-(-(stop - start) // ROWS))
+        raise UserError(
+            f"--over {text} has to rise in at most {MOST_VALUES} values: --over {match[1]}={start}:{stop}:{fewer}"
+        )
     return match[1], range(start, stop + 1, step)
+
+
+def _round(step: int) -> int:
+    """The next power of two, which sizes mostly go by."""
+    return 1 << (step - 1).bit_length()
 
 
 def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
@@ -49,8 +59,16 @@ def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
 
     workload = found.preset.workload
-    across, down = ((key_in_full(workload, key), values) for key, values in axes)
+    across, down = ((key_in_full(workload, _key(key)), values) for key, values in axes)
     return plan_grid(ANALYTIC, workload, device, across, down)
+
+
+def _key(name: str) -> str:
+    """A name that the options of programs have, `batch`, as the key that it stands for."""
+    from vramtui.presets.importers.command_values import spelled_option  # noqa: PLC0415 - as in `map_of`
+
+    spelled = spelled_option(name, "1")
+    return name if spelled is None else spelled[0]
 
 
 def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:

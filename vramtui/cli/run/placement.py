@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.cli.common.exit_codes import for_terminal
 from vramtui.cli.run.device_variables import usable
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes, parse_size
+from vramtui.core.base.units import asked_size, format_bytes
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.snapshot import device_of
@@ -62,7 +63,7 @@ def need_of(needs: str | None, preset: PresetFile | None, gpus: int | None) -> N
     Raises:
         UserError: there is neither a size nor a preset, or the size is none.
     """
-    size = None if needs is None else parse_size(needs)
+    size = None if needs is None else asked_size(needs)
     if size is None and preset is None:
         raise UserError("say what the job needs: --needs 38GiB, or --preset NAME")
     parallel = preset.preset.parallel if preset is not None else None
@@ -211,5 +212,5 @@ def _waiting(sample: Sample, need: Need) -> Iterator[str]:
 
 def say_waiting(sentence: str) -> None:
     """On standard error."""
-    sys.stderr.write(f"vramtui: {printable(sentence)}\n")
+    sys.stderr.write(for_terminal(f"vramtui: {printable(sentence)}") + "\n")
     sys.stderr.flush()

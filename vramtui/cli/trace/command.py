@@ -14,7 +14,7 @@ from vramtui.cli.completion import cards, scripts
 from vramtui.cli.completion import settings as known_settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import MIB, format_bytes, parse_size
+from vramtui.core.base.units import MIB, asked_size, format_bytes
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.fits import SIGNS, Fit
 
@@ -197,7 +197,7 @@ def chosen_device(name: str, memory: str | None) -> Device:
     found = card(name)
     if memory is None:
         return found
-    size = parse_size(memory)
+    size = asked_size(memory)
     if size <= 0:
         raise UserError(f"--memory {memory} leaves no memory")
     return msgspec.structs.replace(found, total_memory=size)

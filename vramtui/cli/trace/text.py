@@ -121,12 +121,14 @@ def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
 
 
 def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -> None:
-    """The largest allocations that are alive at the peak, with what made them."""
+    """The largest allocations that are alive at the peak, with what made them; nothing where there is none."""
+    if not largest:
+        return
     unit, name = unit_of(max((held.bytes for held in largest), default=0))
     rows = [
         (
             format_column(held.bytes, unit),
-            f"{bars.mark(held.category)} {NAMES[held.category]}",
+            held.category,
             printable(held.module) or _operator(held.operator),
             printable(short_line(held.line)),
         )
@@ -143,12 +145,11 @@ def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -
     # A preset's own job has no lines that are anyone's.
     last = "LINE" if any(row[3] for row in rows) else ""
     print(bars.strong(f"{title:>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
-    for bytes_, what, made, at in rows:
-        colour_width = kind + bars.invisible
+    for bytes_, category, made, at in rows:
+        # Padded before it is coloured: the colours' codes differ in length.
+        what = f"{bars.mark(category)} {NAMES[category]:<{kind - 2}}"
         end = _shortened(at, line)
-        print(
-            f"{bytes_:>{size}}{GAP}{what:<{colour_width}}{GAP}{_shortened(made, module):<{module}}{GAP}{end}".rstrip()
-        )
+        print(f"{bytes_:>{size}}{GAP}{what}{GAP}{_shortened(made, module):<{module}}{GAP}{end}".rstrip())
     print()
 
 

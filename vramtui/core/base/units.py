@@ -106,6 +106,24 @@ def format_duration(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def is_size(text: str) -> bool:
+    """Whether `text` is a number with a unit: `24GiB`, `80g`."""
+    match = _SIZE.fullmatch(text)
+    return match is not None and match[2] != "" and match[2].lower() in _SUFFIXES
+
+
+def asked_size(text: str) -> int:
+    """As `parse_size`, for what somebody types: a small number without a unit is no number of bytes, but a slip.
+
+    Raises:
+        UserError: the text is not a size, or has no unit.
+    """
+    size = parse_size(text)
+    if 0 < size < MIB and text.strip().isdigit():
+        raise UserError(f"{text.strip()} would be bytes; write {text.strip()}GiB")
+    return size
+
+
 def parse_size(text: str) -> int:
     """Bytes from text such as `24GiB`, `24 GB`, `512`, `1.5g`; a bare letter means the binary unit.
 

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.units import is_size
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,8 @@ def card(name: str) -> Device:
     # People call consumer cards by their number alone: 4090 is RTX4090, 1080ti is GTX1080Ti.
     known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
     if known is None:
+        if is_size(name):
+            raise UserError(f"{name!r} is no card's name but a size: --memory {name} takes any card of that size")
         guess = nearest(name, names.values()) or nearest(f"RTX{plain}", names.values())
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")

@@ -15,6 +15,8 @@ from vramtui.estimators.traced.accounting.storages import StorageEntry
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100,PTH120 - code objects hold plain strings
 _RECURRENT = "recurrent layers run on cuDNN, whose reserve is its own secret; they are traced as PyTorch's own kernels"
+# Also those of another environment, which a .pth file, PYTHONPATH or --system-site-packages brings in.
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -119,4 +121,6 @@ class Whereabouts:
 
 
 def is_users(filename: str) -> bool:
-    return not filename.startswith(("<", _OURS, *_LIBRARIES))
+    if filename.startswith(("<", _OURS, *_LIBRARIES)):
+        return False
+    return not any(folder in filename for folder in _PACKAGES)

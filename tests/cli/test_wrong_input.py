@@ -1,0 +1,98 @@
+"""Wrong input: one sentence that names what was meant, with the command that is ready to be run."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.common.category_bars import Bars
+from vramtui.cli.common.exit_codes import for_terminal
+from vramtui.cli.main import program
+from vramtui.cli.trace.text import print_largest
+from vramtui.estimators.traced.process.results import LiveAllocation
+
+PRESET = "gpt2-124m"
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "log.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("estimate", "train.py"), "`vramtui trace train.py` runs it without a GPU"),
+        (("estimate", "gone.py"), "no such file is here"),
+        (("estimate", "empty"), "the folder empty holds no config.json"),
+        (("estimate", "log.txt"), "log.txt is no preset (.toml)"),
+        (("estimate", PRESET, "--batch-size", "8"), "--set run.batch_size=8"),
+        (("estimate", PRESET, "-b", "8"), "--set run.batch_size=8"),
+        (("fit", PRESET, "--seq-len=4096"), "--set run.sequence_length=4096"),
+        (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
+        (("estimate", PRESET, "--gpu", "24GB"), "--memory 24GB"),
+        (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GiB"),
+        (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GiB"),
+        (("pick", "--needs", "38"), "38 would be bytes; write 38GiB"),
+        (
+            ("fit", PRESET, "--gpu", "H100", "--over", "batch=1:8", "--over", "sequence=512:4096"),
+            "--over sequence=512:4096:256",
+        ),
+        (("fit", PRESET, "--gpu", "H100", "--over", "batch=8:1", "--over", "sequence=512:4096:256"), "has to rise"),
+    ],
+)
+def test_the_sentence_has_what_was_meant(arguments: tuple[str, ...], told: str) -> None:
+    done = CliRunner().invoke(program(), list(arguments))
+    assert done.exit_code == 2
+    assert told in " ".join(done.stderr.split()), done.stderr
+
+
+def test_an_option_of_nobody_is_only_refused() -> None:
+    done = CliRunner().invoke(program(), ["estimate", PRESET, "--foo", "8"])
+    assert done.exit_code == 2
+    assert "--set" not in done.stderr
+
+
+def test_a_map_takes_the_names_that_set_takes() -> None:
+    over = ["--over", "batch=1:4", "--over", "seq_len=512:1024:512"]
+    assert CliRunner().invoke(program(), ["fit", PRESET, "--gpu", "H100", *over]).exit_code == 0
+
+
+def test_a_sentence_breaks_between_words_and_never_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentence = (
+        "vramtui: some-rather-long/name is no preset, no file; `vramtui estimate some-rather-long/name --hub` asks"
+    )
+    assert for_terminal(sentence) == sentence  # nobody's terminal
+    monkeypatch.setattr(os, "get_terminal_size", lambda _number: os.terminal_size((60, 24)))
+    lines = for_terminal(sentence).split("\n")
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line.strip() for line in lines) == sentence
+    assert any(line.strip().startswith("`vramtui estimate some-rather-long/name --hub`") for line in lines)
+    assert for_terminal("vramtui: short\n  a line of its own") == "vramtui: short\n  a line of its own"
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_rows_of_every_colour_are_of_one_width(capsys: pytest.CaptureFixture[str], *, colour: bool) -> None:
+    categories = ("weights", "gradients", "optimizer", "activations", "temporaries")
+    line = "/opt/conda/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py:134"
+    held = tuple(
+        LiveAllocation(bytes=1 << 28, category=name, module="0 (Linear)", operator="aten.mm", line=line, phase="step")
+        for name in categories
+    )
+    print_largest(held, 80, Bars(colour=colour))
+    rows = [re.sub(r"\x1b\[[\d;]*m", "", row) for row in capsys.readouterr().out.splitlines() if row.endswith(":134")]
+    assert {len(row) for row in rows} == {80}
+    assert len(rows) == len(categories)
+
+
+def test_no_table_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_largest((), 80, Bars())
+    assert capsys.readouterr().out == ""
