@@ -60,3 +60,21 @@ async def test_enter_still_shows_details_of_every_other_row() -> None:
         await pilot.press("enter")
         await settle(app, pilot)
         assert type(app.screen).__name__ == "Details"
+
+
+async def test_a_selected_process_without_a_preset_is_said_to_have_none() -> None:
+    """The estimate beside it is another's, and says whose."""
+    async with dashboard([moments.usual()]) as (app, pilot):
+        without = next(row for row in app.state.view().rows if row.kind == "process" and row.preset is None)
+        assert without.process is not None
+        app.state.choose(without.id, hold=True)
+        await settle(app, pilot)
+        panel = app.state.view().panel
+        assert panel is not None, "the estimate of before stays, so that nothing jumps"
+        shown = " ".join(str(app.export_screenshot()).replace("&#160;", " ").split())
+        assert f"pid {without.process.pid} has no preset" in shown
+        assert "no running process uses" not in shown
+        own = next(row for row in app.state.view().rows if row.kind == "process" and row.preset is not None)
+        app.state.choose(own.id, hold=True)
+        await settle(app, pilot)
+        assert "has no preset" not in str(app.export_screenshot()).replace("&#160;", " ")

@@ -199,7 +199,7 @@ async def test_only_a_process_can_be_matched() -> None:
         ("i", Details, "lifetime peak"),
         ("enter", Details, "throttled by"),
         ("exclamation_mark", Problems, "fell off the bus"),
-        ("question_mark", Help, "Selecting a row freezes the sorting"),
+        ("question_mark", Help, "Sort by the column to the left"),
     ],
 )
 async def test_windows_open_and_close(key: str, window: type, says: str) -> None:

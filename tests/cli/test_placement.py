@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from vramtui.cli.pick import no_room
 from vramtui.cli.run.device_variables import own_index, placing, runtime_uuid
 from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, wait_for_room
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -124,3 +125,9 @@ def test_what_never_fits_is_refused_at_once(tmp_path: Path) -> None:
         wait_for_room(Source(host(80 * GIB, 80 * GIB)), Need(9 * GIB, count=3), Claims(tmp_path), say=print)
     lost = msgspec.structs.replace(host(80 * GIB).gpus[0], state="lost", reason="fell off the bus")
     assert candidates(msgspec.structs.replace(host(), gpus=(lost,)), Need(GIB)) == []
+
+
+def test_without_room_the_nearest_gpu_and_the_command_that_waits_are_named() -> None:
+    said = no_room(host(10 * GIB, 60 * GIB, None).gpus, 0, 1)
+    assert said.startswith("0 of 3 GPUs have room, 1 needed; the most is free on GPU 1: 60.0 GiB")
+    assert "`vramtui run --when-fits -- COMMAND`" in said

@@ -120,7 +120,7 @@ WATCH_BINDINGS: list[BindingType] = [
 TIMELINE_BINDINGS: list[BindingType] = [
     _turning("timeline"),
     _key("t", "trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
-    _key("x", "cancel_trace", "cancel", "timeline.cancel", "Cancel the trace"),
+    _quiet("x", "cancel_trace", "Cancel the trace", "timeline.cancel"),
     *_choosing("timeline"),
     *_batch("timeline"),
     _taking("timeline"),
@@ -169,7 +169,7 @@ HISTORY_BINDINGS: list[BindingType] = [
 ]
 LAB_BINDINGS: list[BindingType] = [
     _key("t", "trace_experiment", "trace", "lab.trace", "Run the experiment with PyTorch on fake tensors"),
-    _key("x", "cancel_experiment", "cancel", "lab.cancel", "Cancel the trace"),
+    _quiet("x", "cancel_experiment", "Cancel the trace", "lab.cancel"),
     _key("g", "switch_card", "card", "lab.card", "Switch between the article's kind of card and the selected GPU's"),
     _key("m", "measure_experiment", "measure", "lab.measure", "Measure it too, on this machine's first GPU"),
     _taking("lab"),

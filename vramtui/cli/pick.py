@@ -1,11 +1,16 @@
 """`vramtui pick`: the GPU with room for a job, for scripts."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
 from vramtui.cli.completion import presets
+from vramtui.core.base.units import format_bytes
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.readings import Gpu
 
 
 def pick(
@@ -35,7 +40,7 @@ def pick(
         sample = open_source(demo=False, replay=None).source.read()
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
-            fail(NO, f"{len(chosen)} of {len(usable(sample.gpus))} GPUs have room, {need.count} needed")
+            fail(NO, no_room(usable(sample.gpus), len(chosen), need.count))
         if json:
             from vramtui.cli.common.console import print_json  # noqa: PLC0415 - only where it is asked for
 
@@ -47,3 +52,11 @@ def pick(
         else:
             named = runtime_uuid if uuid else own_index
             print(",".join(str(named(gpu, sample.gpus)) for gpu, _ in chosen))
+
+
+def no_room(gpus: "Sequence[Gpu]", found: int, count: int) -> str:
+    """Why there is none, with the GPU that comes nearest and the command that waits."""
+    most = max(gpus, key=lambda gpu: gpu.memory.free or 0, default=None)
+    nearest = "" if most is None else f"; the most is free on GPU {most.index}: {format_bytes(most.memory.free)}"
+    waits = "`vramtui run --when-fits -- COMMAND` waits for room"
+    return f"{found} of {len(gpus)} GPUs have room, {count} needed{nearest}; {waits}"

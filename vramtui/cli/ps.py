@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
 from vramtui.cli.completion import sort_keys
@@ -148,7 +148,9 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
     host = snapshot.sample.host
     rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
     print_table(HEADINGS, rows, right=NUMBERS)
-    sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started.\n")
+    print_wrapped(
+        "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started.", text_width()
+    )
     if any((holding.preset or "").startswith(DERIVED) for holding in snapshot.holdings):
         sys.stdout.write("~ derived from the model that the process names, not from a preset.\n")
     for problem in snapshot.sample.problems:

@@ -123,18 +123,23 @@ class Help(TextWindow):
         self._focused = focused
 
     def text(self) -> Content:
-        """The focused panel and how it is read, then the other keys, the mouse, and how the screen is read."""
+        """The keys of the focused panel, then the others and the mouse; below them how the panel and the screen are
+        read.
+        """
         width = self.room(WIDEST)
         columns = 2 if self.app.size.width >= TWO_COLUMNS else 1
         first = [section for section in SECTIONS if section.prefix == self._focused]
-        rest = [section for section in SECTIONS if section.prefix != self._focused]
+        # The screen's own keys before those of panels that have no focus.
+        rest = sorted((one for one in SECTIONS if one.prefix != self._focused), key=lambda one: bool(one.about))
         pieces: list[Content] = []
         for section in first:
             pieces += _columns(list(self._blocks(section)), columns, width)
-            pieces += [Content.styled(line, "$muted") for line in _paragraphs(section.about, width)]
-            pieces.append(Content(""))
         blocks = [block for section in rest for block in self._blocks(section)]
         pieces += _columns([*blocks, ["Mouse and palette", *MOUSE]], columns, width)
+        for section in (section for section in first if section.about):
+            pieces += [Content.styled(f"{section.title}: how to read it", "bold $primary")]
+            pieces += [Content.styled(line, "$muted") for line in _paragraphs(section.about, width)]
+            pieces.append(Content(""))
         pieces += [Content.styled("How to read the screen", "bold $primary")]
         pieces += [Content.styled(line, "$muted") for line in _paragraphs("\n".join(READING), width)]
         return Content("\n").join(pieces)

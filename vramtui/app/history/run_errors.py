@@ -1,5 +1,6 @@
 """How far predictions were off by method and kind of model, and what the runs teach about constants."""
 
+from rich.cells import cell_len
 from textual.strip import Strip
 
 from vramtui.app.history.model import Errors, HistoryView
@@ -117,7 +118,9 @@ def _constant(  # noqa: PLR0917 - a line's parts in their order
     count = f"{seen.runs} run{'s' if seen.runs > 1 else ''}"
     told = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "
     start: list[Piece] = [(f" {name} ", palette.text), (figure, palette.strong if seen.enough else palette.dim)]
-    return [
-        between(start, [(told, palette.dim)], width, palette.text),
-        strip([(f"   {fit(of, width - 4)}", palette.dim)], width, palette.text),
-    ]
+    below: list[Piece] = [(f"   {fit(of, width - 4)}", palette.dim)]
+    if sum(cell_len(text) for text, _ in start) + cell_len(told) < width:
+        return [between(start, [(told, palette.dim)], width, palette.text), strip(below, width, palette.text)]
+    # Beside a long figure there is no room for the count.
+    below = [(f"   {fit(of, width - 4 - cell_len(told))}", palette.dim)]
+    return [strip(start, width, palette.text), between(below, [(told, palette.dim)], width, palette.text)]

@@ -86,4 +86,6 @@ def _trace(view: TimelineView, palette: Palette) -> list[Piece]:
 def _observed(view: TimelineView, palette: Palette) -> list[Piece]:
     if view.observed:
         return [(f"observed: {len(view.observed)} phases that the job reported", palette.text)]
+    if view.alone:
+        return [(f"selected: {len(view.alone)} phases that a process without this preset reported", palette.text)]
     return [(UNOBSERVED, palette.dim)]

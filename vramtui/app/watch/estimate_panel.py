@@ -58,9 +58,12 @@ class EstimatePanel(Framed[View], can_focus=True):
         made = self._fields(panel, palette, width)
         if view.reported is not None and view.chosen is not None and view.chosen.process is not None:
             made += paragraph(_in_a_line(view.chosen.process.pid, view.reported), palette, width, palette.text)
+        other = _of_another(panel, view)
+        if other:
+            made += paragraph(other, palette, width, palette.ink("warning"))
         if panel.estimate is None or panel.comparison is None:
             return [*made, *_problem(panel, palette, width)][:height]
-        closing = _closing(panel, panel.estimate, palette, width)
+        closing = _closing(view, panel, panel.estimate, palette, width)
         made += tree(panel, panel.comparison, palette, width, height - len(made) - len(closing))
         made += closing
         made += _formulas(panel.estimate, palette, width, height - len(made))
@@ -163,6 +166,15 @@ def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
     return [*made, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
 
 
+def _of_another(panel: Panel, view: View) -> str:
+    """That the selected process has no preset, and whose estimate stands here; empty where it is its own."""
+    chosen = view.chosen
+    if chosen is None or chosen.kind != "process" or chosen.process is None or chosen.preset is not None:
+        return ""
+    whose = f"below: pid {panel.process.pid}" if panel.process is not None else f"below: {printable(panel.preset.key)}"
+    return f"pid {chosen.process.pid} has no preset, m assigns one; {whose}"
+
+
 def _in_a_line(pid: int, ledger: Ledger) -> str:
     """The same in few words, beside the estimate of another preset."""
     shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
@@ -198,7 +210,7 @@ def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
     return verdict(estimate, panel.device, panel.room, where), where
 
 
-def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
+def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, the largest batch, and when the peak falls."""
     told = panel.gpu is None or panel.gpu.memory.total is not None
     found_fit, where = panel_fit(panel, estimate)
@@ -215,7 +227,7 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
         before = panel.uncalibrated
         words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
         lines += paragraph(words, palette, width)
-    lines += paragraph(_when(panel, estimate), palette, width)
+    lines += paragraph(_when(panel, estimate, view), palette, width)
     if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
         lines += paragraph(OF_CUDA.format(vendor=printable(panel.gpu.vendor)), palette, width, palette.ink("warning"))
     if panel.process is not None and (panel.preset.said or panel.preset.assumed or panel.preset.derived):
@@ -260,18 +272,20 @@ def _alive(part: Part) -> str:
     return "; beside the total" if part.lifetime == BESIDE_TOTAL else "; none of it at the peak"
 
 
-def _when(panel: Panel, estimate: Estimate) -> str:
+def _when(panel: Panel, estimate: Estimate, view: View) -> str:
     """When it peaks and beside which process; of a job on several GPUs the figures are those of one rank."""
     parallel = panel.workload.parallel
     if parallel is not None and parallel.ranks > 1:
-        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_beside(panel, estimate)}"
-    return _beside(panel, estimate)
+        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_beside(panel, estimate, view)}"
+    return _beside(panel, estimate, view)
 
 
-def _beside(panel: Panel, estimate: Estimate) -> str:
+def _beside(panel: Panel, estimate: Estimate, view: View) -> str:
     phase = PHASE_TITLES[estimate.peak_phase]
     step = f" {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
     peak = f"peaks in {phase}{step}"
     if panel.process is not None and panel.comparison is not None:
         return f"pid {panel.process.pid}: {panel.comparison.sentence}"
+    if _of_another(panel, view):
+        return peak  # the first line says that it is not the selected process's
     return f"{peak}; no running process uses this preset; m assigns the selected one"

@@ -39,18 +39,48 @@ def _printable(value: object) -> object:
     return value
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge."""
-    from rich import box  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), spare: Sequence[int] = ()
+) -> None:
+    """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge; where the
+    others alone are too wide for it those in `spare` are left out, the first of them first, and then text is cut.
+    """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    kept = list(range(len(headings)))
+    for column in spare:
+        if _least_width(headings, rows, kept) > width:
+            kept.remove(column)
+    headings, rows = [headings[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    right = [kept.index(at) for at in right if at in kept]
+    _print_columns(headings, rows, right, width)
+
+
+def _least_width(headings: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> int:
+    """Columns of the terminal that those of the table need, the last of them cut as far as it may be."""
+    from rich.cells import cell_len  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
+
+    widths = [max(cell_len(row[at]) for row in (headings, *rows)) for at in kept]
+    return sum(widths[:-1]) + min(widths[-1], NARROWEST) + (GAP - 1) * (len(kept) - 1)
+
+
+def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> None:
+    from rich import box  # noqa: PLC0415 - as above
     from rich.cells import cell_len  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
     widths = [max(cell_len(row[number]) for row in (headings, *rows)) for number in range(len(headings))]
-    # Only the last column gives way, and where the terminal is too narrow for the others it wraps them.
+    # The last column gives way first, then the gaps, then the widest text.
     widths[-1] = min(widths[-1], max(NARROWEST, width - sum(widths[:-1]) - GAP * (len(headings) - 1)))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    gap = GAP if sum(widths) + GAP * (len(headings) - 1) <= width else GAP - 1
+    texts = [number for number in range(len(headings)) if number not in right]
+    while texts and sum(widths) + gap * (len(headings) - 1) > width:
+        widest = max(texts, key=lambda number: widths[number])
+        if widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
+    padding = (0, 1) if gap == GAP else (0, 1, 0, 0)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=padding)
     for number, heading in enumerate(headings):
         table.add_column(
             Text(heading),
@@ -61,7 +91,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    whole = sum(widths) + GAP * (len(headings) - 1)
+    whole = sum(widths) + gap * (len(headings) - 1)
     plain_console(whole).print(table)
 
 

@@ -4,8 +4,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from vramtui.cli.common.console import print_table
-from vramtui.core.base.text import printable
+from vramtui.cli.common.console import print_table, print_wrapped, text_width
+from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import (
     UNKNOWN,
     format_bytes,
@@ -22,6 +22,8 @@ from vramtui.core.runs.run_list import BARS, ending_words, errors_of, histogram,
 
 HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSERVED", "Δ", "ENDED", "COMMAND")
 NUMBERS = (0, 6, 7, 8)
+SPARE = (5, 2, 3, 10, 8)  # columns that a narrow terminal does not have, the first of them first
+NARROW, MOST_NAME = 100, 22
 LONGEST_BAR = 40
 EMPTY = (
     "No runs recorded yet: `vramtui run --preset NAME -- COMMAND` records one, and so does the dashboard for every job"
@@ -36,7 +38,7 @@ def print_list(kept: Sequence[StoredRun], *, some_kept: bool) -> None:
     if not kept:
         sys.stdout.write("No recorded run matches.\n" if some_kept else EMPTY)
         return
-    print_table(HEADINGS, [_row(entry) for entry in kept], right=NUMBERS)
+    print_table(HEADINGS, [_row(entry, short=text_width() < NARROW) for entry in kept], right=NUMBERS, spare=SPARE)
     sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
     runs = tuple(entry.run for entry in kept)
     for spread in spreads(runs):
@@ -52,19 +54,21 @@ def print_run(entry: StoredRun) -> None:
         "when": f"{when(run.started_at)}{f', for {format_duration(lasted)}' if lasted is not None else ''}",
         "where": f"{printable(run.host)}, {printable(run.gpu_name)} ({printable(run.gpu_uuid)}), pid {run.pid}",
         "ended": ending_words(run, time.time()),
-        "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}",
+        "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}"
+        if run.preset
+        else "none, so nothing was predicted",
         "peak": f"based on: {run.peak_how}",
         "versions": ", ".join(f"{printable(name)} {printable(known)}" for name, known in run.versions.items())
         or UNKNOWN,
     }
     for name, text in facts.items():
-        sys.stdout.write(f"{name:<8} {text}\n")
+        print_wrapped(f"{name:<8} {text}", text_width())
     shown = shown_rows(compare_ledgers(run.predicted, run.observed))
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
     rows = [_sides(row, unit) for row in shown]
     print_table((f"PART IN {name}", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
     for table, told in preset_values(run):
-        sys.stdout.write(f"{table}: {printable(told)}\n")
+        print_wrapped(f"{table}: {printable(told)}", text_width())
     sys.stdout.write(f"`vramtui report {entry.id}` writes it to files, with its memory over time.\n")
 
 
@@ -116,14 +120,16 @@ def _print_spread(spread: Spread, runs: tuple[Run, ...]) -> None:
         sys.stdout.write(f"  {title:>13}  {bar}{f' {number}' if number else ''}\n")
 
 
-def _row(entry: StoredRun) -> tuple[str, ...]:
+def _row(entry: StoredRun, *, short: bool) -> tuple[str, ...]:
+    """The cells of a run; in a `short` row, which may have no command column, it stands in for a missing preset."""
     run = entry.run
+    day = when(run.started_at)
     return (
         str(entry.id),
-        when(run.started_at),
+        day[len("2026-") :] if short and day != UNKNOWN else day,
         printable(run.host),
         printable(run.gpu_name),
-        printable(run.preset) or UNKNOWN,
+        printable(run.preset or (_brief(run.command) if short else "")) or UNKNOWN,
         run.method or UNKNOWN,
         format_gib(run.predicted.process),
         format_gib(run.observed.process),
@@ -131,6 +137,12 @@ def _row(entry: StoredRun) -> tuple[str, ...]:
         ending_words(run, time.time()),
         printable(run.command),
     )
+
+
+def _brief(command: str) -> str:
+    """What tells a command from others, for a column of names."""
+    brief = brief_command(command)
+    return brief if len(brief) <= MOST_NAME else f"{brief[: MOST_NAME - 1]}…"
 
 
 def _sides(row: ShownRow, unit: int) -> tuple[str, str, str, str]:

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 
-from vramtui.cli.common.console import print_table
+from vramtui.cli.common.console import print_table, print_wrapped, text_width
+from vramtui.cli.common.exit_codes import for_terminal
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import oom_lines
 from vramtui.cli.run.results import CompletedRun, RankResult
@@ -28,9 +29,9 @@ NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to re
 def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: GpuWatch | None) -> None:
     """The whole report."""
     with redirect_stdout(sys.stderr):
-        print(f"\nvramtui: {_ending(finished)}")
+        print(f"\n{for_terminal(f'vramtui: {_ending(finished)}')}")
         if not seen:
-            print(f"vramtui: {NOTHING}{'' if watch is not None else _without_gpu(finished.command)}")
+            print(for_terminal(f"vramtui: {NOTHING}{'' if watch is not None else _without_gpu(finished.command)}"))
         if len(seen) > 1:
             _print_known(
                 ("PROCESS", "ALLOCATED", "RESERVED", "PROCESS PEAK", "PEAKED IN"), [*map(_row, seen)], (1, 2, 3)
@@ -39,16 +40,19 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
             _print_one(one, finished)
         for one in seen:
             for line in oom_lines(one, finished, watch):
-                print(line)
+                print(for_terminal(line))
         if watch is not None and watch.problem and seen:
             print(f"note: {printable(watch.problem)}")
 
 
-def _print_known(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
-    """A table without the columns in which nothing is known."""
+def _print_known(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], spare: Sequence[int] = ()
+) -> None:
+    """A table without the columns in which nothing is known; a narrow terminal has none of those in `spare`."""
     kept = [at for at in range(len(headings)) if any(row[at] != UNKNOWN for row in rows)]
-    numbers = [kept.index(at) for at in right if at in kept]
-    print_table([headings[at] for at in kept], [[row[at] for at in kept] for row in rows], right=numbers)
+    numbers, left_out = ([kept.index(at) for at in columns if at in kept] for columns in (right, spare))
+    shown = [[row[at] for at in kept] for row in rows]
+    print_table([headings[at] for at in kept], shown, right=numbers, spare=left_out)
 
 
 def _without_gpu(command: Sequence[str]) -> str:
@@ -122,8 +126,8 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
             "PEAK OBSERVED",
             "Δ",
         )
-        _print_known(headings, rows, range(1, 8))
-    print(_peak_sentence(one, estimate))
+        _print_known(headings, rows, range(1, 8), spare=(4, 2, 3))
+    print_wrapped(_peak_sentence(one, estimate), text_width())
     if finished.preset is not None and estimate is None:
         print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")
     if one.counters.num_alloc_retries:
