@@ -483,3 +483,12 @@ async def test_words_above_the_columns_are_told_apart(axis: str) -> None:
             seen |= set(heading.replace("●", " ").replace("as is", "as-is").strip("│ ").split())
             plan = await press(driver, "right")
         assert len(seen - {"seq"}) == len(plan.maps[0].x.labels)
+
+
+@pytest.mark.parametrize(("card_name", "told"), [("H200", "limit of what fits"), ("RTX2060", "nothing here fits")])
+async def test_a_map_without_a_limit_says_why(card_name: str, told: str) -> None:
+    """Where colours are not seen a map of which all fits is else like one of which nothing does."""
+    async with dashboard(climbing()) as driver:
+        await press(driver, "2")
+        await choose(driver, "g", card_name)
+        assert told in screen_text(driver[0])

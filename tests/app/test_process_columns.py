@@ -165,3 +165,13 @@ def test_how_long_a_process_runs_is_said_in_seven_columns(minutes: int, shown: s
 @pytest.mark.parametrize("fraction", [-0.9, -0.5, -0.181, -0.08, 0.0, 0.05, 0.3])
 def test_no_difference_is_dimmer_than_a_smaller_one(fraction: float) -> None:
     assert delta_colour(fraction) in {"success", "foreground", "error"}
+
+
+@pytest.mark.parametrize(("width", "whole"), [(80, False), (110, False), (190, True)])
+def test_a_list_of_commands_is_all_brief_or_all_whole(width: int, *, whole: bool) -> None:
+    for command in ("python /srv/a.py", "python /srv/project/train.py --rank=12 --lr 3e-4"):
+        process = moments.process(5, GIB, command)
+        card = moments.gpu(0, process)
+        row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+        text = row_strip(columns_for(width, width), row, PALETTE, width, None).text
+        assert ("python /srv" in text) == whole, text

@@ -22,6 +22,7 @@ FULL = 84
 EXACT = "="  # before a peak that was told, not sampled
 # What is left for the command before another column comes: a part of the table, and between these two.
 COMMAND_PART, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 28, 48
+WHOLE_COMMAND = 64
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Those that come as the width allows, the first first.
 OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
@@ -108,7 +109,9 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
             taken = sum(before.width for before in columns[: columns.index(column)])
             pieces.append(("  " + fit(text, width - taken - 2), style or base))
             break
-        if column.name == "command" and row.process is not None and cell_len(text) >= column.width:
+        # In a column that has no room for most whole commands all are brief: a list that mixes both is hard to read.
+        narrow = column.name == "command" and (column.width < WHOLE_COMMAND or cell_len(text) >= column.width)
+        if narrow and row.process is not None:
             whole = printable(row.process.command_or_name or "")
             text = text.removesuffix(whole) + brief_command(whole)
         made = cell(text, column)[spilt:]

@@ -275,14 +275,23 @@ class _Drawn:
         text = figure(answer.process, width - sign)
         return right(text + ((" " if answer.fits else "✗") if sign else ""), width)
 
+    def _all_fit(self) -> bool | None:
+        """Whether all cells that are known fit, or none does: then there is no limit to draw. None: some do."""
+        cells = self.shown.cells
+        found = {fits(cells, x, y) for y in range(len(cells)) for x in range(len(cells[y]))} - {None}
+        return found.pop() if len(found) == 1 and self.shown.done == self.shown.total else None
+
     def key(self, across: tuple[int, int], down: tuple[int, int]) -> Strip:
         """How the map is read, and where in it one is."""
         dim, strong = self.palette.dim, self.palette.strong
         x, y = self.shown.x, self.shown.y
         short = self.width < LONG_KEY
+        all_fit = self._all_fit()
+        limit: list[Piece] = [(EDGE, strong), (" edge  " if short else " limit of what fits  ", dim)]
+        if all_fit is not None:
+            limit = [("all of it fits  " if all_fit else "nothing here fits  ", strong)]
         pieces: list[Piece] = [
-            (EDGE, strong),
-            (" edge  " if short else " limit of what fits  ", dim),
+            *limit,
             (MARK, self.palette.ink("accent", bold=True)),
             (" preset  " if short else " current preset  ", dim),
             (UNKNOWN, strong),
