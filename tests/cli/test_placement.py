@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from vramtui.cli.pick import no_room
+from vramtui.cli.run.command import placed_by
 from vramtui.cli.run.device_variables import own_index, placing, runtime_uuid
 from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, wait_for_room
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -131,3 +132,17 @@ def test_without_room_the_nearest_gpu_and_the_command_that_waits_are_named() -> 
     said = no_room(host(10 * GIB, 60 * GIB, None).gpus, 0, 1)
     assert said.startswith("0 of 3 GPUs have room, 1 needed; the most is free on GPU 1: 60.0 GiB")
     assert "`vramtui run --when-fits -- COMMAND`" in said
+
+
+def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "python train.py --model_name_or_path Qwen/Qwen2.5-1.5B --per_device_train_batch_size 4 --bf16"
+    found = placed_by(command.split())
+    assert found is not None
+    fit = need_of(None, found, None).fit(host(80 * GIB).gpus[0])
+    assert fit is not None
+    assert fit.needs > 20 * GIB
+    said = capsys.readouterr().err
+    assert "derived from Qwen/Qwen2.5-1.5B" in said
+    assert "--per_device_train_batch_size 4" in said
+    assert "sequence 2048 assumed" in said
+    assert placed_by(["python", "train.py"]) is None

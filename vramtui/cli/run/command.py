@@ -35,7 +35,11 @@ def run(
         bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run on that one alone.")
     ] = False,
     needs: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="With --when-fits: what the job needs on each GPU: 38GiB.")
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="With --when-fits: its need on each GPU: 38GiB; by default that of its preset or command.",
+        ),
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None,
 ) -> None:
@@ -50,7 +54,7 @@ def run(
         found = None if preset is None else changed_preset(preset, [])
         placed = {} if preset is None else {PRESET: resolved_preset(preset)}
         if when_fits:
-            placed |= _placed(found, needs, gpus)
+            placed |= _placed(found if needs or found is not None else placed_by(command), needs, gpus)
         elif needs is not None or gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
         mask = hold_signals()
@@ -85,6 +89,21 @@ def resolved_preset(preset: str) -> str:
     path = Path(preset).expanduser()
     is_path = os.sep in preset or path.suffix == ".toml"
     return str(path.resolve()) if is_path and path.exists() else preset
+
+
+def placed_by(command: list[str]) -> "PresetFile | None":
+    """What the command amounts to by the model and the flags that it names, which is said; None where it names none."""
+    from vramtui.cli.run.placement import say_waiting  # noqa: PLC0415 - only here
+    from vramtui.presets.importers.derived import derived_preset  # noqa: PLC0415 - only here
+    from vramtui.presets.importers.process_files import STORES, JobPlace  # noqa: PLC0415 - only here
+
+    stores = {name: os.environ[name] for name in STORES if name in os.environ}
+    found = derived_preset(" ".join(command), JobPlace(Path.cwd(), "", stores))
+    if found is not None:
+        read = "".join(f", {flag}" for _, flag in found.said)
+        assumed = f"; {', '.join(found.unsaid)} assumed" if found.unsaid else ""
+        say_waiting(f"what it needs is derived from {found.derived}{read}{assumed}; --needs or --preset says it surely")
+    return found
 
 
 def _placed(preset: "PresetFile | None", needs: str | None, gpus: int | None) -> dict[str, str]:
