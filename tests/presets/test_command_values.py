@@ -130,3 +130,20 @@ def test_an_engine_is_not_predicted_by_a_preset_of_plain_inference(command: str,
     )
     matched = matcher_of([LIBRARY.get("qwen-2.5-7b")]).match(sample, {})
     assert served is False or not matched
+
+
+@pytest.mark.parametrize(
+    ("key", "flag", "sample"),
+    [
+        ("sdxl-lora", "--resolution=512", 64),
+        ("sdxl-lora", "--resolution 1024", 128),
+        ("sdxl-lora", "", 128),
+        ("sdxl-lora", "--resolution 99999999999999999999", 128),
+        ("llama-3.1-8b-lora", "--resolution 512", None),
+    ],
+)
+def test_the_size_of_images_is_the_jobs_own(key: str, flag: str, sample: int | None) -> None:
+    command = f"python train_text_to_image_lora_sdxl.py --pretrained_model_name_or_path a/b --train_batch_size 2 {flag}"
+    read = with_command(PresetLibrary().get(key), command)
+    assert getattr(read.preset.model, "sample_size", None) == sample
+    assert dict(read.said).get("model.sample_size") == (flag if flag and sample and len(flag) < 20 else None)

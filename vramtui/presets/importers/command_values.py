@@ -13,7 +13,7 @@ from vramtui.core.schema.workload import Lora, ServeRun, TrainRun, Workload
 from vramtui.presets.importers.command_lines import CommandLine, read_command_line
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import SHARED, whole
-from vramtui.presets.importers.process_offers import family_of, offers_in_command
+from vramtui.presets.importers.process_offers import family_of, image_size, offers_in_command
 from vramtui.presets.toml import reader as toml
 
 # What scripts of people's own call the two sizes, where no library's option says them.
@@ -63,9 +63,14 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
             workload, said[offer.key] = changed, offer.flag
         elif offer.key == "run.precision" and getattr(workload.run, "precision", None) is not None:
             said[offer.key] = offer.flag  # it agrees with the preset
+    for offer in image_size(line, found):
+        # The shape is the preset's but for the size of its images, which is the run's in all but the table's name.
+        changed = _changed(workload, offer)
+        if changed is not None:
+            workload, said[offer.key] = changed, offer.flag
     if adapters and not any(key.startswith("run.lora") for key in said):
         said["run.lora"] = adapters
-    preset = msgspec.structs.replace(found.preset, run=workload.run, parallel=workload.parallel)
+    preset = msgspec.structs.replace(found.preset, model=workload.model, run=workload.run, parallel=workload.parallel)
     read = msgspec.structs.replace(found, preset=preset, said=tuple(said.items()))
     assumed = found.bundled and not isinstance(workload.run, ServeRun) and bool(read.unsaid_sizes)
     # Which layers have adapters is seldom said; the rank decides how large they are.

@@ -205,10 +205,10 @@ def _beginning(
     found = nearest_preset(named.value, library, said)
     if found is not None:
         yield _offer(PRESET, found.key, named)
-        yield from _image_size(line, found)
+        yield from image_size(line, found)
 
 
-def _image_size(line: CommandLine, found: PresetFile) -> Iterator[Offer]:
+def image_size(line: CommandLine, found: PresetFile) -> Iterator[Offer]:
     """`--resolution` in pixels: a UNet's sample is an eighth of it each way, a diffusion transformer's is the image."""
     resolution = line.find("resolution")
     pixels = whole(resolution.value) if resolution is not None else None
