@@ -9,7 +9,8 @@ import pytest
 from tests.presets.test_model_stores import CONFIG, cached, gguf_bytes
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
-from vramtui.presets.importers.derived import derive
+from vramtui.presets.importers.derived import derive, derived_preset
+from vramtui.presets.importers.process_files import JobPlace
 
 
 class Host:
@@ -159,3 +160,25 @@ def test_another_process_of_that_pid_is_not_looked_into(host: Host) -> None:
     host.start(100, "python", "serve.py", "--model", "./mine")
     assert derive(100, "python other.py --model ./mine", host.proc) is None
     assert derive(999, "python serve.py --model ./mine", host.proc) is None
+
+
+def test_what_the_file_of_its_program_says_is_the_jobs(tmp_path: Path) -> None:
+    """As `vramtui estimate lora.yml` reads it; the command line goes before it."""
+    (tmp_path / "lora.yml").write_text(
+        "base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\n"
+        "load_in_8bit: true\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
+    )
+    found = derived_preset("python -m axolotl.cli.train lora.yml", JobPlace(tmp_path))
+    assert found is not None
+    run = found.preset.run
+    assert isinstance(run, TrainRun)
+    assert (run.batch_size, run.sequence_length, run.quantization) == (2, 4096, "int8")
+    assert run.lora is not None
+    assert run.lora.rank == 16
+    assert dict(found.said)["run.batch_size"] == "lora.yml: micro_batch_size = 2"
+    assert not found.unsaid
+    assert not found.assumed
+    own = derived_preset("python -m axolotl.cli.train lora.yml --micro-batch-size=4", JobPlace(tmp_path))
+    assert own is not None
+    assert isinstance(own.preset.run, TrainRun)
+    assert own.preset.run.batch_size == 4

@@ -1,5 +1,7 @@
 """The estimate panel: what the preset's process should hold, part by part, beside what is seen of it."""
 
+from collections.abc import Iterable
+
 from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding
@@ -238,13 +240,25 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
 def _read_from(panel: Panel) -> str:
     """Where a derived preset is from, which values are the job's own, and what is only assumed."""
     found = panel.preset
-    read = ", ".join(printable(flag) for _, flag in found.said)
+    read = _sources(flag for _, flag in found.said)
     told = [f"derived from {found.derived} (Enter makes it a preset)"] if found.derived else []
     if read:
-        told.append(f"from the command line: {read}")
+        told.append(f"from the {'job' if ': ' in read else 'command line'}: {read}")
     if found.assumed:
         told.append(f"{', '.join(found.unsaid)} assumed{'' if found.derived else ' from the preset'}: no alerts")
     return "; ".join(told)
+
+
+def _sources(flags: Iterable[str]) -> str:
+    """Where values are from, a file's name once: `lora.yml: lora_r = 16, lora_alpha = 32; --seed 1`."""
+    told, before = "", ""
+    for flag in flags:
+        file, colon, setting = printable(flag).partition(": ")
+        file = file if colon else ""
+        same = bool(told) and file == before
+        told += (", " if same else "; " if told else "") + (setting if same and file else printable(flag))
+        before = file
+    return told
 
 
 def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> list[Strip]:

@@ -16,8 +16,10 @@ from vramtui.presets.importers.command_lines import CommandLine, Option, read_co
 from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.file_offers import files_of, with_models_of
 from vramtui.presets.importers.flags import SERVERS
+from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
 from vramtui.presets.importers.process_offers import (
+    draft_from_process,
     family_of,
     match_offer,
     model_named,
@@ -27,6 +29,7 @@ from vramtui.presets.importers.process_offers import (
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_stores.local_models import LocalModel, find_model, without_address
+from vramtui.presets.overrides import apply_overrides
 
 MOST_WORDS = 64  # of a command line that are tried as a model's path
 _PATH_STARTS = ("/", ".", "~")
@@ -75,8 +78,29 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
             run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
             preset = msgspec.structs.replace(preset, name=title, run=run, match=_rule(line, named))
             found = PresetFile(key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset)
-            return _described(with_command(found, command), line, model, named)
+            found, from_files = _with_files(found, files)
+            found = with_command(found, command)
+            found = msgspec.structs.replace(found, said=tuple((from_files | dict(found.said)).items()))
+            return _described(found, line, model, named)
     return None
+
+
+def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> tuple[PresetFile, dict[str, str]]:
+    """`found` with what the files of its training program say of the run, and where each key is from; as it is where
+    that does not go with the model.
+    """
+    if not files or not isinstance(found.preset.run, TrainRun):
+        return found, {}
+    offers = [
+        offer
+        for offer in draft_from_process("", PresetLibrary(), files)
+        if offer.key.split(".")[0] in ("run", "parallel") and offer.key != "run.kind"
+    ]
+    try:
+        preset = apply_overrides(found.preset, [f"{offer.key}={offer.value}" for offer in offers])
+    except UserError:
+        return found, {}
+    return msgspec.structs.replace(found, preset=preset), {offer.key: offer.flag for offer in offers}
 
 
 def _found(name: str, place: JobPlace) -> LocalModel | None:
