@@ -1,8 +1,10 @@
 """The nvidia-smi source over a stand-in program."""
 
 import os
+import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,25 @@ def test_a_program_that_hangs_is_killed(smi: Say) -> None:
     smi({"gpus": [card(0)]})
     slow_enough = NvidiaSmiSource(limit=60.0)
     assert len(slow_enough.read().gpus) == 1
+
+
+@pytest.mark.parametrize("command", [("yes", "0, NVIDIA H100"), ("sh", "-c", "exec cat /dev/zero >&2")])
+def test_a_program_that_prints_without_an_end_is_killed_long_before_its_time(command: Sequence[str]) -> None:
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(SourceFailed, match="prints without an end"):
+        LocalRunner()(command, 600.0)
+    assert time.monotonic() - begun < 60
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB: what it printed is not kept
+
+
+def test_a_program_that_prints_little_for_ever_is_not_said_to_hang() -> None:
+    with pytest.raises(SourceFailed, match=r"still prints after 0\.5 s"):
+        LocalRunner()(("sh", "-c", "while echo 0; do sleep 0.05; done"), 0.5)
+
+
+def test_all_that_it_prints_is_taken_however_it_is_cut() -> None:
+    said = LocalRunner()(("sh", "-c", "echo one; sleep 0.1; echo three >&2; printf two; exit 3"), 60.0)
+    assert said == Output("one\ntwothree\n", 3)
 
 
 def test_one_that_cannot_be_killed_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
