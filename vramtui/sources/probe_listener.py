@@ -47,8 +47,13 @@ class ProbeListener:
         self.malformed = self.refused = 0
         self.path = (folder or Path(listeners_folder())) / f"{name}{SUFFIX if run is None else RUN_SUFFIX}"
         self._socket = _listening(self.path)
-        self._wake, self._woken = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
+        try:
+            self._wake, self._woken = socket.socketpair()
+            self._selector = selectors.DefaultSelector()
+        except OSError as error:
+            self._socket.close()
+            self.path.unlink(missing_ok=True)
+            raise _no_socket(self.path, error) from error
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._listen, name="vramtui-probes", daemon=True)
@@ -179,8 +184,12 @@ def _listening(path: Path) -> socket.socket:
     except OSError as error:
         if made is not None:
             made.close()
-        raise SourceFailed(f"No socket can be made for probes at {path}: {error.strerror or error}.") from error
+        raise _no_socket(path, error) from error
     return made
+
+
+def _no_socket(path: Path, error: OSError) -> SourceFailed:
+    return SourceFailed(f"No socket can be made for probes at {path}: {error.strerror or error}.")
 
 
 def _sweep(folder: Path) -> None:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 # A word, or a command in backquotes with what stands right behind it.
 _WORD = re.compile(r"`[^`]*`\S*|\S+")
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 NO = 1
 BAD_INPUT = 2
 NO_SOURCE = 3
+ROOM = 16  # files that a dashboard or a server opens at once: ten for itself, and what it reads meanwhile
+RECORDER_ROOM = 10  # the same of what watches the GPUs without a screen
 
 
 def fail(code: int, sentence: str) -> NoReturn:
@@ -68,6 +71,31 @@ def exit_by(fits: "Iterable[Fit]") -> None:
             sys.stderr.write(for_terminal(f"vramtui: tight: {fit.sentence}") + "\n")
 
 
+def require_open_files(least: int = ROOM) -> None:
+    """See that as many more files can be opened: Textual waits for ever, or ends in a traceback, where they cannot.
+
+    Raises:
+        UserError: they cannot.
+    """
+    opened: list[int] = []
+    try:
+        while len(opened) < least:
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno not in TOO_MANY_FILES:
+            raise
+        raise UserError(no_more_files()) from None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def no_more_files() -> str:
+    """The sentence for it."""
+    limit = os.sysconf("SC_OPEN_MAX")  # `resource` would have to be loaded, from a file
+    return f"too many open files: this shell lets a program open {limit} at once; raise that with `ulimit -n 1024`"
+
+
 def on_end_signals(end: Callable[[], None]) -> None:
     """Call `end` for Ctrl-C, a request to end, and a terminal that is closed, instead of what they do by default."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -90,6 +118,8 @@ def exit_on_user_error() -> Iterator[None]:
         sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
         raise SystemExit(0) from None
     except OSError as error:
+        if error.errno in TOO_MANY_FILES:
+            fail(BAD_INPUT, no_more_files())
         if error.errno not in UNWRITABLE:
             raise
         sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - as above

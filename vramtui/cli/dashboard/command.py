@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
+from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
@@ -176,6 +176,7 @@ def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> P
 
 
 def _check_terminal(feed: str | None) -> None:
+    """See that a dashboard can be drawn and its files opened."""
     if not ((_is_terminal(sys.stdin) or feed == STANDARD_INPUT) and _is_terminal(sys.stdout)):
         fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     if os.environ.get("TERM", "") in {"dumb", "unknown"}:
@@ -191,6 +192,7 @@ def _check_terminal(feed: str | None) -> None:
             sys.stderr = sys.__stderr__ = stream  # type: ignore[misc]  # the shell closed it
     for name in [name for name in os.environ if name.partition("_")[0] == TEXTUALS_OWN]:
         del os.environ[name]
+    require_open_files()
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def export(
     are in the folder packaging/prometheus of the source.
     """
     with exit_on_user_error():
+        require_open_files(RECORDER_ROOM)
         tls = Tls(certificate, key, client_ca)
         check_options(listen, textfile, tls, once=once)
         _export(listen, textfile, tls, interval, per_process=per_process, once=once, demo=demo)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
@@ -46,6 +46,7 @@ def record(
     What jobs with a probe tell, what presets predict for processes, and every process's peak is recorded with it.
     """
     with exit_on_user_error():
+        require_open_files(RECORDER_ROOM)
         targets = fast_targets(close)
         seconds = float("inf") if duration is None else duration
         hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or feed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.errors import UserError
 
@@ -32,6 +32,7 @@ def stream(
     there. A reader that does not keep up misses samples, never peaks.
     """
     with exit_on_user_error():
+        require_open_files(RECORDER_ROOM)
         if sys.stdout is None or sys.stdout.isatty():
             raise UserError("a stream is for a program, and this is a terminal; see `vramtui ps --watch`")
         _stream(fast_targets(close), interval, float("inf") if duration is None else duration, demo=demo)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error, fail
+from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
 from vramtui.cli.completion import presets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.probe.place import PRESET
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vramtui.cli.run.results import CompletedRun
     from vramtui.core.schema.preset import PresetFile
     from vramtui.sources.probe_listener import ProbeListener
+
+WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 
 def run(
@@ -170,17 +172,23 @@ def _watch(
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - only here
 
     try:
+        require_open_files(RECORDER_ROOM)
         source = open_source(demo=False, replay=None).source
     except SourceFailed:
         if record is not None:
             raise
+        return None
+    except UserError as error:
+        if record is not None:
+            raise
+        sys.stderr.write(f"{WITHOUT_FIGURES}: {error}\n")
         return None
     try:
         return GpuWatch(source, interval, record, no_jobs if listener is None else listener.jobs, preset)
     except (SourceFailed, UserError):
         raise
     except Exception as error:  # noqa: BLE001 - the job is what counts
-        sys.stderr.write(f"vramtui: the job runs without the driver's figures: {error}\n")
+        sys.stderr.write(f"{WITHOUT_FIGURES}: {error}\n")
         return None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_on_user_error, require_open_files
 from vramtui.cli.export.command import address_of
 from vramtui.cli.remote.hosts import (
     Elsewhere,
@@ -75,6 +75,7 @@ def serve(
     """
     with exit_on_user_error():
         place = place_of(listen, name, certificate, key)
+        require_open_files()
         try:
             import aiohttp  # noqa: F401, PLC0415 - of an extra
 
