@@ -177,6 +177,11 @@ class Terminal:
             left.append("the terminal's settings are others")
         return left
 
+    @property
+    def makes_signals(self) -> bool:
+        """Whether Ctrl+C and Ctrl+Z are signals now, as a shell has it, and not keys."""
+        return bool(termios.tcgetattr(self._slave)[3] & termios.ISIG)
+
     def usage(self) -> tuple[float, int]:
         """CPU seconds and resident bytes of the program and what it started."""
         main = psutil.Process(self.process.pid)

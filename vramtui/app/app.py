@@ -23,6 +23,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
+from vramtui.app.terminal.job_control import suspend_job
 from vramtui.app.terminal.key_queue import KeyQueue
 from vramtui.app.themes import APP_CSS, Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
@@ -106,13 +107,9 @@ class Dashboard(App[None]):
         self.shared = AppContext(
             self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings
         )
+        forget = self.painter.forget_frame
         self.parts = Features(
-            self.shared,
-            services,
-            traces,
-            settings=self.settings,
-            presets=presets,
-            forget_frame=self.painter.forget_frame,
+            self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=forget
         )
         self.screens.makers = self.parts.screens
         if services.fleet is not None:
@@ -380,13 +377,13 @@ class Dashboard(App[None]):
 
     def action_change_theme(self) -> None:
         """Choose a theme, each shown as the cursor comes to it."""
-        from vramtui.app.choosers.themes import ThemeChooser  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.choosers.themes import choose_theme  # noqa: PLC0415 - not needed for the first paint
 
-        def chosen(name: str | None) -> None:
-            if name is not None:
-                self.shared.keep({"dashboard.theme": name})
+        choose_theme(self, self.colours.show, self.shared.keep)
 
-        self.push_screen(ThemeChooser(self.colours.themes(), self.theme, self.colours.show), chosen)
+    def action_suspend_process(self) -> None:
+        """Give the terminal back to the shell until `fg`."""
+        suspend_job(self)
 
     def action_redraw(self) -> None:
         """Something else wrote on the terminal."""

@@ -212,4 +212,5 @@ APP_BINDINGS: list[BindingType] = [
     _quiet("K", "calibrate", "Calibrate estimates from this host's past runs (on/off)", "app.calibration"),
     _quiet("ctrl+t", "change_theme", "Theme", "app.theme"),
     _quiet("ctrl+l", "redraw", "Redraw the screen", "app.redraw"),
+    _quiet("ctrl+z", "suspend_process", "Suspend to the shell; fg continues", "app.suspend"),
 ]

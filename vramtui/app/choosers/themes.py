@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from textual.app import App
 from textual.content import Content
 from textual.theme import Theme
 from textual.widgets import OptionList
@@ -11,6 +12,16 @@ from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.choosers.fuzzy_rank import ranked
 
 OURS = "vramtui-"
+
+
+def choose_theme(app: App[None], show: Callable[[str], None], keep: Callable[[dict[str, object]], object]) -> None:
+    """Let somebody choose a theme, which `show` draws and `keep` writes into the settings."""
+
+    def chosen(name: str | None) -> None:
+        if name is not None:
+            keep({"dashboard.theme": name})
+
+    app.push_screen(ThemeChooser(app.available_themes, app.theme, show), chosen)
 
 
 class ThemeChooser(Chooser):

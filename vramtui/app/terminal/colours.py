@@ -82,10 +82,6 @@ class Colours:
         self._app.theme_changed_signal.subscribe(self._app, self._on_theme)
         self.palette = Palette(self._variables, plain=self.plain)
 
-    def themes(self) -> dict[str, Theme]:
-        """Those that there are, by name: ours and Textual's."""
-        return self._app.available_themes
-
     def show(self, name: str) -> None:
         """Draw everything in the theme of this name."""
         self._app.theme = name

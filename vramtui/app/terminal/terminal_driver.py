@@ -3,6 +3,7 @@ any size, and are stopped and continued faster than anybody looks.
 """
 
 import codecs
+import os
 import signal
 from collections.abc import Iterable
 from functools import partial
@@ -91,6 +92,15 @@ class TerminalDriver(LinuxDriver):
             self.write(WIPE)
         self._is_shown = False
         super().stop_application_mode()
+
+    def stop_job(self) -> None:
+        """Restore the terminal and stop, with all that the shell started as one job; `fg` takes it again."""
+        self.suspend_application_mode()
+        self._must_signal_resume = True
+        # By the signal's own action, after the terminal is restored: the shell writes on it as soon as whoever leads
+        # the job has stopped.
+        self._loop.remove_signal_handler(signal.SIGTSTP)
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def process_message(self, message: Message) -> None:
         """Hand on what the terminal says; of a size no more than can be drawn."""
