@@ -143,3 +143,19 @@ def test_a_trend_needs_time_and_many_steps() -> None:
     assert trend_of(times[:40], rising[:40], 39.0) is None
     assert trend_of([0.0, 99.0], [0, 10 * GIB], 99.0) is None
     assert trend_of(times, rising, 500.0) is None  # it has stopped
+
+
+def test_a_clock_that_is_set_back_neither_holds_an_alert_nor_holds_one_up() -> None:
+    watch = Watch(predicted=60 * GIB)
+    for _ in range(4):
+        watch.see(20 * GIB, others=50 * GIB)
+    assert kinds(watch.alerts.standing) == ["will_not_fit"]
+    watch.see(20 * GIB, seconds=-3 * 3600.0)
+    assert watch.alerts.standing[0].since <= watch.now
+    for _ in range(20):
+        watch.see(20 * GIB)
+    assert watch.alerts.standing == ()
+    assert watch.see(20 * GIB, others=50 * GIB) == ()
+    watch.see(20 * GIB, seconds=-3 * 3600.0, others=50 * GIB)
+    said = [watch.see(20 * GIB, others=50 * GIB) for _ in range(4)]
+    assert sum(map(len, said)) == 1

@@ -2,6 +2,7 @@
 
 import gc
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,7 +210,7 @@ def test_the_pace_is_that_of_the_samples() -> None:
 
 
 held = st.one_of(st.none(), st.integers(0, 6))
-moments = st.lists(st.tuples(st.lists(held, min_size=3, max_size=3), st.integers(0, 3)), min_size=1, max_size=40)
+moments = st.lists(st.tuples(st.lists(held, min_size=3, max_size=3), st.integers(0, 6)), min_size=1, max_size=40)
 
 
 def story(moments: list[tuple[list[int | None], int]], *, kept: bool) -> tuple[History, list[object]]:
@@ -217,7 +218,9 @@ def story(moments: list[tuple[list[int | None], int]], *, kept: bool) -> tuple[H
     seen = History()
     told: list[object] = []
     rosters: dict[int, Roster] = {}
-    for at, (sizes, event) in enumerate(moments):
+    at = 90_000.0
+    for sizes, event in moments:
+        at += (1.0, 1.0, 1.0, 0.4, 0.0, -1.0, -900.0)[event]
         count = 2 if event == 1 else 3
         taken = sample(at, *(process(pid, used) for pid, used in enumerate(sizes[:count], 1)))
         if kept:
@@ -266,3 +269,51 @@ def test_a_process_that_has_gone_keeps_nothing_of_those_beside_it() -> None:
     columns = [found for found in gc.get_objects() if isinstance(found, HeldColumns) and found.roster is roster]
     assert [(found.tracks, found.processes, found.held) for found in columns] == [([], (), [])] * len(columns)
     assert seen.tracks[key(1)].peak == Peak(bytes=3, at=3, interval=1.0)
+
+
+BACK = 3 * 3600.0  # seconds by which somebody sets the clock back
+
+
+def test_a_clock_that_is_set_back_takes_what_was_seen_with_it() -> None:
+    seen = History()
+    for at, used in ((90_000.0, 5), (90_001.0, 9), (90_002.0, 4)):
+        seen.add(sample(at, process(1, used), process(2, 1), utilization=used))
+    seen.add(sample(90_003.0, process(1, 4), utilization=7))
+    now = 90_004.0 - BACK
+    seen.add(sample(now, process(1, 6), utilization=8))
+    track = seen.tracks[key(1)]
+    assert list(track.times) == [now - 4, now - 3, now - 2, now]
+    assert list(track.values) == [5, 9, 4, 6]
+    assert (track.first_seen, track.last_seen) == (now - 4, now)
+    assert track.peak == Peak(bytes=9, at=now - 3, interval=1.0)
+    assert list(seen.utilization["G"].times) == [now - 4, now - 3, now - 2, now - 1, now]
+    assert seen.pace("h") == 1.0
+    assert seen.grown("h", "G") == 2
+    assert [(one.key.pid, one.gone_at) for one in seen.exited(now - 30)] == [(2, now - 1)]
+    assert not list(seen.exited(now))
+
+
+def test_one_set_back_and_forward_again_keeps_the_order() -> None:
+    seen = History()
+    at = 90_000.0
+    for jump in (0.0, -BACK, 5 * 3600.0, -400 * 86_400.0, 0.5, -2.5, 400 * 86_400.0):
+        at += jump
+        for used in (3, 5, 4):
+            at += 1.0
+            seen.add(sample(at, process(1, used + int(jump) % 7), utilization=used))
+    track = seen.tracks[key(1)]
+    for times in (track.times, seen.utilization["G"].times):
+        assert list(times) == sorted(set(times))
+    assert track.first_seen <= track.times[0]
+    assert track.last_seen == at
+    assert track.peak is not None
+    assert track.first_seen <= track.peak.at <= at
+
+
+def test_another_host_keeps_its_times() -> None:
+    seen = History()
+    for name in ("h", "other"):
+        seen.add(msgspec.structs.replace(sample(90_000.0, process(1)), host=Host(name=name)))
+    seen.add(sample(90_001.0 - BACK, process(1)))
+    assert seen.tracks[key(1)].last_seen < 90_000.0
+    assert seen.tracks[ProcessKey("other", "G", 1, 0.0)].last_seen == 90_000.0

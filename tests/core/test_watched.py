@@ -84,6 +84,21 @@ def test_a_life() -> None:
     assert desk.watched.rest(desk.history) == []
 
 
+def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
+    desk = Desk()
+    (first,) = desk.take(90_000.0, GIB)
+    (second,) = desk.take(90_001.0 - 3 * 3600, 2 * GIB)  # said at once, and not when the clock has come as far again
+    assert second.key == first.key
+    assert second.seen_until is not None
+    assert second.seen_until >= second.started_at
+    assert list(second.times) == sorted(second.times)
+    (last,) = desk.take(90_002.0 - 3 * 3600 - 89_500, None)
+    assert last.key == first.key
+    assert last.ended_at is not None
+    assert last.ended_at >= last.started_at
+    assert min(last.times) >= 0
+
+
 def test_a_nearer_estimate_is_told_before_the_minute_is_over() -> None:
     desk = Desk()
     (first,) = desk.take(1000.0, GIB)

@@ -152,7 +152,7 @@ class HistoryController(Feature):
     def view(self) -> "HistoryView":
         """What the screen shows; now and then the history is looked at for it."""
         now = self._shared.clock()
-        if now - self._looked_at >= LOOK_EVERY:
+        if not 0 <= now - self._looked_at < LOOK_EVERY:  # the clock may have been set back
             self.read()
         note = self.store.note if self.store is not None else ""
         return msgspec.structs.replace(self.model.view(now), note=note, applied=self.calibration.applies)

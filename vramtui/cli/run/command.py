@@ -78,7 +78,7 @@ def run(
             command=tuple(command),
             code=code,
             started_at=started_at,
-            ended_at=time.time(),
+            ended_at=max(started_at, time.time()),  # the clock may have been set back
             jobs=() if listener is None else listener.jobs(),
             preset=found,
         )

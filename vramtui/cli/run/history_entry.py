@@ -49,7 +49,7 @@ def completed_runs(
             predicted=Ledger() if one.estimate is None else one.estimate.ledger,
             observed=one.ledger,
             peak_how="probe",
-            times=tuple(at - started_at for at in times),
+            times=tuple(max(0.0, at - started_at) for at in times),
             values=tuple(values),
             versions=_versions(one, watch),
         )

@@ -40,6 +40,10 @@ class Curve:
         if len(times) > limit:
             self._thin()
 
+    def shift(self, seconds: float) -> None:
+        """Move every point in time."""
+        self.times = array("d", [at + seconds for at in self.times])
+
     def _thin(self) -> None:
         sums = [sum(point) for point in zip(*self.values, strict=True)]
         kept = [i if sums[i] >= sums[i + 1] else i + 1 for i in range(0, len(sums) - 1, 2)]

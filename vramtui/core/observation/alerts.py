@@ -14,7 +14,7 @@ from msgspec import Meta
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import USUAL_ERROR
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import SET_BACK, History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.track import Track
 
@@ -133,6 +133,7 @@ class Alerts:
         self.rules = rules or AlertRules()
         self._states: dict[Place, _State] = {}
         self._growing: dict[str, tuple[float, list[Alert]]] = {}
+        self._looked_at = float("-inf")
 
     @property
     def standing(self) -> tuple[Alert, ...]:
@@ -158,6 +159,11 @@ class Alerts:
             What begins now, to be said once.
         """
         now = sample.taken_at
+        if self._looked_at - now > SET_BACK:
+            for known in self._states.values():
+                known.began, known.last = known.began + now - self._looked_at, now
+                known.alert = msgspec.structs.replace(known.alert, since=known.began)
+        self._looked_at = now
         begins: list[Alert] = []
         told = (alert for alert in reported if alert.kind in self.rules.kinds)
         for alert in (*self._found(sample, history, predicted), *told):

@@ -10,6 +10,8 @@ from vramtui.core.observation.track import SERIES_LIMIT, FastSample, HeldColumns
 SERIES_LEAST = 120
 POINTS = 1 << 20
 KEEP_EXITED = 4096
+# Seconds by which a sample may be older than the one before it. More is a clock that was set back.
+SET_BACK = 2.0
 
 
 class History:
@@ -72,7 +74,10 @@ class History:
     def add(self, sample: Sample) -> None:
         """Take one sample. A process that is no longer listed on a device that answered has exited; on a device
         that did not answer nothing is concluded.
+
+        Where the clock was set back, what was seen before moves back with it: ages and curves go on.
         """
+        self._follow_clock(sample)
         self._step(sample)
         limit = self._limit()
         for gpu in sample.gpus:
@@ -102,6 +107,26 @@ class History:
 
     def _limit(self) -> int:
         return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self._tracks) + 1)))
+
+    def _follow_clock(self, sample: Sample) -> None:
+        host = sample.host.name
+        at, pace = self._looked.get(host, (sample.taken_at, None))
+        if at - sample.taken_at <= SET_BACK:
+            return
+        seconds = sample.taken_at - (pace or 0.0) - at
+        self._looked[host] = (at + seconds, pace)
+        for (name, _), columns in self._columns.items():
+            if name == host:
+                columns.settle()
+        for key, track in self._tracks.items():
+            if key.host == host:
+                track.shift(seconds)
+        for uuid in {gpu.uuid for gpu in sample.gpus}:
+            if uuid in self.utilization:
+                self.utilization[uuid].shift(seconds)
+            if uuid in self.answered:
+                answered_at, gpu = self.answered[uuid]
+                self.answered[uuid] = (answered_at + seconds, gpu)
 
     def _step(self, sample: Sample) -> None:
         last = self._looked.get(sample.host.name)

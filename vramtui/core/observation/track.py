@@ -5,7 +5,7 @@ a track reads its own places of the last few columns when it is asked, or when t
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import msgspec
@@ -78,6 +78,8 @@ class HeldColumns:
         limit: int,
     ) -> None:
         """Note one more sample; the arguments are the attributes' next values."""
+        if self.times and at <= self.times[-1]:  # so that the times of what is not read only grow
+            self.settle()
         self.times.append(at)
         self.held.append(held)
         self.intervals.append(interval)
@@ -209,9 +211,15 @@ class Track:
     def _add_all(self, columns: HeldColumns, column: Sequence[int | None]) -> None:
         times = columns.times
         self._last_seen = times[-1]
-        if column.count(self._last_used) == len(column):
+        if self._seen == len(column) or column.count(self._last_used) == len(column):
             return
-        # As `_add`, with nothing looked up again for each of many thousands of values.
+        if self._times and times[self._seen] <= self._times[-1]:
+            for place in range(self._seen, len(column)):
+                used = column[place]
+                if used is not None and used != self._last_used:
+                    self._add(times[place], used, columns.limit, columns.intervals[place])
+            return
+        # The same with nothing looked up again for each of many thousands of values.
         last, peak, highest = self._last_used, self._peak, None
         most = None if peak is None else peak.bytes
         changed, when = self._values.append, self._times.append
@@ -241,11 +249,14 @@ class Track:
 
     def _add(self, at: float, used: int, limit: int, interval: float | None) -> None:
         self._last_used = used
-        peak, values = self._peak, self._values
+        peak, times, values = self._peak, self._times, self._values
         if peak is None or used > peak.bytes:
             self._peak = Peak(bytes=used, at=at, interval=interval)
+        if times and at <= times[-1]:  # a clock that is being corrected: what was noted of this time is replaced
+            place = bisect_left(times, at)
+            del times[place:], values[place:]
         values.append(used)  # before its time: what is no whole number is refused here
-        self._times.append(at)
+        times.append(at)
         if len(values) > limit:
             self._thin()
 
@@ -286,6 +297,19 @@ class Track:
         known = self.peak
         if known is not None and known.interval is None and known.how == "sampled":
             self._peak = msgspec.structs.replace(known, interval=interval)
+
+    def shift(self, seconds: float) -> None:
+        """Move everything that was seen in time; the key stays."""
+        self._catch_up()
+        self._times = array("d", [at + seconds for at in self._times])
+        self.first_seen += seconds
+        self._last_seen += seconds
+        if self.gone_at is not None:
+            self.gone_at += seconds
+        if self._peak is not None:
+            self._peak = msgspec.structs.replace(self._peak, at=self._peak.at + seconds)
+        if self._sampled_fast is not None:
+            self._sampled_fast = (self._sampled_fast[0] + seconds, self._sampled_fast[1] + seconds)
 
     def _thin(self) -> None:
         times, values = array("d"), array("q")

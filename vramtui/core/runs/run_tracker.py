@@ -63,7 +63,7 @@ class RunTracker:
             elif track.gone_at is not None:
                 due.append(self._run(track, entry))
                 del self._entries[key]
-            elif sample.taken_at - entry.stored_at >= EVERY or self._is_refined(entry, sample.taken_at, asked):
+            elif not 0 <= sample.taken_at - entry.stored_at < EVERY or self._is_refined(entry, sample.taken_at, asked):
                 due.append(self._run(track, entry))
                 entry.stored_at = entry.asked_at = sample.taken_at
                 entry.method = due[-1].method
@@ -71,7 +71,7 @@ class RunTracker:
 
     def _is_refined(self, entry: _Entry, now: float, asked: dict[tuple[int, str], str]) -> bool:
         """Whether another method answers for the job than when it was said last: a first answer is a quick one."""
-        if now - entry.asked_at < REFINED_EVERY:
+        if 0 <= now - entry.asked_at < REFINED_EVERY:
             return False
         entry.asked_at = now
         at = (id(entry.preset), entry.gpu.uuid)
@@ -114,8 +114,9 @@ class RunTracker:
             pid=key.pid,
             command=process.command_or_name or "",
             started_at=started_at,
-            ended_at=track.gone_at,
-            seen_until=track.last_seen,
+            # The clock may have been set back since it started.
+            ended_at=None if track.gone_at is None else max(started_at, track.gone_at),
+            seen_until=max(started_at, track.last_seen),
             ending=_ending(track, told),
             preset=preset.key,
             model_kind=str(workload["model"].get("kind", "")),
@@ -126,7 +127,7 @@ class RunTracker:
             predicted=Ledger() if estimate is None else estimate.ledger,
             peak_how=_how(track, told),
             observed=_observed(track, told),
-            times=tuple(at - started_at for at in times),
+            times=tuple(max(0.0, at - started_at) for at in times),
             values=tuple(values),
             versions=_versions(entry.host, told),
         )
