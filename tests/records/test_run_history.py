@@ -2,12 +2,16 @@
 
 import os
 import random
+import resource
+import shutil
 import signal
 import sqlite3
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -165,6 +169,55 @@ def test_a_full_disk_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert [kept.run for kept in RunHistory(path).runs()] == [RUN]
     RunHistory(path).keep(large)
     assert len(RunHistory(path).runs()) == 2
+
+
+@contextmanager
+def _no_room() -> Iterator[None]:
+    """No file can grow: what a full disk does to SQLite's files beside its own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_does_not_hide_what_was_kept(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    RunHistory(path).keep(RUN)
+    with _no_room():
+        (kept,) = RunHistory(path).runs()
+        assert kept.run == RUN
+        assert RunHistory(path).run(kept.id) == kept
+        with pytest.raises(UserError, match="cannot be used: "):
+            RunHistory(path).keep(another(1))
+        assert [one.run for one in RunHistory(path).runs()] == [RUN]
+    RunHistory(path).keep(another(1))
+    assert len(RunHistory(path).runs()) == 2
+
+
+def test_what_somebody_writes_to_is_not_read_past_them(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    RunHistory(path).keep(RUN)
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("UPDATE runs SET preset = 'another'")
+        writer.commit()  # it stands in the file beside it
+        assert Path(f"{path}-wal").stat().st_size > 0
+        left = tmp_path / "left"  # as where the writer was killed
+        left.mkdir()
+        for name in (path.name, f"{path.name}-wal"):
+            shutil.copy(tmp_path / name, left)
+    with _no_room(), pytest.raises(UserError, match="cannot be used: "):
+        RunHistory(left / path.name).runs()
+    assert len(RunHistory(left / path.name).runs()) == 1
+
+
+def test_a_full_disk_is_called_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "history.sqlite3"
+    RunHistory(path).keep(RUN)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with _no_room(), pytest.raises(UserError, match="the disk that holds it is full"):
+        RunHistory(path).keep(another(1))
 
 
 def test_a_figure_beyond_reason_is_a_sentence(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The history of runs: an SQLite database that several programs may write to at once."""
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ _SAME_PID = f"SELECT {_RUN} FROM runs WHERE pid = ? AND gpu_uuid = ? AND host = 
 _LIST = f"SELECT {_RUN} FROM runs WHERE (?1 IS NULL OR preset = ?1) ORDER BY started_at DESC, id DESC LIMIT ?2"  # noqa: S608 - ours
 _ONE = f"SELECT {_RUN} FROM runs WHERE id = ?"  # noqa: S608 - ours
 STEPS = 10_000  # of SQLite's, a millisecond, after which it is seen how long it has taken
+NO_ROOM = 1 << 16  # bytes that SQLite takes for less than which it needs beside its file
 MIGRATING = 60.0  # seconds: each of the runs is read and written
 
 
@@ -114,7 +116,7 @@ class RunHistory:
         """
         if not self.path.exists():
             return ()
-        with self._open() as database:
+        with self._open(reads=True) as database:
             rows = database.execute(_LIST, (preset, limit)).fetchall()
         found: list[StoredRun] = []
         damaged: list[str] = []
@@ -134,7 +136,7 @@ class RunHistory:
         """
         found = None
         if self.path.exists():
-            with self._open() as database:
+            with self._open(reads=True) as database:
                 found = database.execute(_ONE, (number,)).fetchone()
         if found is None:
             raise UserError(f"the history holds no run {number}; `vramtui history` lists those that there are")
@@ -161,24 +163,32 @@ class RunHistory:
         return UserError(f"{what}; `vramtui history --forget {number}` removes it")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(self._connect()) as database:
+            with closing(self._connect(reads=reads)) as database:
                 yield database
         except (sqlite3.Error, OverflowError) as error:
             # The latter is a figure beyond 64 bits.
-            reason = (
-                f"it takes longer than {HISTORY.seconds:.0f} s to look up"
-                if str(error) == "interrupted"
-                else str(error)
-            )
-            raise self._failure(reason) from None
+            raise self._failure(self._reason(error)) from None
         except UnicodeDecodeError:
             # SQLite quotes a damaged table in its own message, which is then no text.
             raise self._failure("database disk image is malformed") from None
 
-    def _connect(self) -> sqlite3.Connection:
-        """A connection to the newest schema. SQLite waits for others where it writes, yet not where it enters WAL."""
+    def _reason(self, error: Exception) -> str:
+        if str(error) == "interrupted":
+            return f"it takes longer than {HISTORY.seconds:.0f} s to look up"
+        # SQLite calls it an I/O error where it is the file beside its own that cannot grow.
+        if "disk" in str(error):
+            with suppress(OSError):
+                if shutil.disk_usage(self.path.parent).free < NO_ROOM:
+                    return "the disk that holds it is full"
+        return str(error)
+
+    def _connect(self, *, reads: bool) -> sqlite3.Connection:
+        """A connection to the newest schema. SQLite waits for others where it writes, yet not where it enters WAL.
+
+        One that only `reads` does without whatever has to be written for it where that cannot be.
+        """
         until = time.monotonic() + BUSY_FOR
         while True:
             database = sqlite3.connect(self.path, timeout=BUSY_FOR)
@@ -188,10 +198,30 @@ class RunHistory:
                 database.close()
                 is_locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
                 if not is_locked or time.monotonic() > until:
-                    raise
+                    as_it_is = self._as_it_is() if reads and isinstance(error, sqlite3.OperationalError) else None
+                    if as_it_is is None:
+                        raise
+                    return as_it_is
             else:
                 return database
             time.sleep(TRY_AGAIN)
+
+    def _as_it_is(self) -> sqlite3.Connection | None:
+        """A connection that writes nothing beside the file, for a full disk and one that is read-only; None where
+        somebody writes to the file, or it is of another version.
+        """
+        beside = Path(f"{self.path}-wal")
+        with suppress(OSError, sqlite3.Error):
+            if beside.exists() and beside.stat().st_size:
+                return None
+            database = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            with suppress(sqlite3.Error):
+                database.execute("PRAGMA trusted_schema = OFF")
+                _bound(database, HISTORY.seconds or MIGRATING)
+                if database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),):
+                    return database
+            database.close()
+        return None
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         _bound(database, MIGRATING)
