@@ -84,7 +84,9 @@ def test_what_is_wrong_is_said_on_the_screen_there_was(open_terminal: Open, tmp_
 
 
 @pytest.mark.parametrize(
-    "sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGXCPU], ids=lambda sent: sent.name
+    "sent",
+    [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGXCPU, signal.SIGABRT, signal.SIGRTMIN, signal.SIGRTMAX],
+    ids=lambda sent: sent.name,
 )
 def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent: signal.Signals) -> None:
     terminal = open_terminal()

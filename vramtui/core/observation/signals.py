@@ -13,25 +13,30 @@ MEANINGS: dict[SignalName, str] = {
     "SIGKILL": "ends it at once; nothing is saved",
 }
 
-# What somebody or a limit (of CPU time: SIGXCPU) sends to end a program, and what ends it where it has no handler.
-ENDING = tuple(
-    getattr(signal, f"SIG{name}")
-    for name in (
-        "TERM",
-        "HUP",
-        "INT",
-        "QUIT",
-        "USR1",
-        "USR2",
-        "ALRM",
-        "VTALRM",
-        "PROF",
-        "XCPU",
-        "PWR",
-        "POLL",
-        "STKFLT",
-    )
-    if hasattr(signal, f"SIG{name}")
+# What somebody, a limit (of CPU time: SIGXCPU) or a watchdog (SIGABRT) sends to end a program, and what ends it where
+# it has no handler: the real-time signals are nobody's here.
+ENDING: tuple[int, ...] = (
+    *(
+        getattr(signal, f"SIG{name}")
+        for name in (
+            "TERM",
+            "HUP",
+            "INT",
+            "QUIT",
+            "USR1",
+            "USR2",
+            "ABRT",
+            "ALRM",
+            "VTALRM",
+            "PROF",
+            "XCPU",
+            "PWR",
+            "POLL",
+            "STKFLT",
+        )
+        if hasattr(signal, f"SIG{name}")
+    ),
+    *(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ()),
 )
 
 Outcome = Literal["sent", "gone", "reused", "refused", "elsewhere", "failed"]
