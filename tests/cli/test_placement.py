@@ -146,3 +146,14 @@ def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys
     assert "--per_device_train_batch_size 4" in said
     assert "sequence 2048 assumed" in said
     assert placed_by(["python", "train.py"]) is None
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("kept")
+    claims = Claims(tmp_path / "claims")
+    claims.folder.mkdir()
+    (claims.folder / "GPU-0").symlink_to(mine)
+    with pytest.raises(UserError, match="cannot be used to claim a GPU"):
+        claims.take("GPU-0")
+    assert mine.read_text() == "kept"
