@@ -17,7 +17,7 @@ from vramtui.app.terminal.terminal_driver import TerminalDriver, use_terminal_dr
 from vramtui.core.observation.signals import ENDING
 
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
-GARBAGE = 20_000
+GARBAGE = 5_000  # new objects; of four times as many the garbage between two looks is 3 MB more, and no less work
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"

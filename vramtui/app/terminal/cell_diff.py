@@ -281,13 +281,14 @@ Codes = tuple[str, str, str]
 
 def transition(before: Style | None, after: Style | None, color_system: ColorSystem) -> str:
     """The escape sequence that turns one style on the terminal into another; None is the terminal's own."""
-    return _transition(_codes(before, color_system), _codes(after, color_system))
+    return transition_of_codes(_codes(before, color_system), _codes(after, color_system))
 
 
 # By what is seen of styles: Textual gives a style to each place that a text begins at, so that there are ten times as
 # many styles as looks, and pairs of styles without an end.
 @lru_cache(maxsize=1024)
-def _transition(old: Codes, new: Codes) -> str:
+def transition_of_codes(old: Codes, new: Codes) -> str:
+    """The same of what is seen of them."""
     if old == new:
         return ""
     if new == ("", "", ""):

@@ -3,11 +3,30 @@
 import gc
 from collections.abc import Callable
 
+from rich.style import Style
 from textual._styles_cache import StylesCache
 from textual.app import App
+from textual.filter import ANSIToTruecolor
+from textual.geometry import Region
 
+from vramtui.app.terminal import cell_diff
 from vramtui.app.terminal.delayed_calls import call_after
 
+# What is remembered for good of colours, by the drawn lines of widgets, which would live on with it, and of places and
+# looks: windows leave some of theirs, and it would go on filling for hours. What is there needs a few hundred of them.
+REMEMBERED = (
+    StylesCache.get_inner_outer,
+    Style._add,  # noqa: SLF001 - as are all of these
+    ANSIToTruecolor.truecolor_style,
+    Region.contains_region,
+    Region.grow,
+    Region.intersection,
+    Region.overlaps,
+    Region.shrink,
+    Region.translate,
+    Region.union,
+    cell_diff.transition_of_codes,
+)
 # Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
 PATIENCE = 2.0
 
@@ -40,7 +59,14 @@ class ClosedScreens:
     def collect(self) -> None:
         """Release closed windows at once."""
         self.due = False
-        # It remembers colours, but by the widget's drawn lines: these would live on with it.
-        StylesCache.get_inner_outer.cache_clear()
+        for function in REMEMBERED:
+            function.cache_clear()
+        for screen in self._app.screen_stack:
+            # What `query_one` found, under a number that changes with every widget that comes or goes.
+            screen._query_one_cache.clear()  # noqa: SLF001 - as above
+            # Each input stays subscribed for good, as its callback holds it (Input._on_mount of Textual 8.2).
+            signal = screen.text_selection_started_signal
+            for node in [one for one in signal._subscriptions if not one.is_attached]:  # noqa: SLF001 - as above
+                signal.unsubscribe(node)
         self._forget_spots()
         gc.collect()
