@@ -69,6 +69,7 @@ class EditorScreen(ViewScreen):
     BINDINGS = EDITOR_BINDINGS
     PLACE = "editor"
     PAGES = ("form", "text", "estimate")
+    TYPES = True
     FIRST_FOCUS = "FormPanel"
 
     def __init__(self, draft: Draft, estimator: DraftEstimator, host: EditorHost) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.keys import key_to_character
 
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.ui.view_screen import ViewScreen
@@ -11,15 +12,22 @@ from vramtui.app.view_only import is_refused
 
 
 def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Binding]]:
-    """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written."""
+    """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written. Left out
+    of the app's are keys that do something else on that screen, and those that type there.
+    """
     nodes = [screen, *(node for node in screen.query("*") if node.can_focus), app] if screen is not None else [app]
     found: dict[str, tuple[list[str], Binding]] = {}
     view_only = screen is not None and screen.view.view_only
+    types, taken = screen is not None and screen.TYPES, set[str]()
     for node in nodes:
         bindings = node._bindings.copy()  # noqa: SLF001 - there is no public list of them
         bindings.apply_keymap(app._keymap)  # noqa: SLF001 - as above
+        if node is screen:
+            taken = set(bindings.key_to_bindings)
         for binding in (binding for _, binding in bindings):
-            if binding.id and not (view_only and is_refused(binding.action)):
+            hidden = binding.key in taken or (types and key_to_character(binding.key) is not None)
+            works = node is not app or binding.priority or not hidden
+            if binding.id and works and not (view_only and is_refused(binding.action)):
                 keys, _ = found.setdefault(binding.id, ([], binding))
                 key = key_shown(app, binding)
                 if key not in keys:  # two panels of one kind have the same

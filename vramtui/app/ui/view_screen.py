@@ -34,11 +34,13 @@ class ViewScreen(CurrentSize, Screen[None]):
         PLACE: its name among the screens.
         PAGES: what a narrow terminal shows one at a time; the screen has the class `page-NAME` of the present one.
         FIRST_FOCUS: a selector of what has the keys at first.
+        TYPES: whether letters and digits are typed there, wherever the keys are.
     """
 
     PLACE: ClassVar[str]
     PAGES: ClassVar[tuple[str, ...]] = ()
     FIRST_FOCUS: ClassVar[str] = ""
+    TYPES: ClassVar[bool] = False
 
     view: reactive[View] = reactive(View(), init=False, repaint=False)
 
