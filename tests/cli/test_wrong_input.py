@@ -12,6 +12,7 @@ from vramtui.cli.common.exit_codes import for_terminal
 from vramtui.cli.main import program
 from vramtui.cli.trace.text import print_largest
 from vramtui.estimators.traced.process.results import LiveAllocation
+from vramtui.presets.importers.derived import derive
 
 PRESET = "gpt2-124m"
 
@@ -96,3 +97,27 @@ def test_rows_of_every_colour_are_of_one_width(capsys: pytest.CaptureFixture[str
 def test_no_table_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     print_largest((), 80, Bars())
     assert capsys.readouterr().out == ""
+
+
+NO_FILE_S_NAMES = [
+    "9" * 300,
+    "a/" + "9" * 300,
+    "9" * 300 + ".json",
+    "9" * 5000,
+    "~nobody-of-that-name/x.toml",
+    "~nobody-at-all",
+]
+
+
+@pytest.mark.parametrize("name", NO_FILE_S_NAMES)
+@pytest.mark.parametrize("command", [("estimate",), ("fit",), ("presets", "show"), ("oom",), ("allocator",)])
+def test_a_name_that_no_file_can_have_is_told_in_a_sentence(command: tuple[str, ...], name: str) -> None:
+    done = CliRunner().invoke(program(), [*command, name])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("vramtui: ")
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_a_process_may_name_a_model_that_no_file_can_be_called_after() -> None:
+    assert derive(2**22 + 1, f"vllm serve --model-path {'9' * 300}") is None
+    assert derive(2**22 + 1, f"python chat.py --model ~nobody-at-all/{'9' * 300}") is None

@@ -13,6 +13,7 @@ import vramtui
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.observation.matcher import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
+from vramtui.presets.named_files import exists, is_folder, is_plain_file, path_named
 
 if TYPE_CHECKING:
     from vramtui.presets.model_stores.hub_ids import HubConfig
@@ -94,7 +95,7 @@ class PresetLibrary:
         if known is not None:
             return known
         if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith(".toml"):
-            return self._at_path(Path(name_or_path).expanduser())
+            return self._at_path(path_named(name_or_path))
         if name_or_path not in self._found():
             raise UserError(self._unknown(name_or_path))
         read = self._load(name_or_path)
@@ -106,7 +107,7 @@ class PresetLibrary:
         """What `name` on the Hub amounts to by a bundled preset of this very model, or by its config where that is
         known, or a net of torchvision's or timm's of that name; None where none describes it.
         """
-        if len(name) > LONGEST_NAME or Path(name).exists():
+        if len(name) > LONGEST_NAME or exists(name):
             return None
         alone = "/" not in name or name.startswith("timm/")
         net = _vision_net(name) if alone else None
@@ -252,13 +253,13 @@ class PresetLibrary:
 
             alike = nearest_preset(name, self, {"run.kind": "infer"})
             return not_found(name, alike.key if alike is not None else None, nearest(name, known_names(), cutoff=ALIKE))
-        path = Path(name).expanduser()
+        path = path_named(name)
         if path.suffix == ".py":
-            there = "" if path.is_file() else ", and no such file is here"
+            there = "" if is_plain_file(path) else ", and no such file is here"
             return f"{name} is a script, not a preset{there}; `vramtui trace {name}` runs it without a GPU"
-        if path.is_dir():
+        if is_folder(path):
             return f"the folder {name} holds no config.json, safetensors or GGUF file"
-        if path.is_file():
+        if is_plain_file(path):
             return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
         guess = nearest(name, (*self._found(), *_net_names(name))) or nearest(name, known_names(), cutoff=ALIKE)
         return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
@@ -267,7 +268,7 @@ class PresetLibrary:
         try:
             preset = _preset(path)
         except UserError as error:
-            if path.exists():
+            if exists(path):
                 raise
             if is_repository(str(path)):
                 raise UserError(self._unknown(str(path))) from None

@@ -11,6 +11,7 @@ from textual.widgets.selection_list import Selection
 from vramtui.app.ui.check_list import CheckList
 from vramtui.app.ui.dialog import Window
 from vramtui.core.schema.settings import DRAWN, FORMATS, Format, SnapshotSettings
+from vramtui.presets.named_files import is_plain_file
 
 TITLES: dict[Format, str] = {
     "json": "JSON, for programs",
@@ -69,7 +70,7 @@ class SaveOptions(Window[SnapshotSettings]):
         wrong = ""
         if not selected:
             wrong = "Select at least one format."
-        elif folder and Path(folder).expanduser().is_file():
+        elif folder and is_plain_file(folder):
             wrong = "That is a file, not a folder."
         if wrong:
             self.query_one("#wrong", Static).update(Content(wrong))

@@ -62,8 +62,7 @@ class ViewScreen(CurrentSize, Screen[None]):
 
     def take(self, view: View, palette: Palette) -> None:
         """Show `view` in these colours."""
-        self.palette = palette
-        self.view = view
+        self.palette, self.view = palette, view  # in this order: a new view is drawn at once
 
     def watch_view(self, view: View) -> None:
         """Draw it, as soon as there are panels and as long as they are there."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # A word, or a command in backquotes with what stands right behind it.
 _WORD = re.compile(r"`[^`]*`\S*|\S+")
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+# What is wrong with a path, and no fault of the program's.
+UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
+LONGEST_NAME = 80  # characters of a path that is told
 TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 NO = 1
 BAD_INPUT = 2
@@ -120,6 +123,8 @@ def exit_on_user_error() -> Iterator[None]:
     except OSError as error:
         if error.errno in TOO_MANY_FILES:
             fail(BAD_INPUT, no_more_files())
+        if error.errno in UNUSABLE and error.filename is not None:
+            fail(BAD_INPUT, f"{str(error.filename)[:LONGEST_NAME]}: {os_reason(error)}")
         if error.errno not in UNWRITABLE:
             raise
         sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - as above

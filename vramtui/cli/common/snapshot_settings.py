@@ -4,6 +4,7 @@ from pathlib import Path
 
 from vramtui.cli.common.paths import read_config
 from vramtui.core.schema.settings import SnapshotSettings
+from vramtui.presets.named_files import path_named
 
 
 def snapshot_settings() -> SnapshotSettings:
@@ -17,4 +18,4 @@ def snapshot_settings() -> SnapshotSettings:
 
 def folder_of(settings: SnapshotSettings) -> Path:
     """The chosen folder; where the program was started when none was."""
-    return Path(settings.folder).expanduser() if settings.folder else Path.cwd()
+    return path_named(settings.folder) if settings.folder else Path.cwd()

@@ -26,6 +26,7 @@ from vramtui.monitor.poller import Poller
 from vramtui.monitor.predictor import LazyUsual
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.run_writer import HistoryRunWriter
+from vramtui.presets.named_files import path_named
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
@@ -255,7 +256,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
     from vramtui.app.services import Services  # noqa: PLC0415 - as above
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
-    folder = Path(settings.recording.folder).expanduser() if settings.recording.folder else data_dir() / "recordings"
+    folder = path_named(settings.recording.folder) if settings.recording.folder else data_dir() / "recordings"
     is_real = opened.is_real
     probes = ProbeClient("dashboard")
     signaller, refusal = signaller_for(

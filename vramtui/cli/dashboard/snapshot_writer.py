@@ -7,6 +7,7 @@ import msgspec
 
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import SnapshotSettings
+from vramtui.presets.named_files import path_named
 
 
 class SnapshotSaver:
@@ -30,7 +31,7 @@ class SnapshotSaver:
         from vramtui.cli.common.renderer import save_drawn  # noqa: PLC0415 - as above
         from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
 
-        folder = Path(self.settings.folder).expanduser() if self.settings.folder else Path.cwd()
+        folder = path_named(self.settings.folder) if self.settings.folder else Path.cwd()
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
         return [str(path) for path in save_drawn(whole, folder, self.settings.formats, svg)]
 

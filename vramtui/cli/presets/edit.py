@@ -13,6 +13,7 @@ from vramtui.core.schema.preset import Preset
 from vramtui.presets import PresetLibrary, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.library import bundled_folder
+from vramtui.presets.named_files import path_named
 from vramtui.presets.reader import read_text, shown
 from vramtui.presets.toml.whole_files import write_whole
 
@@ -66,7 +67,7 @@ def _path_of(name: str, library: PresetLibrary) -> Path:
     files = dict(zip(library.keys(), library.files(), strict=True))
     if name in files:
         return files[name]
-    path = Path(name).expanduser()
+    path = path_named(name)
     if "/" not in name and path.suffix != ".toml":
         guess = nearest(name, files)
         listed = "`vramtui presets list` names them all"

@@ -14,6 +14,7 @@ import typer
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
 from vramtui.cli.completion import presets
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.presets.named_files import exists, path_named
 from vramtui.probe.place import PRESET
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ def run(
 
 def resolved_preset(preset: str) -> str:
     """The preset as dashboards find it, wherever they were started."""
-    path = Path(preset).expanduser()
+    path = path_named(preset)
     is_path = os.sep in preset or path.suffix == ".toml"
-    return str(path.resolve()) if is_path and path.exists() else preset
+    return str(path.resolve()) if is_path and exists(path) else preset
 
 
 def placed_by(command: list[str]) -> "PresetFile | None":

@@ -14,6 +14,7 @@ from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_stores.local_models import find_model
+from vramtui.presets.named_files import path_named
 from vramtui.presets.reader import PresetProblem, shown
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
@@ -287,7 +288,7 @@ def draft_from_model(name: str, *, try_out: TryOut | None = None, user_folder: P
         UserError: it cannot be read, is damaged, or describes a model that is not known.
     """
     found = find_model(name)
-    preset = preset_of(Path(name).expanduser()) if found is None else preset_of(found.path, found.name)
+    preset = preset_of(path_named(name)) if found is None else preset_of(found.path, found.name)
     return Draft.new(as_toml(preset), name_for(preset.name), try_out=try_out, user_folder=user_folder)
 
 

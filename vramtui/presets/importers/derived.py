@@ -29,6 +29,7 @@ from vramtui.presets.importers.process_offers import (
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_stores.local_models import LocalModel, find_model, without_address
+from vramtui.presets.named_files import exists
 from vramtui.presets.overrides import apply_overrides
 
 MOST_WORDS = 64  # of a command line that are tried as a model's path
@@ -105,7 +106,7 @@ def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> tuple[PresetFi
 
 def _found(name: str, place: JobPlace) -> LocalModel | None:
     path = place.find(name)
-    if path.exists():
+    if exists(path):
         return find_model(str(path))
     return None if name.startswith(_PATH_STARTS) else find_model(name, place.environ or None, place.folder)
 
@@ -124,7 +125,7 @@ def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalM
         seen = not is_model or (place is not None and _may_read(place.find(name)))
         found = None if seen else library.by_folder(name)
         store = f"the folder's name, {name}, whose files cannot be read"
-    elif place is not None and place.find(name).exists():
+    elif place is not None and exists(place.find(name)):
         return None, None
     else:
         found, store = library.known(name), "the bundled models"

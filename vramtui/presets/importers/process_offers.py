@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import msgspec
 
@@ -17,6 +17,7 @@ from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLA
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_stores.local_models import is_model_file
+from vramtui.presets.named_files import exists
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -200,7 +201,7 @@ def _beginning(
 ) -> Iterator[Offer]:
     if named is None:
         return
-    if named.value.startswith(("/", "~")) and _exists(named.value) and is_model_file(named.value):
+    if named.value.startswith(("/", "~")) and exists(named.value) and is_model_file(named.value):
         yield _offer(MODEL_FILE, named.value, named)
     found = nearest_preset(named.value, library, said)
     if found is not None:
@@ -218,13 +219,6 @@ def image_size(line: CommandLine, found: PresetFile) -> Iterator[Offer]:
         yield _offer("model.sample_size", str(int(pixels) // 8), resolution)
     elif isinstance(found.preset.model, DiffusionTransformerModel):
         yield _offer("model.sample_size", pixels, resolution)
-
-
-def _exists(name: str) -> bool:
-    try:
-        return Path(name).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):
-        return False
 
 
 def model_named(line: CommandLine, family: str) -> Option | None:

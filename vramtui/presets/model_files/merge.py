@@ -17,6 +17,7 @@ from vramtui.presets.model_files.search import (
 )
 from vramtui.presets.model_stores.folders import INDEX, SUFFIXES, WEIGHTS, is_gguf
 from vramtui.presets.model_stores.local_models import find_model
+from vramtui.presets.named_files import path_named
 
 KEY = "config"
 
@@ -40,7 +41,7 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         )
     try:
         found = find_model(name, folder=folder)
-        said = _table((folder or Path()) / Path(name).expanduser() if found is None else found.path)
+        said = _table((folder or Path()) / path_named(name) if found is None else found.path)
     except (UserError, RuntimeError) as error:
         raise UserError(f"model.config: {error}") from None
     own = {key: value for key, value in model.items() if key != KEY}

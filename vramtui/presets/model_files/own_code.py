@@ -10,6 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.presets.model_files.bounded import read_plain, shown
 from vramtui.presets.model_files.config import decode_object
+from vramtui.presets.named_files import path_named
 
 
 def with_files_found(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def with_files_found(tables: dict[str, Any], folder: Path | None) -> dict[str, A
     if not isinstance(model, dict):
         return tables
     if model.get("kind") == "torch" and isinstance(model.get("file"), str) and folder is not None:
-        path = (folder / Path(model["file"]).expanduser()).resolve()
+        path = (folder / path_named(model["file"])).resolve()
         return tables | {"model": model | {"file": str(path)}}
     if model.get("kind") == "huggingface" and "config" in model:
         return tables | {"model": model | {"config": _config(model["config"], folder)}}
@@ -34,7 +35,7 @@ def _config(given: object, folder: Path | None) -> str:
         if given.lstrip().startswith("{"):
             said = _decoded(given.encode(), "model.config")
         else:
-            path = (folder or Path()) / Path(given).expanduser()
+            path = (folder or Path()) / path_named(given)
             said = _decoded(_content(path), f"model.config: {shown(path)}")
     elif isinstance(given, Mapping):
         said = dict(given)

@@ -11,7 +11,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPMessage
-from pathlib import Path
 from typing import IO
 
 from vramtui.core.base.errors import UserError
@@ -25,6 +24,7 @@ from vramtui.presets.model_files.config import decode_object, parse_config
 from vramtui.presets.model_files.safetensors import CheckpointWeights, shards_of, tensors_in
 from vramtui.presets.model_stores.folders import INDEX, WEIGHTS
 from vramtui.presets.model_stores.hugging_face import hub_home, parsed
+from vramtui.presets.named_files import path_named
 
 ENDPOINT = "https://huggingface.co"
 TIMEOUT = 10
@@ -146,7 +146,7 @@ def _token(environ: Mapping[str, str]) -> str:
     said = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN")
     if said:
         return said.strip()
-    path = Path(environ.get("HF_TOKEN_PATH") or hub_home(environ) / "token").expanduser()
+    path = path_named(environ.get("HF_TOKEN_PATH") or hub_home(environ) / "token")
     try:
         with path.open("rb") as file:
             return file.read(1024).decode("ascii", "ignore").strip()

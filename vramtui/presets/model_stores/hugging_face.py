@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vramtui.core.base.errors import UserError
 from vramtui.presets.model_stores.folders import gguf_called, model_in
+from vramtui.presets.named_files import path_named
 
 PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _NAME = re.compile(
@@ -21,20 +22,20 @@ _PREFIX = "models--"
 def hub_home(environ: Mapping[str, str]) -> Path:
     """Where huggingface_hub keeps its things: `$HF_HOME`, or a folder of the cache's."""
     if environ.get("HF_HOME"):
-        return Path(environ["HF_HOME"]).expanduser()
+        return path_named(environ["HF_HOME"])
     cache = environ.get("XDG_CACHE_HOME") or str(home(environ) / ".cache")
-    return Path(cache).expanduser() / "huggingface"
+    return path_named(cache) / "huggingface"
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
     """The folder of the cached repositories."""
     said = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
-    return Path(said).expanduser() if said else hub_home(environ) / "hub"
+    return path_named(said) if said else hub_home(environ) / "hub"
 
 
 def home(environ: Mapping[str, str]) -> Path:
     """The person's own folder."""
-    return Path(environ["HOME"]) if environ.get("HOME") else Path("~").expanduser()
+    return Path(environ["HOME"]) if environ.get("HOME") else path_named("~")
 
 
 def parsed(name: str) -> tuple[str, str, str] | None:

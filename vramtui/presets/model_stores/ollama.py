@@ -13,6 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.presets.model_files.bounded import read_plain, shown
 from vramtui.presets.model_stores.hugging_face import PART, home
+from vramtui.presets.named_files import path_named
 
 REGISTRY, OWNER, TAG = "registry.ollama.ai", "library", "latest"
 MODEL = "application/vnd.ollama.image.model"
@@ -62,7 +63,7 @@ def names(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     said = environ.get("OLLAMA_MODELS")
-    own = Path(said).expanduser() if said else home(environ) / ".ollama" / "models"
+    own = path_named(said) if said else home(environ) / ".ollama" / "models"
     return (own, *OF_SERVICE)
 
 

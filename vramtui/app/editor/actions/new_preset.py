@@ -1,7 +1,7 @@
 """New drafts: from a model's file, from what a process was started with, or from the draft itself."""
 
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from textual.screen import Screen
 
@@ -17,6 +17,7 @@ from vramtui.presets.importers.file_offers import Offer, files_of, not_read
 from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.named_files import path_named
 
 
 class NewPreset:
@@ -85,7 +86,7 @@ class NewPreset:
 
         def check(path: str) -> str:
             try:
-                read[:] = [read_job_file(Path(path).expanduser())]
+                read[:] = [read_job_file(path_named(path))]
             except (UserError, RuntimeError) as error:
                 return str(error)
             return ""
