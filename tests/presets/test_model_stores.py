@@ -1,5 +1,6 @@
 """Models by name: the cache of huggingface_hub, LM Studio's and Ollama's stores, and folders."""
 
+import contextlib
 import json
 import struct
 from pathlib import Path
@@ -11,6 +12,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.presets.draft.creation import create_preset
 from vramtui.presets.draft.draft import Draft, draft_from_model
 from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_files.config import decode_object
 from vramtui.presets.model_stores.local_models import find_model, local_models
 
 CONFIG = {
@@ -239,3 +241,11 @@ def test_an_unknown_name_says_where_it_was_looked_for(name: str, home: Path) -> 
 def test_names_that_leave_the_store_are_none(name: str, home: Path) -> None:
     cached(home / ".cache/huggingface/hub", "a/b", {"config.json": layers(CONFIG, 2)})
     assert find_model(name) is None
+
+
+def test_a_config_with_half_a_pair_of_surrogates_is_read_or_told_in_a_sentence(tmp_path: Path) -> None:
+    assert decode_object(b'{"a": "\\ud800x", "b": Infinity}') == {"a": "?x", "b": float("inf")}
+    config = {**CONFIG, "hidden_act": "\ud800"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with contextlib.suppress(UserError):
+        PresetLibrary().get(str(tmp_path / "config.json"))

@@ -218,13 +218,16 @@ def _decoded(path: Path) -> dict[str, object]:
 
 
 def decode_object(content: bytes) -> dict[str, object] | None:
-    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers."""
+    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, halves
+    of a pair of surrogates as question marks.
+    """
     try:
         return msgspec.json.decode(content, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        values = json.loads(content)
+        told = json.dumps(json.loads(content), ensure_ascii=False)
+        values = json.loads(told.encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
