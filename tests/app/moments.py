@@ -41,7 +41,7 @@ def sample(*gpus: Gpu, at: float = 0.0, problems: tuple[Problem, ...] = ()) -> S
     return Sample(taken_at=START + at, source="given", host=HOST, gpus=gpus, problems=problems)
 
 
-TRAIN = "python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 4096 --bf16"
+TRAIN = "python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 4096 --bf16 --lora-r 16"
 
 
 def usual(at: float = 0.0, trained: int = 58 * GIB) -> Sample:

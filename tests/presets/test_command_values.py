@@ -50,9 +50,31 @@ def test_what_is_not_said_stays_and_is_assumed() -> None:
     assert values == plain | {"sequence_length": 512}
     assert (said, assumed) == ({"run.precision": "--bf16", "run.sequence_length": "--seq-len 512"}, True)
     *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3")
+    assert assumed, "how large its adapters are is the preset's"
+    *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3 --lora-r 16")
     assert not assumed
     own = msgspec.structs.replace(LIBRARY.get(LORA), bundled=False)
     assert with_command(own, "python train.py") is own
+
+
+@pytest.mark.parametrize(
+    ("flag", "rank", "unsaid"),
+    [
+        ("", 16, ("rank 16",)),
+        ("--lora_r=64", 64, ()),
+        ("--lora-rank 16", 16, ()),
+        ("--lora_alpha 32", 16, ("rank 16",)),
+    ],
+)
+def test_the_rank_of_a_preset_with_adapters_is_assumed_where_it_is_not_said(
+    flag: str, rank: int, unsaid: tuple[str, ...]
+) -> None:
+    sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512"
+    found = with_command(LIBRARY.get(LORA), f"python train.py --lora {sizes} {flag}")
+    lora = getattr(found.preset.run, "lora", None)
+    assert (lora is not None and lora.rank, found.unsaid_rank) == (rank, unsaid)
+    assert found.assumed == bool(unsaid)
+    assert unsaid == () or unsaid[0] in found.unsaid, "the panel names it"
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,9 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us.
 
     Where a running job was matched to it, `said` has the keys whose values are the job's own, each with the flag of
-    its command line; `assumed` is whether a size or the precision is the preset's for want of such a flag. `derived`
-    is what a preset was made from that nobody wrote: the model that a running process names, and where it is; empty
-    for all others.
+    its command line; `assumed` is whether a size, the precision or the rank is the preset's for want of such a flag.
+    `derived` is what a preset was made from that nobody wrote: the model that a running process names, and where it
+    is; empty for all others.
     """
 
     key: str
@@ -138,6 +138,11 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
             return ("no adapters",)
         if not isinstance(run, TrainRun) or run.lora is None:
             return ()
-        rank = () if "run.lora.rank" in said else (f"rank {run.lora.rank}",)
         layers = () if "run.lora.target_modules" in said else (f"adapters on {', '.join(run.lora.target_modules)}",)
-        return (*rank, *layers)
+        return (*self.unsaid_rank, *layers)
+
+    @property
+    def unsaid_rank(self) -> tuple[str, ...]:
+        """As `unsaid`, of how large the adapters are. Which layers have them is seldom said."""
+        lora = getattr(self.preset.run, "lora", None)
+        return () if lora is None or "run.lora.rank" in dict(self.said) else (f"rank {lora.rank}",)

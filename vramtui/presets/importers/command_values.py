@@ -48,8 +48,8 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
     """`found` with its run's values as `command` says them; `said` names the flags.
 
     What the command line does not say stays as the preset has it. That is `assumed` of a bundled preset whose batch,
-    sequence or precision is not said, or whose adapters are not said in full: somebody's own preset is taken at its
-    word. A value that the run does not have is left out.
+    sequence, precision or rank of its adapters is not said, or which the job gives adapters without saying them in
+    full: somebody's own preset is taken at its word. A value that the run does not have is left out.
     """
     line = read_command_line(command)
     offers = tuple(_offers(line))
@@ -72,9 +72,8 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
         said["run.lora"] = adapters
     preset = msgspec.structs.replace(found.preset, model=workload.model, run=workload.run, parallel=workload.parallel)
     read = msgspec.structs.replace(found, preset=preset, said=tuple(said.items()))
-    assumed = found.bundled and not isinstance(workload.run, ServeRun) and bool(read.unsaid_sizes)
-    # Which layers have adapters is seldom said; the rank decides how large they are.
-    assumed = assumed or bool(adapters and read.unsaid_adapters)
+    unsaid = read.unsaid_sizes + (read.unsaid_adapters if adapters else read.unsaid_rank)
+    assumed = found.bundled and not isinstance(workload.run, ServeRun) and bool(unsaid)
     return msgspec.structs.replace(read, assumed=assumed) if said or assumed else found
 
 

@@ -85,7 +85,7 @@ TRAINING = DemoJob(
     pid=4213,
     user="anna",
     name="python",
-    command="python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 2048 --bf16",
+    command="python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 2048 --bf16 --lora-r 16",
     stages=(
         DemoStage("import", 6, CONTEXT),
         DemoStage("load weights", 30, CONTEXT + 15322 * MIB, ramp=True),
