@@ -84,6 +84,17 @@ def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ..
     )
 
 
+def reporting(jobs: Jobs) -> set[tuple[int, str]]:
+    """The processes that have told figures of a card, each with that card's bare uuid."""
+    return {
+        (job.pid, bare_uuid(device.uuid))
+        for job in jobs()
+        if job.hello is not None and not job.gone
+        for device in job.hello.devices
+        if device.uuid is not None and device.index in job.peaks
+    }
+
+
 def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
     """The job of that process, and its own number for the card."""
     for job in jobs():

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, overload
 
 from vramtui.app.state.row import KIND_ORDER, as_shown, exited_rows, last_answer, process_row, remainders, worth_a_row
@@ -9,6 +10,7 @@ from vramtui.app.state.view import HeldTotals, ProcessRow, RowId
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.observation.track import Track
+from vramtui.monitor.probes import bare_uuid
 
 
 class GpuRows(NamedTuple):
@@ -174,6 +176,17 @@ class ProcessRows(Sequence[ProcessRow]):
                 if other.id == row:
                     return at
         return None
+
+    def places(self, processes: AbstractSet[tuple[int, str]]) -> list[int]:
+        """Where processes stand, each given by its pid and its card's bare uuid."""
+        uuids = {uuid for _, uuid in processes}
+        parts = [part for part in self.parts if bare_uuid(part.gpu.uuid) in uuids]
+        return [
+            at
+            for part in parts
+            for at, process in enumerate(part.processes, part.start)
+            if (process.pid, bare_uuid(part.gpu.uuid)) in processes
+        ]
 
     def held(self, order: FrozenOrder) -> tuple[list[int], list[int]]:
         """The places of the rows that were there when the order was taken, in that order, and those of the others."""

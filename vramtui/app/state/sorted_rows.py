@@ -16,6 +16,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, ProcessKey
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.probes import Jobs, no_jobs, reporting
 
 Estimates = Callable[[PresetFile, Device], Estimate | None]
 FROM_THE_SMALLEST = ("pid", "gpu", "user", "type", "command")
@@ -115,17 +116,22 @@ class SortedRows(Sequence[ProcessRow]):
     def __iter__(self) -> Iterator[ProcessRow]:
         return (self.predicted.row(at) for run in self._runs for at in run.order)
 
-    def chosen(self, row: RowId | None) -> int:
-        """Where the row stands that was chosen by hand; else the first with a preset, else the first process, else
-        the first.
+    def chosen(self, row: RowId | None, jobs: Jobs = no_jobs) -> int:
+        """Where the row stands that was chosen by hand; else the first with a preset, else the first whose job reports
+        figures of itself, else the first process, else the first.
         """
-        at = self.predicted.listing.find(row) if row is not None else None
+        listing = self.predicted.listing
+        at = listing.find(row) if row is not None else None
         index = self._index(at) if at is not None else None
         if index is not None:
             return index
         matched = [index for index in map(self._index, self.predicted.places()) if index is not None]
         if matched:
             return min(matched)
+        # In the listing's order, which sizes do not change: two such jobs would take turns.
+        reports = [index for index in map(self._index, listing.places(reporting(jobs))) if index is not None]
+        if reports:
+            return reports[0]
         return next((index for index, row in enumerate(self) if row.kind == "process"), 0)
 
     def _index(self, at: int) -> int | None:
