@@ -12,7 +12,8 @@ from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CUDA, LEAVES, LINES, TOTALS
 
-NAME, SIDE, DELTA = 15, 9, 8
+# The longest title, "other libraries", and a space before its bar.
+NAME, SIDE, DELTA = 16, 9, 8
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEAST_NAME = 11
 Columns = tuple[tuple[str, Estimate], ...]
