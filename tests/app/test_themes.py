@@ -9,21 +9,10 @@ from textual.widgets import Input, OptionList
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
-from vramtui.app.themes import THEMES, Palette, palette_variables
+from vramtui.app.themes import THEMES, Palette, contrast, palette_variables
 from vramtui.core.schema.settings import ThemeName
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "kv-cache", "used", "prediction")
-
-
-def contrast(one: Color, other: Color) -> float:
-    """As WCAG 2.2 defines it: from 1 to 21."""
-
-    def luminance(color: Color) -> float:
-        parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
-        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 def test_the_settings_know_every_theme() -> None:
@@ -38,6 +27,19 @@ def test_text_and_categories_can_be_told_from_the_background(name: str) -> None:
     assert contrast(background, Color.parse(made["foreground"])) >= 4.5
     assert contrast(background, Color.parse(made["muted"])) >= 2.5
     assert min(contrast(background, Color.parse(made[part])) for part in CATEGORIES) >= 1.7
+
+
+@pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
+@pytest.mark.parametrize("on", ["background", "bar", "cursor"])
+def test_coloured_text_can_be_read(name: str, on: str) -> None:
+    theme = BUILTIN_THEMES[name]
+    palette = Palette(palette_variables(theme.to_color_system().generate(), dark=theme.dark))
+    for ink in ("success", "warning", "error", "primary", "tab", "accent", "prediction", "muted"):
+        style = palette.ink(ink, on)
+        assert style.color is not None
+        assert style.bgcolor is not None
+        of_text, of_ground = (Color.from_rich_color(one) for one in (style.color, style.bgcolor))
+        assert contrast(of_text, of_ground) >= 2.99, ink
 
 
 def test_text_on_a_patch_is_black_in_sixteen_colours() -> None:

@@ -82,6 +82,10 @@ THEMES = (
 
 
 FAINT = 0.6
+# The least contrast of text with what is behind it: WCAG 2.1's for large text and signs.
+READABLE = 3.0
+# What text is drawn in beside the foreground. In light themes of Textual's green and amber are too pale for it.
+INKS = ("success", "warning", "error", "primary", "tab", "accent", "prediction", "muted")
 # The colour of each verdict on whether something fits.
 FIT_COLOURS: dict[FitVerdict, str] = {"fits": "success", "tight": "warning", "does not fit": "error"}
 
@@ -116,9 +120,16 @@ class Palette:
         if wanted not in self._made:
             marks = on == "cursor" and self.is_plain
             self._made[wanted] = Style(
-                color=self._colour(name), bgcolor=self._colour(on), bold=bold or None, reverse=marks or None
+                color=self._text(name, on), bgcolor=self._colour(on), bold=bold or None, reverse=marks or None
             )
         return self._made[wanted]
+
+    def _text(self, name: str, on: str) -> RichColor:
+        """The colour of text: on a cursor's ground, which is not that of the others, nearer to the foreground."""
+        if on != "cursor" or not self.is_true or name not in INKS:
+            return self._colour(name)
+        ink, foreground, cursor = (Color.parse(self._variables[one]) for one in (name, "foreground", "cursor"))
+        return _readable(ink, foreground, (cursor,)).rich_color
 
     def _colour(self, name: str) -> RichColor:
         return Color.parse(self._variables.get(name, self._variables["foreground"])).rich_color
@@ -158,8 +169,10 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
         whole["muted"] = background.blend(foreground, 0.8 if faint else 0.62).hex
         whole["line"] = background.blend(foreground, 0.25).hex
         whole["cursor"] = background.blend(Color.parse(whole["primary"]), 0.28).hex
-        whole["tab"] = whole["primary"]
         whole["bar"] = background.blend(foreground, 0.08).hex
+        grounds = tuple(Color.parse(whole[name]) for name in ("background", "bar"))
+        whole["tab"] = whole["primary"]
+        whole |= {name: _readable(Color.parse(whole[name]), foreground, grounds).hex for name in INKS}
     else:
         whole |= {
             "muted": "ansi_bright_black",
@@ -174,6 +187,25 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
             "block-cursor-blurred-text-style": "underline" if plain else "none",
         }
     return whole
+
+
+def _readable(ink: Color, foreground: Color, grounds: tuple[Color, ...]) -> Color:
+    """`ink`, as near to the foreground as it has to be to be read on each of the grounds."""
+    nearer = (ink.blend(foreground, tenths / 10) for tenths in range(10))
+    return next((one for one in nearer if min(contrast(one, on) for on in grounds) >= READABLE), foreground)
+
+
+def contrast(one: Color, other: Color) -> float:
+    """WCAG 2.1's contrast ratio, from 1 to 21."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def theme_for(color_system: str | None, *, plain: bool) -> str:
