@@ -218,8 +218,8 @@ def _decoded(path: Path) -> dict[str, object]:
 
 
 def decode_object(content: bytes) -> dict[str, object] | None:
-    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, halves
-    of a pair of surrogates as question marks.
+    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
+    half a pair of surrogates as a question mark.
     """
     try:
         return msgspec.json.decode(content, type=dict[str, object])
