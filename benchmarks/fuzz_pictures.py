@@ -5,7 +5,7 @@ from functools import cache
 
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import View
-from vramtui.app.themes import Palette, palette_variables
+from vramtui.app.themes import INKS, Palette, palette_variables
 from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
@@ -22,7 +22,7 @@ from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 
 WIDTH, HEIGHT = 120, 12
-COLOURS = {"foreground": "#dddddd", "background": "#101010", "primary": "#4488ff"}
+COLOURS = dict.fromkeys(INKS, "#4488ff") | {"foreground": "#dddddd", "background": "#101010"}
 MOST_ROWS = 20
 
 
