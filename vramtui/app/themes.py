@@ -172,7 +172,8 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
         whole["bar"] = background.blend(foreground, 0.08).hex
         grounds = tuple(Color.parse(whole[name]) for name in ("background", "bar"))
         whole["tab"] = whole["primary"]
-        whole |= {name: _readable(Color.parse(whole[name]), foreground, grounds).hex for name in INKS}
+        given = [name for name in INKS if name in whole]  # a drawing alone may need but some of them
+        whole |= {name: _readable(Color.parse(whole[name]), foreground, grounds).hex for name in given}
     else:
         whole |= {
             "muted": "ansi_bright_black",
