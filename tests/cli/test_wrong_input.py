@@ -78,6 +78,8 @@ def test_a_sentence_breaks_between_words_and_never_inside_a_command(monkeypatch:
     assert " ".join(line.strip() for line in lines) == sentence
     assert any(line.strip().startswith("`vramtui estimate some-rather-long/name --hub`") for line in lines)
     assert for_terminal("vramtui: short\n  a line of its own") == "vramtui: short\n  a line of its own"
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((0, 0)))
+    assert for_terminal(sentence) == sentence  # a serial line says no width
 
 
 @pytest.mark.parametrize("colour", [False, True])

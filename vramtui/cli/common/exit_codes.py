@@ -21,6 +21,7 @@ _WORD = re.compile(r"`[^`]*`\S*|\S+")
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 # What is wrong with a path, and no fault of the program's.
 UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
+NARROWEST = 20  # columns
 LONGEST_NAME = 80  # characters of a path that is told
 TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 NO = 1
@@ -45,10 +46,13 @@ def for_terminal(text: str) -> str:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
         return text
-    return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
+    # A terminal that says no width, as a serial line's, breaks lines itself; so does one too narrow for words.
+    return text if width < NARROWEST else "\n".join(_broken(line, width) for line in text.split("\n"))
 
 
 def _broken(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
     indent = line[: len(line) - len(line.lstrip())]
     lines = [indent]
     for word in _WORD.findall(line):
