@@ -266,7 +266,7 @@ def test_a_process_that_has_gone_keeps_nothing_of_those_beside_it() -> None:
         later.gpus[0].keep_roster(roster)
         seen.add(later)
     seen.add(sample(9))
-    columns = [found for found in gc.get_objects() if isinstance(found, HeldColumns) and found.roster is roster]
+    columns = [found for found in gc.get_objects() if type(found) is HeldColumns and found.roster is roster]
     assert [(found.tracks, found.processes, found.held) for found in columns] == [([], (), [])] * len(columns)
     assert seen.tracks[key(1)].peak == Peak(bytes=3, at=3, interval=1.0)
 

@@ -67,6 +67,18 @@ def test_stopped_and_continued_at_once_it_goes_on(open_terminal: Open) -> None:
     _lives(terminal)
 
 
+def test_continued_while_it_gives_the_terminal_back_it_goes_on(open_terminal: Open) -> None:
+    """That takes a tenth of a second, in which nobody heard of it."""
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN)
+    for gap in range(50, 170, 20):
+        terminal.process.send_signal(signal.SIGTSTP)
+        time.sleep(gap / 1000)
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.rest()
+    _lives(terminal)
+
+
 @pytest.mark.parametrize("redirection", ["2>/dev/null", "2>/dev/full", "2>&-"])
 def test_it_draws_where_its_output_goes(program: str, stand_in: StandIn, redirection: str) -> None:
     """Textual draws on what is for errors: with these there was nothing to see."""

@@ -20,6 +20,7 @@ from textual.message import Message
 ALTERNATE = "\x1b[?1049h"
 WIPE = "\x1b[H\x1b[2J"
 PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
+AT_ONCE = 0.01  # seconds between two signals that are heard of in one turn of the loop
 SETTLING = 0.05  # seconds in which what continues it may follow what stops it
 PASTING = 1.0  # seconds without a character, after which a pasted text is taken to be over
 # Of a screen that is drawn: an 8K one with letters of 8 x 16 pixels has 960 x 270. Of 65,535 x 65,535, which any
@@ -70,6 +71,8 @@ class TerminalDriver(LinuxDriver):
     skips_opening = False  # the alternate screen is open already when it is first asked for
     _is_shown = False
     _is_to_stop = False
+    _was_continued = False
+    _continued_at = float("-inf")
 
     def write(self, data: str) -> None:
         """Send it, but for what has been sent before Textual was there."""
@@ -82,9 +85,11 @@ class TerminalDriver(LinuxDriver):
         """Take the terminal."""
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
         self._is_shown = True
-        # The loop hears of signals in the order in which they came; Python's own handlers go by their numbers.
+        # The loop hears of signals nearly in the order in which they came; Python's own handlers go by their numbers.
         self._loop.add_signal_handler(signal.SIGTSTP, self._is_asked_to_stop)
         self._loop.add_signal_handler(signal.SIGCONT, self._is_continued)
+        # Noted at once besides: the loop hears of nothing while the terminal is given back, which takes 0.1 s.
+        signal.signal(signal.SIGCONT, self._note_continued)
 
     def stop_application_mode(self) -> None:
         """Give it back as it was."""
@@ -115,18 +120,30 @@ class TerminalDriver(LinuxDriver):
         return min(columns, MOST_COLUMNS), min(rows, MOST_ROWS)
 
     def _is_asked_to_stop(self) -> None:
-        self._is_to_stop = True
+        if monotonic() - self._continued_at < AT_ONCE:
+            # Of two signals at once the kernel runs the handler of the later first. It is taken for what came first
+            # then: one that goes on can be stopped again, and one that nobody continues is lost.
+            return
+        self._is_to_stop, self._was_continued = True, False
         self._loop.call_later(SETTLING, self._stop)
 
     def _is_continued(self) -> None:
         self._is_to_stop = False
         self._go_on()
+        self._continued_at = monotonic()
+
+    def _note_continued(self, *_: object) -> None:
+        self._was_continued = True
 
     def _stop(self) -> None:
-        # Continued before it came to this: whoever did so would not do it again.
-        if self._is_to_stop:
+        # Continued before it came to this: whoever did so would not do it again, and the loop is about to hear of it.
+        if self._is_to_stop and not self._was_continued:
             self._is_to_stop = False
-            self._sigtstp_application()
+            if self._auto_restart:
+                self.suspend_application_mode()
+                self._must_signal_resume = True
+            if not self._was_continued:
+                os.kill(os.getpid(), signal.SIGSTOP)
 
     def _go_on(self) -> None:
         # Where somebody else stopped it (SIGSTOP) everything is set as yet. Set twice, the terminal's settings would
