@@ -178,17 +178,17 @@ class Matcher:
             return {}
         seen, same = {}, by_hand == self._by_hand
         host = sample.host.name
-        # On most cards nobody comes or goes.
-        known = {gpu.uuid: self._seen.get((host, gpu.uuid)) for gpu in sample.gpus}
-        new = [gpu for gpu in sample.gpus if (last := known[gpu.uuid]) is None or last[0] != gpu.roster]
-        self._search_all(new)
-        for gpu in sample.gpus:
-            last = known[gpu.uuid]
-            if last is None or last[0] != gpu.roster:
+        last = {gpu.uuid: self._seen.get((host, gpu.uuid)) for gpu in sample.gpus}
+        # On most cards nobody comes or goes; a source that makes its rosters anew has them compared, and once only.
+        kept = [(known := last[gpu.uuid]) is not None and known[0] == gpu.roster for gpu in sample.gpus]
+        self._search_all([gpu for gpu, is_kept in zip(sample.gpus, kept, strict=True) if not is_kept])
+        for gpu, is_kept in zip(sample.gpus, kept, strict=True):
+            known = last[gpu.uuid]
+            if known is None or not is_kept:
                 found, whole = self._match(host, gpu)
                 # What is not searched yet is asked for again with the next sample.
-                last, same = (gpu.roster if whole else None, found), False
-            seen[host, gpu.uuid] = last
+                known, same = (gpu.roster if whole else None, found), False
+            seen[host, gpu.uuid] = known
         same = same and seen.keys() == self._seen.keys()
         self._seen = seen
         if same:
