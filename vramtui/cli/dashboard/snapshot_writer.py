@@ -7,7 +7,6 @@ import msgspec
 
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import SnapshotSettings
-from vramtui.presets.named_files import path_named
 
 
 class SnapshotSaver:
@@ -29,11 +28,11 @@ class SnapshotSaver:
             UserError: it cannot be written.
         """
         from vramtui.cli.common.renderer import save_drawn  # noqa: PLC0415 - as above
+        from vramtui.cli.common.snapshot_settings import folder_of  # noqa: PLC0415 - as below
         from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
 
-        folder = path_named(self.settings.folder) if self.settings.folder else Path.cwd()
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
-        return [str(path) for path in save_drawn(whole, folder, self.settings.formats, svg)]
+        return [str(path) for path in save_drawn(whole, folder_of(self.settings), self.settings.formats, svg)]
 
     def keep(self, values: Mapping[str, object]) -> None:
         """Set values in the settings file by their dotted keys; None takes a key away.
