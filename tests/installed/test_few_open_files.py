@@ -15,6 +15,20 @@ def _limited(files: int, program: str, *arguments: str) -> list[str]:
     return ["/bin/sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', program, *arguments]
 
 
+def _ended(stand_in: StandIn, command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """What came of a command that needs no terminal."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=stand_in.whole_environment(),
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("files", [8, 10, 16])
 @pytest.mark.parametrize("arguments", [(), ("--demo",)])
 def test_a_dashboard_without_room_says_so_and_touches_no_terminal(
@@ -41,44 +55,19 @@ def test_with_a_few_more_it_works(program: str, stand_in: StandIn) -> None:
 def test_a_command_works_or_says_so(
     files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn, tmp_path: Path
 ) -> None:
-    ended = subprocess.run(
-        _limited(files, program, *arguments),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=stand_in.whole_environment(),
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = _ended(stand_in, _limited(files, program, *arguments), tmp_path)
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 0 or (ended.returncode == 2 and TOLD in ended.stderr), ended.stderr
 
 
 def test_a_job_starts_all_the_same(program: str, stand_in: StandIn) -> None:
-    ended = subprocess.run(
-        _limited(10, program, "run", "--", "/bin/echo", "the job"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=stand_in.whole_environment(),
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = _ended(stand_in, _limited(10, program, "run", "--", "/bin/echo", "the job"))
     assert (ended.returncode, ended.stdout) == (0, "the job\n")
     assert f"the job runs without the driver's figures: {TOLD} 10" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_a_server_without_room_says_so(program: str, stand_in: StandIn) -> None:
-    ended = subprocess.run(
-        _limited(12, program, "serve", "--listen", "127.0.0.1:0"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=stand_in.whole_environment(),
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = _ended(stand_in, _limited(12, program, "serve", "--listen", "127.0.0.1:0"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert TOLD in ended.stderr

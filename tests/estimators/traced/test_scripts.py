@@ -169,7 +169,7 @@ def test_files_and_presets_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("file", "own"),
     [
-        ("/srv/work/train.py", True),
+        ("/project/train.py", True),
         ("/opt/other/lib/python3.12/site-packages/torch/nn/modules/linear.py", False),
         ("/usr/lib/python3/dist-packages/torch/optim/adam.py", False),
         ("<string>", False),
