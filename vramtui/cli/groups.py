@@ -98,7 +98,7 @@ class WordedCommand(TyperCommand):
         _give_words(self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
-        """As Typer does; an unknown option that is one of the job's, not of the command, is told with where it goes."""
+        """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
