@@ -21,9 +21,9 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.presets.model_files.as_preset import tables_of_config
-from vramtui.presets.model_files.bounded import Damaged
-from vramtui.presets.model_files.config import parse_config
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.config_json import parse_config
+from vramtui.presets.model_presets import tables_of_config
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "architectures"
 KINDS = {

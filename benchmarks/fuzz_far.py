@@ -18,7 +18,7 @@ from vramtui.core.observation.snapshot import take_snapshot
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_presets import preset_of
 from vramtui.records.allocator_traces.trace import read_allocator_trace
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.recording.live import LiveRecording

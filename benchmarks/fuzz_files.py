@@ -15,7 +15,7 @@ from benchmarks.fuzz_far import CONFIGS, LIBRARY
 from benchmarks.fuzz_targets import HOSTILE, sentence, shown
 from tests.core import test_oom
 from tests.examples import a_run
-from tests.presets.model_files.test_weights import gguf_llama, llama_shapes, safetensors
+from tests.models.readers.test_weights import gguf_llama, llama_shapes, safetensors
 from tests.presets.test_offers import COMMANDS
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -26,7 +26,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.derived import derived_preset
 from vramtui.presets.importers.process_offers import draft_from_process, start_from
-from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_presets import preset_of
 from vramtui.records.allocator_traces.trace import read_allocator_trace
 from vramtui.records.run_history import RunHistory
 

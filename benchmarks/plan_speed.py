@@ -46,7 +46,7 @@ async def on_screen(key: str, library: PresetLibrary) -> float:
 
     Returns the longest stall in seconds.
     """
-    app = Dashboard(source=DemoSource(), presets=library, preset=key)
+    app = Dashboard(source=DemoSource(), presets=library, preset=library.get(key))
     async with app.run_test(size=(200, 50)) as pilot:
         await pilot.pause(0.5)
         start = time.perf_counter()

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.examples import a_run
-from tests.presets.model_files.test_weights import gguf_llama, text
+from tests.models.readers.test_weights import gguf_llama, text
 from vramtui.api.baseline import read_baseline
 from vramtui.core.base import file_limits
 from vramtui.core.base.errors import UserError
@@ -40,10 +40,10 @@ from vramtui.core.base.file_limits import (
     FileLimits,
 )
 from vramtui.core.base.units import MIB
+from vramtui.models.readers.gguf import read_gguf
+from vramtui.models.readers.safetensors import read_index, read_safetensors
 from vramtui.presets.importers.job_files import read_job_file
-from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_files.gguf import read_gguf
-from vramtui.presets.model_files.safetensors import read_index, read_safetensors
+from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import load_preset
 from vramtui.records.allocator_traces.trace import read_allocator_trace
 from vramtui.records.recording.writer import read_recording

@@ -45,7 +45,7 @@ SHORT = {
         estimators/analytic/module_loading estimators/analytic/sizes/sequence estimators/analytic/sizes/nccl
         estimators/analytic/sizes/tensor_bytes estimators/analytic/tape/checkpointing estimators/torch_facts/cublas
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
-        presets/named_files presets/toml/reader probe/place records/export/html/text records/export/sanitize
+        models/named_files core/base/toml probe/place records/export/html/text records/export/sanitize
         sources/feed/line_splitter sources/host/host""",
     "one subject beside larger ones of its kind": """
         app/help/controller app/live/presets estimators/analytic/ops/skip_connections

@@ -9,7 +9,7 @@ pytest.importorskip("numpy")
 
 from benchmarks.scripts.data import MAKERS
 from benchmarks.scripts.run import with_table
-from vramtui.presets.toml import reader as toml
+from vramtui.core.base import toml
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = toml.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]

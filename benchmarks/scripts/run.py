@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.scripts.data import MAKERS
-from vramtui.presets.toml import reader as toml
+from vramtui.core.base import toml
 
 HERE = Path(__file__).resolve().parent
 TIME_OUT = 560

@@ -63,7 +63,7 @@ async def dashboard(
         library,
         now=clock or Clock(),
         banner=banner,
-        preset=preset,
+        preset=next((found for found in library.all() if found.key == preset), None),
         estimator=estimator or RoundEstimator(),
         settings=settings,
         services=Services(

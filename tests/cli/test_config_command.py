@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
+from vramtui.core.base import toml
 from vramtui.presets.settings import example_settings
-from vramtui.presets.toml import reader as toml
 
 invoke = CliRunner().invoke
 

@@ -17,7 +17,7 @@ from vramtui.cli.presets import command
 from vramtui.cli.presets import edit as editing
 from vramtui.cli.presets.command import presets
 from vramtui.presets import load_preset
-from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_presets import preset_of
 
 RUNNER = CliRunner()
 PRESET = f"""

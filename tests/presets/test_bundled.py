@@ -13,6 +13,7 @@ from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, Torc
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.methods import estimates_by
+from vramtui.presets.named_presets import preset_named
 
 LIBRARY = bundled_library()
 BUNDLED = bundled_presets()
@@ -193,7 +194,7 @@ def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
 def test_those_can_be_traced_as_they_stand(key: str) -> None:
     if key == "tiny-llama-traced":
         pytest.importorskip("transformers")
-    (estimate,) = estimates_by("traced", LIBRARY.get(key).preset.workload, card("H100"))
+    (estimate,) = estimates_by("traced", preset_named(key, LIBRARY).preset.workload, card("H100"))
     weights = next(part.bytes for part in estimate.parts if part.line == "weights")
     assert weights >= {"tiny-llama-traced": 2 * 4_999_424, "tiny-mlp-traced": 4 * 2_109_450}[key]
     assert estimate.peak_phase in {"backward", "step"}

@@ -10,7 +10,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 torch, transformers = Module("torch"), Module("transformers")
 
 BUNDLED = {found.key: found.preset for found in bundled_presets()}
-# Those that list their tensors are held to the module in tests/presets/model_files/test_architectures.py.
+# Those that list their tensors are held to the module in tests/models/readers/test_architectures.py.
 DECODERS = {
     key: found.model
     for key, found in BUNDLED.items()

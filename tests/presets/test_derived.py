@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.presets.test_model_stores import CONFIG, cached, gguf_bytes
+from tests.models.test_stores import CONFIG, cached, gguf_bytes
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.presets.importers.derived import derive, derived_preset

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import NOTED
 from tests.presets.list_places import first_and_last, place
 from tests.properties import examples
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
@@ -22,8 +23,8 @@ from vramtui.presets.draft.draft import ChangedOnDisk, Draft, NameTaken, draft_c
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.library import bundled_folder
+from vramtui.presets.named_presets import preset_named
 from vramtui.presets.schema import dotted, find_faults
-from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import key_of
 
 SHIPPED = preset_files(bundled_folder())
@@ -399,7 +400,7 @@ def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path)
     made = draft_from_model(str(folder), user_folder=user)
     assert (made.name, made.problems) == ("my-model", ())
     assert made.save() == user / "my-model.toml"
-    read = PresetLibrary(user).get(str(folder))
+    read = preset_named(str(folder), PresetLibrary(user))
     assert Draft.open(read, user_folder=user).problems == ()
 
 

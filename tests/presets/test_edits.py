@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from vramtui.presets.toml import reader as toml
+from vramtui.core.base import toml
 from vramtui.presets.toml.edits import one_value, put_value, quoted, readable, take_value
 
 

@@ -27,6 +27,7 @@ from vramtui.presets.importers.job_files import JobFile, files_named, read_job_f
 from vramtui.presets.importers.job_presets import preset_of_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.named_presets import preset_named
 
 LIBRARY = bundled_library()
 DEEPSPEED = {
@@ -428,7 +429,7 @@ def test_deepspeeds_own_file_is_no_model(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(DEEPSPEED))
     with pytest.raises(UserError, match="is DeepSpeed's and names no model: give the model, and this file with"):
-        LIBRARY.get(str(file))
+        preset_named(str(file), LIBRARY)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.examples import SMALL
 from vramtui.core.base.errors import UserError
 from vramtui.presets import PresetLibrary, config_dir
 from vramtui.presets.library import bundled_folder
+from vramtui.presets.named_presets import preset_named
 
 
 def put(folder: Path, key: str, name: str = "mine") -> Path:
@@ -36,23 +37,23 @@ def test_the_users_own_come_first(library: PresetLibrary) -> None:
         ("resnet", False),
     ]
     assert library.keys() == ("gpt2", "llama-8b", "resnet")
-    assert library.get("gpt2").preset.name == "mine"
-    assert library.get("llama-8b").path.endswith("bundled/llama/llama-8b.toml")
+    assert preset_named("gpt2", library).preset.name == "mine"
+    assert preset_named("llama-8b", library).path.endswith("bundled/llama/llama-8b.toml")
     assert library.problems == ()
 
 
 def test_an_unknown_name_leads_to_the_nearest(library: PresetLibrary) -> None:
     with pytest.raises(UserError, match=r"no preset is called 'lama-8b' \(did you mean llama-8b\?\)"):
-        library.get("lama-8b")
+        preset_named("lama-8b", library)
     with pytest.raises(UserError, match=r"lama-8b\.toml does not exist \(did you mean llama-8b\?\)"):
-        library.get("presets/lama-8b.toml")
+        preset_named("presets/lama-8b.toml", library)
 
 
 def test_a_path_wins_over_every_name(library: PresetLibrary, tmp_path: Path) -> None:
     path = put(tmp_path, "gpt2", "here")
-    found = library.get(str(path))
+    found = preset_named(str(path), library)
     assert (found.key, found.preset.name, found.bundled) == ("gpt2", "here", False)
-    assert library.get(str(tmp_path / "bundled" / "gpt2.toml")).bundled
+    assert preset_named(str(tmp_path / "bundled" / "gpt2.toml"), library).bundled
 
 
 def test_a_broken_file_hides_no_other(library: PresetLibrary, tmp_path: Path) -> None:
@@ -63,20 +64,20 @@ def test_a_broken_file_hides_no_other(library: PresetLibrary, tmp_path: Path) ->
     assert "broken.toml:1: name is 1, text in quotes is needed" in first
     assert "worse.toml:1: not UTF-8 text" in second
     with pytest.raises(UserError, match="text in quotes is needed"):
-        library.get("broken")
+        preset_named("broken", library)
 
 
 def test_two_files_of_one_name_are_told(library: PresetLibrary, tmp_path: Path) -> None:
     put(tmp_path / "mine" / "zoo", "gpt2", "second")
-    assert library.get("gpt2").preset.name == "mine"
+    assert preset_named("gpt2", library).preset.name == "mine"
     (problem,) = library.problems
     assert "has the same name" in problem
 
 
 def test_what_changes_on_disk_is_noticed(library: PresetLibrary, tmp_path: Path) -> None:
     assert library.refresh() is False
-    kept = library.get("llama-8b")
-    assert library.get("gpt2").preset.name == "mine"
+    kept = preset_named("llama-8b", library)
+    assert preset_named("gpt2", library).preset.name == "mine"
     assert library.refresh() is False
     (tmp_path / "mine" / "gpt2.toml").write_text("name = 1")
     assert library.refresh() is True
@@ -85,9 +86,9 @@ def test_what_changes_on_disk_is_noticed(library: PresetLibrary, tmp_path: Path)
     put(tmp_path / "mine", "new")
     assert library.refresh() is True
     assert not library.problems
-    assert library.get("gpt2").preset.name == "theirs"
-    assert library.get("new").preset.name == "mine"
-    assert library.get("llama-8b") is kept
+    assert preset_named("gpt2", library).preset.name == "theirs"
+    assert preset_named("new", library).preset.name == "mine"
+    assert preset_named("llama-8b", library) is kept
     assert library.refresh() is False
 
 

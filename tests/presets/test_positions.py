@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.presets.toml import reader as toml
+from vramtui.core.base import toml
 from vramtui.presets.toml.positions import key_lines
 
 TEXT = '''\

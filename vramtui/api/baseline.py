@@ -12,7 +12,7 @@ from vramtui.core.base.file_limits import BASELINE
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.estimators.traced.process.results import TraceResult
-from vramtui.presets.model_files.bounded import read_plain
+from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.toml.whole_files import write_whole
 
 Total = Literal["allocated", "reserved", "process"]

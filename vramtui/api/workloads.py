@@ -16,7 +16,8 @@ from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.estimators.planner.mitigations import adapted_modules
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_presets import preset_of
+from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
 
@@ -91,7 +92,7 @@ def _named(name: str) -> PresetFile:
     library = PresetLibrary()
     if name.endswith((".yaml", ".yml")):
         return preset_of_job_file(Path(name), library)
-    return library.get(name)
+    return preset_named(name, library)
 
 
 def _spelled(found: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,7 @@ from vramtui.app.watch.screen import Watch
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
+from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.replay import Recorded
@@ -76,7 +77,7 @@ class Dashboard(App[None]):
         poller: Poller | None = None,
         interval: float = 1.0,
         banner: str | None = None,
-        preset: str | None = None,
+        preset: PresetFile | None = None,
         now: Callable[[], float] = time.time,
         estimator: Estimator | None = None,
         settings: Settings | None = None,
@@ -116,7 +117,7 @@ class Dashboard(App[None]):
             self.parts.watch_fleet(services.fleet, self.feed)
             self._bindings = BindingsMap.merge([BindingsMap(HOSTS_BINDINGS), self._bindings])
         if preset is not None:
-            self.state.show_preset(presets.get(preset))
+            self.state.show_preset(preset)
 
     @property
     def session(self) -> MonitorSession:

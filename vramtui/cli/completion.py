@@ -69,7 +69,7 @@ def presets(incomplete: str) -> list[str]:
     found = _beginning(PresetLibrary().keys(), incomplete)
     if found:
         return found
-    from vramtui.presets.model_stores.local_models import local_models  # noqa: PLC0415 - as above
+    from vramtui.models.stores.local_models import local_models  # noqa: PLC0415 - as above
 
     return _beginning(local_models(), incomplete)
 

@@ -43,14 +43,6 @@ class Presets(Protocol):
         """Every preset there is."""
         ...
 
-    def get(self, name_or_path: str) -> PresetFile:
-        """One of them.
-
-        Raises:
-            UserError: there is none of that name.
-        """
-        ...
-
 
 class ProcessMatcher(Protocol):
     """Says which preset each process of a sample runs."""

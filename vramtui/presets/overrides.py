@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.reader import match_faults
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
-from vramtui.presets.toml import reader as toml
 
 NOTHING = "none"
 # In which a key without its table is looked for, and then in the tables of these.

@@ -12,17 +12,19 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import PRESET
 from vramtui.core.base.text import printable
 from vramtui.core.observation.linear_regex import UnsupportedPattern, searcher
 from vramtui.core.schema.preset import Preset
-from vramtui.presets.model_files.bounded import read_plain
+from vramtui.models.named_files import Stamp, stamp_of
+from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
-from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import Key, key_lines
 
 LONGEST = 512
+BYTE_ORDER_MARK = "\ufeff"
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
@@ -187,7 +189,7 @@ def _filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     model = tables.get("model")
     if not isinstance(model, dict) or not {"config", "file"} & model.keys():
         return tables
-    from vramtui.presets.model_files.merge import filled  # noqa: PLC0415 - 7 ms that few presets need
+    from vramtui.presets.model_config import filled  # noqa: PLC0415 - 7 ms that few presets need
 
     return filled(tables, folder)
 
@@ -228,3 +230,27 @@ def syntax_problem(text: str, message: str) -> PresetProblem:
         statement = lines[min(line, len(lines)) - 1].split("=")[0].strip()
         return PresetProblem(line, statement, f"{printable(statement)} stands in this file twice")
     return PresetProblem(line, "", f"not valid TOML: {printable(reason[:1].lower() + reason[1:])}")
+
+
+class OpenedFile(msgspec.Struct, frozen=True):
+    """A file's text without its byte order mark, the mark or an empty string, and its stamp as it was before."""
+
+    text: str
+    mark: str
+    stamp: Stamp | None
+
+
+def open_text(path: Path) -> OpenedFile:
+    """The file at `path`.
+
+    Raises:
+        UserError: there is none, or it is no small plain file of UTF-8 text.
+    """
+    stamp = stamp_of(path)
+    text = read_text(path)
+    try:
+        with path.open("rb") as file:
+            marked = file.read(3) == BYTE_ORDER_MARK.encode()
+    except OSError:
+        marked = False
+    return OpenedFile(text, BYTE_ORDER_MARK if marked else "", stamp)

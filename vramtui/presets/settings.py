@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings
 from vramtui.presets.reader import PresetProblem, finite_float, line_of, read_text, shown, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
-from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import key_lines
 from vramtui.presets.toml.whole_files import write_whole
 from vramtui.presets.toml.writer import set_values

@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import SHARED
 from vramtui.core.base.text import shortened
 from vramtui.core.runs.run import Run
-from vramtui.presets.model_files.bounded import read_plain
+from vramtui.models.readers.bounded import read_plain
 
 DAY = 86400.0  # seconds
 SCHEMA = 1

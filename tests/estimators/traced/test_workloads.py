@@ -18,6 +18,7 @@ from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.estimators.traced.workloads.configs import config_of
 from vramtui.estimators.traced.workloads.limits import check
 from vramtui.presets import PresetLibrary
+from vramtui.presets.named_presets import preset_named, preset_to_trace_named
 from vramtui.presets.reader import load_preset, parse_preset
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_traces")]
@@ -114,7 +115,7 @@ def test_precision_clipping_and_scaling_are_followed() -> None:
 )
 def test_what_is_not_built_is_told_with_its_key(key: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        check(PresetLibrary().get(key).preset.workload)
+        check(preset_named(key, PresetLibrary()).preset.workload)
 
 
 TORCH = """
@@ -212,7 +213,7 @@ SINKS = {"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 128, "
 
 def test_a_model_that_refuses_the_usual_kernel_of_attention_is_traced_by_its_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SINKS), encoding="utf-8")
-    found = PresetLibrary().to_trace(str(tmp_path))
+    found = preset_to_trace_named(str(tmp_path), PresetLibrary())
     run = InferRun(sequence_length=32, precision="bf16", new_tokens=2)
     result = trace(request_of(msgspec.structs.replace(found.preset.workload, run=run), card("H100")))
     # Keys and values of two layers; those that slide keep all of 32 tokens.

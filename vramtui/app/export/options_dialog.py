@@ -11,7 +11,7 @@ from textual.widgets.selection_list import Selection
 from vramtui.app.ui.check_list import CheckList
 from vramtui.app.ui.dialog import Window
 from vramtui.core.schema.settings import DRAWN, FORMATS, Format, SnapshotSettings
-from vramtui.presets.named_files import is_plain_file
+from vramtui.models.named_files import is_plain_file
 
 TITLES: dict[Format, str] = {
     "json": "JSON, for programs",

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -13,7 +14,6 @@ from vramtui.core.schema.rule_inputs import BytesPerParameterRule
 from vramtui.estimators.methods import estimates_by
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.overrides import apply_overrides
-from vramtui.presets.toml import reader as toml
 
 ARTICLES = {
     "000": "Experiments on PyTorch's allocations",

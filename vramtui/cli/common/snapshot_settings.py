@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vramtui.cli.common.paths import read_config
 from vramtui.core.schema.settings import SnapshotSettings
-from vramtui.presets.named_files import path_named
+from vramtui.models.named_files import path_named
 
 
 def snapshot_settings() -> SnapshotSettings:

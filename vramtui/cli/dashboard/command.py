@@ -21,12 +21,13 @@ from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
+from vramtui.models.named_files import path_named
 from vramtui.monitor.derived_presets import DerivedPresets
+from vramtui.monitor.job_presets import from_library
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.predictor import LazyUsual
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.run_writer import HistoryRunWriter
-from vramtui.presets.named_files import path_named
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
@@ -124,8 +125,7 @@ def _open(
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     library = PresetLibrary()
-    if preset is not None:
-        library.get(preset)
+    shown = from_library(preset) if preset is not None else None
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
@@ -142,7 +142,7 @@ def _open(
             poller=poller,
             interval=pace,
             banner=opened.banner,
-            preset=preset,
+            preset=shown,
             settings=settings,
             services=replace(services, fleet=fleet),
             hint="" if view_only else first_time_hint(data_dir() / WELCOMED),

@@ -163,8 +163,9 @@ def changed_preset(
 
         found = preset_of_job_file(Path(name_or_path), library, hub=hub)
     else:
-        read = library.to_trace if traced else library.from_hub if hub else library.get
-        found = read(name_or_path)
+        from vramtui.presets.named_presets import preset_named, preset_to_trace_named  # noqa: PLC0415 - as above
+
+        found = preset_to_trace_named(name_or_path, library) if traced else preset_named(name_or_path, library, hub=hub)
     if job_file is not None:
         from vramtui.presets.importers.job_presets import with_job_file  # noqa: PLC0415 - as above
 

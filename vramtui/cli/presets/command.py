@@ -46,9 +46,10 @@ def show(
     """A preset's file: its path, then its text."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
     from vramtui.presets.draft.creation import text_of  # noqa: PLC0415 - as above
+    from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - as above
 
     with exit_on_user_error():
-        found = PresetLibrary().get(name)
+        found = preset_named(name, PresetLibrary())
         text = text_of(found)
         typer.echo(f"# {printable(found.path)}")
         for line in text.split("\n"):
@@ -114,8 +115,8 @@ def _width() -> int:
 
 
 def _check(files: list[Path]) -> tuple[int, list[str]]:
+    from vramtui.models.stores.local_models import is_model_file  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary, check_file, preset_files  # noqa: PLC0415 - as above
-    from vramtui.presets.model_stores.local_models import is_model_file  # noqa: PLC0415 - as above
 
     problems = []
     models = [printable(str(path)) for path in files if is_model_file(str(path))]

@@ -10,10 +10,10 @@ from vramtui.cli.common.exit_codes import BAD_INPUT
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
+from vramtui.models.named_files import path_named
 from vramtui.presets import PresetLibrary, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.library import bundled_folder
-from vramtui.presets.named_files import path_named
 from vramtui.presets.reader import read_text, shown
 from vramtui.presets.toml.whole_files import write_whole
 

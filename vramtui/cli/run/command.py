@@ -14,7 +14,7 @@ import typer
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
 from vramtui.cli.completion import presets
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.presets.named_files import exists, path_named
+from vramtui.models.named_files import exists, path_named
 from vramtui.probe.place import PRESET
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
-from vramtui.presets.draft.preset_file import open_text
+from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_stores.local_models import is_model_file
-from vramtui.presets.reader import shown
+from vramtui.presets.named_presets import preset_named
+from vramtui.presets.reader import open_text, shown
 from vramtui.presets.toml.writer import write_preset_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -32,7 +32,7 @@ def create_preset(library: PresetLibrary, name: str, source: str, *, hub: bool =
         raise UserError(f"{shown(path)} exists already; choose another name")
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
-    found = library.from_hub(source) if hub else library.get(source)
+    found = preset_named(source, library, hub=hub)
     write_preset_text(path, text_of(found))
     return path
 

@@ -7,15 +7,14 @@ from pathlib import Path
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.models.named_files import Stamp, path_named, stamp_of
+from vramtui.models.stores.local_models import find_model
 from vramtui.presets.draft.creation import as_toml, checked_name, is_written, text_of
 from vramtui.presets.draft.edited_text import EditedText, TryOut
-from vramtui.presets.draft.preset_file import OpenedFile, Stamp, open_text, stamp_of
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
-from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_stores.local_models import find_model
-from vramtui.presets.named_files import path_named
-from vramtui.presets.reader import PresetProblem, shown
+from vramtui.presets.model_presets import preset_of
+from vramtui.presets.reader import OpenedFile, PresetProblem, open_text, shown
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.presets.draft.draft import Draft, draft_copy
 from vramtui.presets.reader import parse_preset
-from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import set_values
 

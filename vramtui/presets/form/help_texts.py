@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from vramtui.presets.toml import reader as toml
+from vramtui.core.base import toml
 
 _ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _ENDS = re.compile(r"(?<=[.])(?<!al[.]) (?=[A-Z`])")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Lora, ServeRun, TrainRun, Workload
@@ -14,7 +15,6 @@ from vramtui.presets.importers.command_lines import CommandLine, read_command_li
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import SHARED, whole
 from vramtui.presets.importers.process_offers import family_of, image_size, offers_in_command
-from vramtui.presets.toml import reader as toml
 
 # What scripts of people's own call the two sizes, where no library's option says them.
 _OWN = {

@@ -12,6 +12,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import DERIVED, Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
+from vramtui.models.named_files import exists
+from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.file_offers import files_of, with_models_of
@@ -27,9 +29,8 @@ from vramtui.presets.importers.process_offers import (
     run_kind,
 )
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_stores.local_models import LocalModel, find_model, without_address
-from vramtui.presets.named_files import exists
+from vramtui.presets.model_presets import preset_of
+from vramtui.presets.named_presets import preset_known, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
 
 MOST_WORDS = 64  # of a command line that are tried as a model's path
@@ -123,12 +124,12 @@ def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalM
     by_folder = _is_path(name)
     if by_folder:
         seen = not is_model or (place is not None and _may_read(place.find(name)))
-        found = None if seen else library.by_folder(name)
+        found = None if seen else preset_of_folder(name, library)
         store = f"the folder's name, {name}, whose files cannot be read"
     elif place is not None and exists(place.find(name)):
         return None, None
     else:
-        found, store = library.known(name), "the bundled models"
+        found, store = preset_known(name, library), "the bundled models"
     if found is None:
         return None, None
     assumed = by_folder or ("/" in found.key and "/" not in name)  # whose model of that name was not said

@@ -11,9 +11,9 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
+from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.command_lines import CommandLine
 from vramtui.presets.importers.file_keys import FILE_KEYS, kind_of_file
-from vramtui.presets.model_files.bounded import read_plain
 
 MOST_FILES = 4
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -9,13 +9,15 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
+from vramtui.models.readers.bounded import shown
+from vramtui.models.stores.local_models import without_address
+from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.file_keys import MODEL_KEYS, NOT_MODELLED
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
-from vramtui.presets.library import PresetLibrary, is_repository
-from vramtui.presets.model_files.bounded import shown
-from vramtui.presets.model_stores.local_models import without_address
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.named_presets import preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
 
 
@@ -37,9 +39,9 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     called = None
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
-        found = library.get(said[MODEL_FILE])
+        found = preset_named(said[MODEL_FILE], library)
     elif hub and (named := _named(file)) is not None and is_repository(named):
-        found = library.from_hub(named)
+        found = preset_named(named, library, hub=True)
     elif (exact := _by_its_name(file, library)) is not None:
         found = exact
     elif (called := _called_after(file, path.parent, library)) is not None:
@@ -73,7 +75,7 @@ def _by_its_name(file: JobFile, library: PresetLibrary) -> PresetFile | None:
     if named is None or not is_repository(named):
         return None
     try:
-        return library.get(named)
+        return preset_named(named, library)
     except UserError:
         return None
 
@@ -87,7 +89,7 @@ def _called_after(file: JobFile, folder: Path, library: PresetLibrary) -> Preset
         there = (folder / Path(named).expanduser()).exists()
     except (OSError, ValueError, RuntimeError):
         return None
-    return None if there else library.by_folder(named)
+    return None if there else preset_of_folder(named, library)
 
 
 def _unknown(file: JobFile) -> str:

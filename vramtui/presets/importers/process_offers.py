@@ -9,6 +9,8 @@ import msgspec
 from vramtui.core.base.text import printable
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import PresetFile
+from vramtui.models.named_files import exists
+from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.draft.draft import Draft, draft_copy, draft_from_model
 from vramtui.presets.draft.edited_text import TryOut
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
@@ -16,8 +18,7 @@ from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_mo
 from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, SERVERS, whole
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_stores.local_models import is_model_file
-from vramtui.presets.named_files import exists
+from vramtui.presets.nearest_preset import nearest_preset
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -26,20 +27,6 @@ LLAMA_CPP = "llama.cpp"
 _LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
 _TGI = re.compile(r"text[-_]generation[-_](launcher|server)")
 _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
-_RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
-_PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
-_ALIASES = {
-    # Their shapes are those of the 3.1 models, which only take longer texts.
-    **{f"llama-3-{size}{kind}": f"llama-3.1-{size}" for size in ("8b", "70b") for kind in ("", "-instruct")},
-    "gpt2": "gpt2-124m",
-    "gpt2-medium": "gpt2-355m",
-    "gpt2-large": "gpt2-774m",
-    "gpt2-xl": "gpt2-1.5b",
-    "stable-diffusion-xl-base-1.0": "sdxl",
-    "stable-diffusion-v1-5": "sd-1.5",
-    "stable-diffusion-2-1": "sd-2.1",
-    "flux.1-dev": "flux-dev",
-}
 _EMPTY = """\
 name = "{name}"
 
@@ -242,41 +229,6 @@ def _quantization(name: str) -> str | None:
     """`q4_k_m` of `Llama-3.1-8B-Instruct-Q4_K_M.gguf`."""
     known = sorted(GGUF_QUANTIZATIONS, key=len, reverse=True)
     return next((word for word in known if re.search(rf"[-._]{word}(?![a-z0-9])", name.lower())), None)
-
-
-def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -> PresetFile | None:
-    """The preset whose model is the one called `name`, its run the nearest to what is said; None when no model's name
-    and size agree.
-    """
-    words = _words(name)
-    best: tuple[tuple[int, int], PresetFile] | None = None
-    for found in library.all():
-        parts = _words("-".join(part for part in found.key.split("-") if part not in _RUN_WORDS))
-        if parts and parts <= words and (best is None or (len(parts), _agree(found, said)) > best[0]):
-            best = ((len(parts), _agree(found, said)), found)
-    return best[1] if best is not None else None
-
-
-def _words(name: str) -> set[str]:
-    """The words and numbers of a model's name; `3_1` is 3.1, and names that say no size get the one they mean."""
-    plain = name.lower().rstrip("/")
-    text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(plain).name if "." in plain else plain)
-    for short, whole_name in _ALIASES.items():
-        text = re.sub(rf"{re.escape(short)}$", whole_name, text)
-    return set(_PARTS.findall(text))
-
-
-def _agree(found: PresetFile, said: Mapping[str, str]) -> int:
-    """How much of the run is as it is said: its kind most, then adapters, quantization, engine, sharding."""
-    run = found.preset.run
-    strategy = found.preset.parallel.strategy if found.preset.parallel is not None else "ddp"
-    return (
-        16 * (run.__struct_config__.tag == said.get("run.kind"))
-        + 8 * ((getattr(run, "engine", "vllm") == LLAMA_CPP) == (said.get("run.engine") == LLAMA_CPP))
-        + 4 * ((run.quantization is not None) == ("run.quantization" in said))
-        + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in said))
-        + (strategy == said.get("parallel.strategy", "ddp"))
-    )
 
 
 def match_offer(line: CommandLine, named: Option | None) -> Iterator[Offer]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.presets.reader import finite_float, syntax_problem
-from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import Key, Pair, TomlLayout, layout_of
 
 TABLES = ("model", "run", "parallel", "rule", "match", "measured")

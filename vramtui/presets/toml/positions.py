@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
-from vramtui.presets.toml import reader as toml
+from vramtui.core.base import toml
 
 Key = tuple[str | int, ...]
 

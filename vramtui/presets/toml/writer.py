@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from vramtui.core.base.errors import UserError
-from vramtui.presets.draft.preset_file import BYTE_ORDER_MARK
 from vramtui.presets.library import bundled_folder, config_dir
-from vramtui.presets.reader import parse_preset, shown
+from vramtui.presets.reader import BYTE_ORDER_MARK, parse_preset, shown
 from vramtui.presets.toml.whole_files import write_whole
 
 

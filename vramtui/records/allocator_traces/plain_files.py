@@ -15,7 +15,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import PICKLED_SPARE, PICKLED_TIMES, SNAPSHOT
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.presets.model_files.bounded import open_plain
+from vramtui.models.readers.bounded import open_plain
 
 PIECE = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"

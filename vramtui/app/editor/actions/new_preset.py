@@ -10,6 +10,7 @@ from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.models.named_files import path_named
 from vramtui.presets.draft.creation import NAME, checked_name
 from vramtui.presets.draft.draft import Draft, draft_from_model
 from vramtui.presets.importers.file_keys import TITLES
@@ -17,7 +18,6 @@ from vramtui.presets.importers.file_offers import Offer, files_of, not_read
 from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
-from vramtui.presets.named_files import path_named
 
 
 class NewPreset:

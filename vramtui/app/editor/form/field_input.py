@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.core.base import toml
 from vramtui.presets.form.types import FormField
-from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.item_edits import written
 
 

@@ -1,0 +1,207 @@
+"""Architectures of transformers 5.23 by their default configs, against the modules on the meta device."""
+
+import json
+import random
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
+from tests.loaded_once import bundled_presets
+from tests.properties import examples
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.estimators.analytic import parameter_count
+from vramtui.estimators.analytic.sizes.kv_cache import cache_layers, state_bytes
+from vramtui.models.readers.config_json import decode_object
+
+ROOT = Path(__file__).parents[3]
+# The least share of each kind that is answered, and whose parameters are equal.
+LEAST = {
+    "causal": (0.97, 0.92),
+    "image-text": (0.97, 0.80),
+    "audio-text": (0.97, 0.97),
+    "masked": (0.97, 0.90),
+    "speech": (0.97, 0.80),
+    "ctc": (0.80, 0.80),
+    "image-classes": (0.70, 0.65),
+    "zero-shot-images": (0.97, 0.45),
+    "segmentation": (0.45, 0.35),
+    "depth": (0.5, 0.5),
+    "detection": (0.25, 0.25),
+    "mask-generation": (0.1, 0.1),
+    "text-embedding": (0.97, 0.80),
+    "ranking": (0.97, 0.65),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_models_are_answered_and_equal(kind: str) -> None:
+    found = [one for one in map(checked, recorded(kind)) if one.verdict != "unbuilt"]
+    verdicts = Counter(one.verdict for one in found)
+    answered, equal = LEAST[kind]
+    assert (len(found) - verdicts["refused"]) / len(found) >= answered
+    assert verdicts["equal"] / len(found) >= equal
+    assert {one.model_type for one in found if one.verdict != "equal"} == set(REASONS[kind])
+
+
+@pytest.mark.slow
+def test_the_page_of_models_is_made_from_these() -> None:
+    assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == "\n".join(page()) + "\n"
+
+
+PUBLIC = recorded("public")
+
+
+@pytest.mark.parametrize("row", PUBLIC, ids=[row["name"] for row in PUBLIC])
+def test_public_models_have_the_parameters_of_the_module(row: dict[str, Any]) -> None:
+    """Configs as public models have them, with the keys that their files leave out.
+
+    Where `card` stands beside it, transformers 5 ties an output layer that the checkpoint, written for transformers 4,
+    has of its own, as the model's card counts it, or transformers does not have the model.
+    """
+    counted = parameter_count(preset_from(row["config"]).model)
+    assert counted in (
+        {row["card"]} if "card" in row else {row["parameters"], row["parameters"] + row["router_buffers"]}
+    )
+
+
+BUNDLED = {found.key: found.preset for found in bundled_presets()}
+
+
+def test_bundled_presets_that_list_their_tensors_are_what_their_configs_say() -> None:
+    made = {row["preset"]: preset_from(row["config"]) for row in PUBLIC if "preset" in row}
+    listed = {
+        key for key, found in BUNDLED.items() if isinstance(found.model, TransformerModel) and found.model.tensors
+    }
+    assert listed == set(made)
+    assert {key: BUNDLED[key].model for key in listed} == {key: preset.model for key, preset in made.items()}
+
+
+def test_layers_that_slide_by_letters_and_by_lists_that_go_on() -> None:
+    """EXAONE 4 says LLLG; Step 3.5 lists layers that predict a second token behind the others."""
+    sizes = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 1000}
+    exaone = sizes | {"model_type": "exaone4", "num_hidden_layers": 8, "sliding_window": 64, "intermediate_size": 256}
+    slides = ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]
+    step = exaone | {"model_type": "step3p5", "num_hidden_layers": 6, "layer_types": slides * 2}
+    step |= {"moe_layers_enum": "2,3,4,5", "moe_num_experts": 4, "moe_top_k": 2, "share_expert_dim": 64}
+    for config, slide in ((exaone | {"sliding_window_pattern": "LLLG"}, 6), (step, 4)):
+        model = preset_from(config).model
+        assert isinstance(model, TransformerModel)
+        kept = {kind.window: kind.layers for kind in model.caches}
+        assert kept == {64: slide, None: 2}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_no_count_that_is_off_is_called_exact(kind: str) -> None:
+    for row in recorded(kind):
+        one = checked(row)
+        if one.verdict == "near":
+            preset = preset_from(row["config"])
+            family = isinstance(preset.model, TransformerModel) and preset.model.basis == "family"
+            assert not family, one
+
+
+def test_no_refusal_names_another_architecture() -> None:
+    refused = [one for kind in KINDS for one in map(checked, recorded(kind)) if one.verdict == "refused"]
+    assert all("did you mean" not in one.reason for one in refused)
+
+
+# Caches that are off, each with why.
+CACHE_REST = {
+    "deepseek_v4": "tokens that wait to be compressed are counted as many as ever wait",
+    "cpmant": "its prompt's tokens are kept as well",
+    "florence2": "its decoder begins with a token of its own beside those of the prompt",
+    "xlstm": "its states' type follows what torch makes by default",
+}
+
+
+def _cut(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with its windows cut, those of the part that reads words too."""
+    windows = ("sliding_window", "attention_chunk_size")
+    changed: dict[str, Any] = {name: WINDOW for name in windows if isinstance(config.get(name), int)}
+    words = config.get("text_config")
+    return config | changed | ({"text_config": _cut(words)} if isinstance(words, dict) else {})
+
+
+def test_infinity_is_read() -> None:
+    assert decode_object(b'{"time_step_limit": [0.0, Infinity], "x": NaN, "hidden_size": 8}') is not None
+    assert decode_object(b"[Infinity]") is None
+    assert decode_object(b"[" * 100_000) is None
+
+
+def _default_config(architecture: str) -> dict[str, Any]:
+    rows = recorded("causal")
+    return next(dict(row["config"]) for row in rows if architecture in row.get("config", {}).get("architectures", ()))
+
+
+def test_deepseek_v4_of_before_its_layers_were_listed() -> None:
+    """Its configs on the hub say how many layers choose their experts by a hash, or nothing of it."""
+    config = _default_config("DeepseekV4ForCausalLM")
+    listed = config.pop("mlp_layer_types")
+    counts = [
+        parameter_count(preset_from({**config, **said}).model)
+        for said in ({"mlp_layer_types": listed}, {}, {"num_hash_layers": 3}, {"num_hash_layers": 5})
+    ]
+    assert counts[0] == counts[1] == counts[2]
+    assert counts[2] - counts[3] == 2 * config["n_routed_experts"]
+    assert parameter_count(preset_from({**config, "mlp_layer_types": listed[:1]}).model) > 0
+
+
+def test_layers_without_an_end_are_refused_at_once() -> None:
+    config = _default_config("LongcatFlashForCausalLM")
+    begun = time.thread_time()
+    with pytest.raises(UserError, match="1 to 4096 are needed"):
+        preset_from({**config, "num_layers": (1 << 63) - 1})
+    assert time.thread_time() - begun < 1
+
+
+def cache_of(config: dict[str, Any]) -> int:
+    """Bytes that our list of caches gives after TOKENS tokens in bf16; a sliding layer holds one less than it sees."""
+    model = preset_from(_cut(config)).model
+    assert isinstance(model, TransformerModel)
+    total = 0
+    for kind in cache_layers(model):
+        kept = TOKENS if kind.window is None else min(TOKENS, kind.window - 1)
+        total += kind.count * (kept * kind.numbers * 2 + state_bytes(kind, 2))
+    return total
+
+
+@pytest.mark.parametrize(("kind", "least"), [("causal", 153), ("image-text", 63)])
+def test_caches_of_known_families_are_those_of_transformers(kind: str, least: int) -> None:
+    """The bytes that transformers' own cache holds after a forward pass of the default config on the meta device."""
+    unequal, equal, recorded_types = set(), 0, set()
+    for row in recorded(kind):
+        if "cache_bytes" not in row or row["type"] in REASONS[kind]:
+            continue
+        recorded_types.add(row["type"])
+        if cache_of(row["config"]) == row["cache_bytes"]:
+            equal += 1
+        else:
+            unequal.add(row["type"])
+    assert unequal == set(CACHE_REST) & recorded_types
+    assert equal >= least
+
+
+ODD: list[Any] = [0, -1, 3, 10**9, 2**63, 1.5, float("inf"), None, True, "", "64", [], [0], [1, "a"], {}, {"a": 1}]
+PARTED = [row["config"] for kind in ("image-text", "audio-text") for row in recorded(kind) if "config" in row]
+
+
+@examples(40)
+@given(config=st.sampled_from(PARTED), seed=st.integers(0, 2**32), odd=st.sampled_from(ODD))
+def test_any_values_of_any_part_are_a_model_or_a_sentence(config: dict[str, Any], seed: int, odd: object) -> None:
+    changed = json.loads(json.dumps(config))
+    chooser = random.Random(seed)
+    tables = [changed, *(part for part in changed.values() if isinstance(part, dict) and part)]
+    table = chooser.choice(tables)
+    table[chooser.choice(sorted(table))] = odd
+    begun = time.process_time()
+    with suppress(UserError):
+        parameter_count(preset_from(changed).model)
+    assert time.process_time() - begun < 1

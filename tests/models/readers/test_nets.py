@@ -1,0 +1,125 @@
+"""Models for images and for sound by their configs: counts as their cards have them, and runs that fit them."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.architectures import KINDS, REASONS, preset_from, recorded
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.layer_models import SequentialModel
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.models.blueprints.nets import is_net
+from vramtui.models.readers.config_json import parse_config
+
+THOUSAND = {str(number): f"LABEL_{number}" for number in range(1000)}
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+W2V_LARGE = {
+    "model_type": "wav2vec2",
+    "architectures": ["Wav2Vec2ForCTC"],
+    "feat_extract_norm": "layer",
+    "conv_bias": True,
+    **LARGE,
+}
+# As public files have them, with the numbers of parameters that their safetensors files hold.
+PUBLIC: dict[str, tuple[dict[str, Any], int]] = {
+    "facebook/wav2vec2-large-xlsr-53 with 32 letters": (W2V_LARGE, 315_471_520),
+    "facebook/dinov2-large": (
+        {"model_type": "dinov2", "architectures": ["Dinov2Model"], "image_size": 518, "patch_size": 14, **LARGE},
+        304_368_640,
+    ),
+    "facebook/convnext-tiny-224": (
+        {"model_type": "convnext", "architectures": ["ConvNextForImageClassification"], "id2label": THOUSAND},
+        28_589_128,
+    ),
+    "microsoft/swin-tiny-patch4-window7-224": (
+        {"model_type": "swin", "architectures": ["SwinForImageClassification"], "id2label": THOUSAND},
+        28_288_354,
+    ),
+    "microsoft/resnet-50": (
+        {"model_type": "resnet", "architectures": ["ResNetForImageClassification"], "id2label": THOUSAND},
+        25_557_032,
+    ),
+    "google/siglip-base-patch16-224": ({"model_type": "siglip", "architectures": ["SiglipModel"]}, 203_155_970),
+    "openai/clip-vit-base-patch32": ({"model_type": "clip", "architectures": ["CLIPModel"]}, 151_277_313),
+    "LiheYoung/depth-anything-small-hf": (
+        {
+            "model_type": "depth_anything",
+            "architectures": ["DepthAnythingForDepthEstimation"],
+            "backbone_config": {
+                "model_type": "dinov2",
+                "hidden_size": 384,
+                "num_attention_heads": 6,
+                "image_size": 518,
+                "patch_size": 14,
+            },
+        },
+        24_785_089,
+    ),
+    "facebook/sam-vit-base": ({"model_type": "sam", "architectures": ["SamModel"]}, 93_735_728),
+    "usefulsensors/moonshine-tiny": (
+        {"model_type": "moonshine", "architectures": ["MoonshineForConditionalGeneration"]},
+        27_092_736,
+    ),
+    "nvidia/parakeet-ctc-0.6b": ({"model_type": "parakeet_ctc", "architectures": ["ParakeetForCTC"]}, 608_799_745),
+}
+
+
+@pytest.mark.parametrize("name", list(PUBLIC))
+def test_parameters_are_those_that_are_published(name: str) -> None:
+    config, published = PUBLIC[name]
+    assert parameter_count(preset_from(config).model) == published
+
+
+# Whose parts have other defaults than these have alone; published files say their sizes.
+PARTS_OF_THEIR_OWN = {"canary", "cohere_asr", "depth_anything", "zoedepth"}
+BARE = [
+    row
+    for kind in KINDS
+    for row in recorded(kind)
+    if is_net(row["type"]) and "parameters" in row and row["type"] not in {*REASONS[kind], *PARTS_OF_THEIR_OWN}
+]
+
+
+@pytest.mark.parametrize("row", BARE, ids=[f"{row['architecture']}" for row in BARE])
+def test_keys_that_a_file_leaves_out_are_those_of_transformers(row: dict[str, Any]) -> None:
+    bare = {"model_type": row["type"], "architectures": [row["architecture"]]}
+    assert parameter_count(preset_from(bare).model) == row["parameters"]
+
+
+def test_an_encoder_is_asked_once_over_all_its_patches() -> None:
+    preset = preset_from(PUBLIC["facebook/dinov2-large"][0])
+    assert isinstance(preset.model, TransformerModel)
+    assert isinstance(preset.run, InferRun)
+    assert (preset.run.sequence_length, preset.run.new_tokens) == (37 * 37 + 1, 0)
+    assert preset.model.caches == ()
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if "convnext" in name or "swin" in name or "resnet" in name])
+def test_a_net_of_torchvisions_sizes_has_its_layers(name: str) -> None:
+    assert isinstance(preset_from(PUBLIC[name][0]).model, SequentialModel)
+
+
+def test_stages_of_other_sizes_are_a_guess_and_say_so() -> None:
+    changed = PUBLIC["facebook/convnext-tiny-224"][0] | {"depths": [3, 3, 10, 3]}
+    preset = preset_from(changed)
+    assert preset.notes.startswith("Generic")
+    assert parameter_count(preset.model) == 28_589_128 + 1_201_920
+
+
+def test_other_heads_of_an_encoder_are_not_called_exact() -> None:
+    config = PUBLIC["facebook/dinov2-large"][0] | {"architectures": ["Dinov2ForPose"]}
+    assert parse_config(config).basis == "generic"
+
+
+def test_deepseek_v4_by_the_type_that_sglangs_files_have() -> None:
+    flash = {"model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096}
+    assert parse_config(flash).basis == "family"
+
+
+def test_what_is_not_of_one_width_says_that_its_activations_are_guessed() -> None:
+    wav2vec = preset_from(PUBLIC["facebook/wav2vec2-large-xlsr-53 with 32 letters"][0])
+    assert wav2vec.notes.startswith("Generic: every tensor of a config of Wav2Vec2ForCTC")
+    found = ANALYTIC.estimate(wav2vec.workload, card("H100"))
+    assert found.assumptions[0].startswith("generic: every tensor is counted")

@@ -1,0 +1,88 @@
+"""A config with the keys that its file leaves out, as transformers fills them in (5.23)."""
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from vramtui.models.families.decoder import LISTS, PATTERNS
+
+# What else decides the kinds of layers, where a config has no list of them.
+KINDS = (
+    *LISTS, *PATTERNS, "full_attention_interval", "block_types", "no_rope_layers", "attn_type_list",
+    "hybrid_override_pattern", "compress_ratios", "linear_attn_config",
+    "sparse_attention_config",
+)  # fmt: skip
+# Names in older public files that transformers reads without listing them as aliases (BLOOM, Falcon).
+OLDER_NAMES = {"n_embed": "hidden_size"}
+# Parts that transformers makes of defaults where a config leaves them out.
+ALWAYS = ("vision_config",)
+
+
+class TypeDefaults(msgspec.Struct, frozen=True):
+    """What transformers knows of a type of model.
+
+    Attributes:
+        keys: the default of each key that can shape a tensor.
+        aliases: other names of keys.
+        fixed: the types of its parts where they are always the same; `free` where a config chooses.
+        period: the kinds that its layers repeat where the config does not list them.
+    """
+
+    keys: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
+    fixed: dict[str, str] = {}
+    free: dict[str, str] = {}
+    period: tuple[str, ...] = ()
+
+
+@cache
+def defaults() -> dict[str, TypeDefaults]:
+    """Of every type; made by `benchmarks/architectures_defaults.py`."""
+    text = resources.files("vramtui.models.blueprints").joinpath("defaults.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, TypeDefaults])
+
+
+def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) -> dict[str, Any]:
+    """`values` of a config of type `kind` and of its parts, each with its type and the keys that it leaves out.
+
+    Args:
+        values: as decoded.
+        kind: its `model_type`.
+        every_part: whether parts that are left out are made of their defaults too.
+    """
+    known = defaults().get(kind)
+    if known is None:
+        own = {key: part for key, part in values.items() if isinstance(part, dict)}
+        types = {key: part["model_type"] for key, part in own.items() if isinstance(part.get("model_type"), str)}
+        return values | {key: filled_in(own[key], named) for key, named in types.items()}
+    said = {key: value for key, value in values.items() if value is not None}
+    aliases = OLDER_NAMES | known.aliases
+    renamed = {aliases[key]: value for key, value in said.items() if key in aliases}
+    whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in said}
+    for key, value in known.keys.items():
+        if whole.get(key) is None and key not in values:
+            whole[key] = value
+    whole["model_type"] = kind
+    layers = whole.get("num_hidden_layers")
+    if known.period and isinstance(layers, int) and 0 < layers <= len(known.period) * 1024 and not _has_kinds(values):
+        whole["layer_types"] = (list(known.period) * (layers // len(known.period) + 1))[:layers]
+    for key, usual in (known.fixed | known.free).items():
+        left_out: dict[str, Any] | None = {} if every_part or (key in known.fixed and key in ALWAYS) else None
+        part = values.get(key, left_out)
+        if isinstance(part, dict):
+            named = part.get("model_type")
+            chosen = usual if key in known.fixed or not isinstance(named, str) else named
+            whole[key] = filled_in(part, chosen) | {"model_type": chosen}
+    return whole
+
+
+def text_type(kind: str) -> str:
+    """The type of the part that reads words, of a type of model of several parts."""
+    known = defaults().get(kind, TypeDefaults())
+    return (known.fixed | known.free).get("text_config", kind)
+
+
+def _has_kinds(values: dict[str, Any]) -> bool:
+    return any(values.get(name) is not None for name in KINDS)

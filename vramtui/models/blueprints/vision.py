@@ -1,0 +1,140 @@
+"""Nets for images by the names that torchvision and timm give them, and timm's config.json.
+
+Convolutional nets and Swin are the lists of layers in `vision_nets.json`, which `benchmarks/vision_nets.py` writes from
+torchvision 0.28; names of timm 1.0 are only those whose number of parameters is the same. Plain vision transformers
+follow from their name.
+"""
+
+import json
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.encoders import vit
+from vramtui.models.readers.fields import Fields, Table
+
+# timm's name: torchvision's, of as many parameters.
+TIMM = {
+    "swin_tiny_patch4_window7_224": "swin_t",
+    "swin_small_patch4_window7_224": "swin_s",
+    "swin_base_patch4_window7_224": "swin_b",
+    "tf_efficientnetv2_s": "efficientnet_v2_s",
+    "tf_efficientnetv2_m": "efficientnet_v2_m",
+    "tf_efficientnetv2_l": "efficientnet_v2_l",
+    "mobilenetv3_large_100": "mobilenet_v3_large",
+    "mobilenetv3_small_100": "mobilenet_v3_small",
+    "mobilenetv2_100": "mobilenet_v2",
+    "mnasnet_100": "mnasnet1_0",
+    "regnetx_008": "regnet_x_800mf",
+    "regnetx_016": "regnet_x_1_6gf",
+    "regnetx_032": "regnet_x_3_2gf",
+    "regnetx_080": "regnet_x_8gf",
+    "regnetx_160": "regnet_x_16gf",
+    "regnetx_320": "regnet_x_32gf",
+    "regnety_004": "regnet_y_400mf",
+    "regnety_016": "regnet_y_1_6gf",
+    "regnety_032": "regnet_y_3_2gf",
+    "regnety_160": "regnet_y_16gf",
+    "regnety_320": "regnet_y_32gf",
+    "regnety_1280": "regnet_y_128gf",
+    **{f"tf_efficientnet_b{number}": f"efficientnet_b{number}" for number in range(8)},
+}
+# Width, blocks and heads of plain vision transformers (Dosovitskiy et al. 2020; DeiT, Touvron et al. 2020).
+SIZES = {
+    "tiny": (192, 12, 3),
+    "small": (384, 12, 6),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "huge": (1280, 32, 16),
+}
+_TRANSFORMER = re.compile(r"(?:vit|deit)_(tiny|small|base|large|huge)_patch(\d{1,2})_(\d{2,4})")
+_TORCHVISION = re.compile(r"vit_([blh])_(\d{1,2})")
+_LETTERS = {"b": "base", "l": "large", "h": "huge"}
+_PREFIX = "timm/"
+SIZES_OF_CLASSES = {"out_features", "out_channels"}
+
+
+@lru_cache(1)
+def _nets() -> dict[str, dict[str, Any]]:
+    text = files("vramtui.models.blueprints").joinpath("vision_nets.json").read_text(encoding="utf-8")
+    nets: dict[str, dict[str, Any]] = json.loads(text)
+    return nets
+
+
+def net_names() -> tuple[str, ...]:
+    """Every name of a list of layers, torchvision's and timm's."""
+    return (*_nets(), *TIMM)
+
+
+def is_known_net(name: str) -> bool:
+    """Whether `vision_table` knows the net called so."""
+    plain = _plain(name)
+    return (
+        any(pattern.fullmatch(plain) for pattern in (_TRANSFORMER, _TORCHVISION)) or TIMM.get(plain, plain) in _nets()
+    )
+
+
+def _plain(name: str) -> str:
+    """A net's name without `timm/` before it and the tag of its weights behind it."""
+    return name.removeprefix(_PREFIX).partition(".")[0]
+
+
+def vision_table(name: str, *, classes: int = 1000, image_size: int | None = None) -> Table | None:
+    """The `[model]` table of the net called so; None where none is known.
+
+    Args:
+        name: as torchvision or timm write it, `timm/` before and a tag of weights behind it allowed.
+        classes: rows of the last linear layer.
+        image_size: pixels of a side; the usual ones of the net where None.
+    """
+    plain = _plain(name)
+    found = _TRANSFORMER.fullmatch(plain) or _TORCHVISION.fullmatch(plain)
+    if found is not None:
+        size, patch, pixels = (*found.groups(), "224")[:3]
+        return _transformer(_LETTERS.get(size, size), int(patch), image_size or int(pixels), classes)
+    net = _nets().get(TIMM.get(plain, plain))
+    if net is None:
+        return None
+    layers = [dict(layer) for layer in net["layers"]]
+    size = net["image_size"]
+    if isinstance(size, list):
+        shape = [3, *(size if image_size is None else [image_size, image_size])]
+        return {"kind": "sequential", "input_shape": shape, "layers": layers, "parameters": net["parameters"]}
+    last = max(at for at, layer in enumerate(layers) if SIZES_OF_CLASSES & layer.keys())
+    key = next(iter(SIZES_OF_CLASSES & layers[last].keys()))
+    exact = {"parameters": net["parameters"]} if layers[last][key] == classes else {}
+    layers[last][key] = classes
+    pixels = image_size or size
+    return {"kind": "sequential", "input_shape": [3, pixels, pixels], "layers": layers, **exact}
+
+
+def _transformer(size: str, patch: int, pixels: int, classes: int) -> Table:
+    width, blocks, heads = SIZES[size]
+    config = {
+        "hidden_size": width,
+        "num_hidden_layers": blocks,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+        "image_size": pixels,
+        "patch_size": patch,
+        "num_labels": classes,
+    }
+    return vit(Fields(config), head="classes", pooler=False)
+
+
+def timm_table(config: Fields) -> tuple[str, Table]:
+    """The architecture that a timm config.json names, and its `[model]` table.
+
+    Raises:
+        Damaged: it is not one of the nets that are known.
+    """
+    name = config.text("architecture", "")
+    inner = config.table("pretrained_cfg")
+    size = inner.values.get("input_size")
+    pixels = size[-1] if isinstance(size, list) and size and isinstance(size[-1], int) else None
+    table = vision_table(name, classes=config.whole("num_classes", 1000) or 1000, image_size=pixels)
+    if table is None:
+        raise Damaged(f"is of timm's {name[:60]!r}, which is not known", is_sound=True)
+    return name, table

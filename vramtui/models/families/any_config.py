@@ -1,0 +1,160 @@
+"""Any config as the `[model]` table of a decoder: exact where its family is known, else from the keys most share."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+from vramtui.models.blueprints.blueprint import HEADED, WHOLE_FAMILIES
+from vramtui.models.blueprints.composite import add_parts, joins
+from vramtui.models.blueprints.full_config import filled_in, text_type
+from vramtui.models.blueprints.nets import PLAIN, NetShape, is_net, read_net, twin_of
+from vramtui.models.families.decoder import read_decoder
+from vramtui.models.families.exotic import EXOTIC
+from vramtui.models.families.families import FAMILIES
+from vramtui.models.families.family import Family
+from vramtui.models.families.generic import guess_family
+from vramtui.models.families.keys import Keys, head_of, layer_count
+from vramtui.models.families.nearest_decoder import dropouts, listed, nearest_decoder, window_table
+from vramtui.models.families.older import BERT_LIKE, OLDER
+from vramtui.models.families.tensor_list import CacheList, TensorList, numbers_in
+
+KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
+# Where models of several parts keep the one that reads words.
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
+
+# Whose words are read by another model than the type of its text says.
+OTHER_TEXT = {"florence2": "bart_whole", "idefics": "llama", "phi4_multimodal": "phi3"}
+
+# Translators of which this architecture has the encoder as well.
+TRANSLATORS = {"bart": "bart_whole", "mbart": "mbart_whole", "mvp": "bart_whole", "plbart": "bart_whole"}
+
+ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
+
+# Architectures without the output layer over words that a family has.
+OTHER_HEADS = re.compile(
+    r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|Retrieval|(?<!LMHead)Model$"
+)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config comes to.
+
+    Attributes:
+        table: a `[model]` table.
+        basis: `family` where its tensors and caches are exact, else `generic`.
+        tensors: every tensor.
+        caches: what its layers keep.
+        partial: whether it is only the part that reads words, of a model of several.
+    """
+
+    table: dict[str, Any]
+    basis: str
+    tensors: tuple[TensorGroup, ...]
+    caches: tuple[LayerCache, ...]
+    partial: bool
+
+
+def text_part(keys: Keys) -> Keys:
+    """The table of the part that reads words: the config itself in most."""
+    for name in TEXT_PARTS:
+        if keys.has(name) and isinstance(keys.values[name], dict):
+            inner = keys.table(name)
+            shared = {
+                key: keys.values[key]
+                for key in ("tie_word_embeddings", "vocab_size")
+                if key in keys.values and key not in inner.values
+            }
+            return text_part(inner.changed(**shared))
+    return keys
+
+
+def read_any(values: dict[str, object]) -> Found:
+    """The tensors, caches and nearest decoder of any config.
+
+    Raises:
+        Damaged: it has not even a width and a number of layers.
+    """
+    kind = values.get("model_type")
+    full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values
+    keys = _with_thinkers_parts(Keys(full))
+    if joins(keys.text("model_type")):
+        said = keys.values if "thinker_config" in values else values
+        return _of_parts(keys, said.get("tie_word_embeddings"))
+    if is_net(keys.text("model_type")):
+        return _of_net(read_net(keys))
+    named = " ".join(map(str, keys.items("architectures")))
+    kind, generates = keys.text("model_type"), "ConditionalGeneration" in named
+    family = KNOWN.get(TRANSLATORS.get(kind, kind) if generates else kind)
+    if family is not None:
+        exact = kind in TRANSLATORS and not keys.flag("use_prompt") if generates else not OTHER_HEADS.search(named)
+        exact = exact or bool(head_of(keys) and (family.whole is None or kind in HEADED or kind in BERT_LIKE))
+        return _found(keys, family, "family" if exact else "generic", partial=False)
+    part = text_part(keys)
+    family = KNOWN.get(part.text("model_type")) or guess_family(part)
+    return _found(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
+
+
+def _of_net(net: NetShape) -> Found:
+    """A model for images or sound; where it is one of torchvision's nets, with the layers of that."""
+    basis = "family" if net.exact and not net.staged else "generic"
+    found = _as_found(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+    twin = twin_of(net, numbers_in(found.tensors)) if net.exact else None
+    return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
+
+
+def _has_encoder(keys: Keys) -> bool:
+    """Whether an encoder stands beside the layers that are read, which no family of these describes."""
+    return keys.has("decoder_layers") and any(keys.has(name) for name in ENCODER_LAYERS)
+
+
+def _with_thinkers_parts(keys: Keys) -> Keys:
+    """Models that speak as well keep the one that reads, hears and sees in a table of its own: its parts are theirs."""
+    thinker = keys.values.get("thinker_config")
+    if not isinstance(thinker, dict) or not joins(keys.text("model_type")):
+        return keys
+    spoken = ("talker_config", "token2wav_config", "code2wav_config")
+    silent = dict.fromkeys(spoken) if not keys.flag("enable_audio_output", default=True) else {}
+    own = {key: value for key, value in keys.values.items() if key != "thinker_config"}
+    return Keys({**thinker, **own, **silent})
+
+
+def _of_parts(keys: Keys, tied: object) -> Found:
+    """A model of several parts whose towers and what joins them are counted.
+
+    Args:
+        keys: its config, filled in.
+        tied: whether the file says at its top that the output layer is the embedding. Where it does not, the part that
+            reads words says it, as it did for transformers 4, which wrote these files.
+    """
+    name = next((name for name in TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
+    part = keys.table(name) if name else keys.changed(model_type=text_type(keys.text("model_type")))
+    if isinstance(tied, bool):
+        part = part.changed(tie_word_embeddings=tied)
+    kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
+    family = KNOWN.get(kind)
+    nearest = family or guess_family(part)
+    tensors, caches = read_decoder(part, nearest)
+    joined = add_parts(tensors, dict(keys.values), name)
+    named = " ".join(map(str, keys.items("architectures")))
+    exact = family is not None and joined.complete and not OTHER_HEADS.search(named)
+    basis = "family" if exact else "generic"
+    found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
+    towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
+    seen = {name: table for name, table in towers.items() if table is not None}
+    return msgspec.structs.replace(found, table=found.table | seen)
+
+
+def _found(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:
+    return _as_found(keys, family, basis, *read_decoder(keys, family), partial=partial)
+
+
+def _as_found(
+    keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool
+) -> Found:
+    groups, kept = tensors.groups(), caches.groups()
+    table = nearest_decoder(keys, family) | window_table(kept, layer_count(keys))
+    table = {key: value for key, value in table.items() if value is not None} | dropouts(keys, groups)
+    table |= {"parameters": numbers_in(groups), "basis": basis} | listed(groups, kept)
+    return Found(table=table, basis=basis, tensors=groups, caches=kept, partial=partial)

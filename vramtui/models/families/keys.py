@@ -1,0 +1,203 @@
+"""The keys of a config by all the names that model families give them, and the sizes that follow from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.file_limits import MOST_LAYERS
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.fields import Fields
+
+HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embed_dim", "model_dim")
+LAYERS = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers", "num_blocks",
+    "layers",
+)  # fmt: skip
+HEADS = (
+    "num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads",
+    "num_decoder_attention_heads",
+)  # fmt: skip
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_head_kv", "multi_query_group_num")
+HEAD_DIM = ("head_dim", "kv_channels", "d_kv", "dim_head", "d_head", "attention_head_dim")
+FFN = (
+    "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff", "dim_ff", "d_inner", "decoder_ffn_dim",
+    "inner_dim",
+)  # fmt: skip
+POSITIONS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "model_max_length", "seq_length",
+    "n_ctx", "max_target_positions", "context_length",
+)  # fmt: skip
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "n_experts")
+CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k_experts")
+EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "expert_intermediate_size")
+SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
+SHARED_WIDTH = (
+    "shared_expert_intermediate_size", "shared_intermediate_size", "shared_experts_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+)  # fmt: skip
+DENSE_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+VOCABULARY = ("vocab_size", "n_vocab", "padded_vocab_size", "n_words")
+# Ends of architectures that have other heads than one over words: classes, or none.
+CLASSES, BARE = "ForSequenceClassification", "Model"
+
+
+class Keys:
+    """One table of a config.
+
+    Args:
+        values: as decoded.
+        inside: the name of the table it stands in, for sentences.
+    """
+
+    def __init__(self, values: Mapping[str, object], inside: str = "") -> None:
+        self.values = values
+        self.inside = inside
+        self._fields = Fields(values, inside)
+
+    def whole(self, *names: str, default: int | None = None) -> int:
+        """The first of `names` that is there, a whole number.
+
+        Raises:
+            Damaged: none is there and there is no default, or it is something else.
+        """
+        found = self.maybe(*names)
+        if found is not None:
+            return found
+        if default is None:
+            raise Damaged(f"has no {self.inside}{names[0]}, without which its tensors are not known")
+        return default
+
+    def maybe(self, *names: str) -> int | None:
+        """As `whole`, or None where none is there."""
+        for name in names:
+            value = self.values.get(name)
+            if value is None or isinstance(value, (list, dict, str)):
+                continue
+            if isinstance(value, float) and value.is_integer():
+                return int(value)
+            found: int = self._fields.whole(name)
+            if found < 0:
+                continue
+            return found
+        return None
+
+    def number(self, name: str, default: float) -> float:
+        """Any number."""
+        return float(self._fields.number(name, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false; what is neither counts as the default."""
+        value = self.values.get(name)
+        return value if isinstance(value, bool) else default
+
+    def text(self, name: str, default: str = "") -> str:
+        """Text; what is none counts as the default."""
+        value = self.values.get(name)
+        return value if isinstance(value, str) else default
+
+    def items(self, name: str) -> list[Any]:
+        """A list; empty where there is none."""
+        value = self.values.get(name)
+        return value if isinstance(value, list) else []
+
+    def table(self, name: str) -> "Keys":
+        """Another table inside; empty where there is none."""
+        value = self.values.get(name)
+        return Keys(value if isinstance(value, dict) else {}, f"{self.inside}{name}.")
+
+    def has(self, name: str) -> bool:
+        """Whether the key is there and not null, false, 0 or empty."""
+        return bool(self.values.get(name))
+
+    def changed(self, **values: object) -> "Keys":
+        """The same with some keys said otherwise."""
+        return Keys({**self.values, **values}, self.inside)
+
+
+class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What most tensors of one layer are shaped by; `value_dim` is the width of a head of values."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    ffn: int
+    vocab: int
+
+    @property
+    def queries(self) -> int:
+        """Width of all queries together."""
+        return self.heads * self.head_dim
+
+    @property
+    def keys(self) -> int:
+        """Width of all keys together."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def values(self) -> int:
+        """Width of all values together."""
+        return self.kv_heads * self.value_dim
+
+    @property
+    def answers(self) -> int:
+        """Width of what the attention puts out."""
+        return self.heads * self.value_dim
+
+
+def layer_count(keys: Keys, *names: str) -> int:
+    """Number of layers, by one of `names` or of the usual ones; where only their kinds are listed, of these.
+
+    Raises:
+        Damaged: there are none, or more than any model has.
+    """
+    listed = len(keys.items("layer_types") or keys.items("layers_block_type"))
+    layers = keys.maybe(*names, *LAYERS) or listed
+    if not 0 < layers <= MOST_LAYERS:
+        raise Damaged(f"has {keys.inside}num_hidden_layers = {layers}; 1 to {MOST_LAYERS} are needed")
+    return layers
+
+
+def sizes_of(keys: Keys) -> LayerSizes:
+    """The sizes of a layer.
+
+    Raises:
+        Damaged: the width is missing, or one of the sizes is no whole number.
+    """
+    hidden = keys.whole(*HIDDEN)
+    heads = keys.maybe(*HEADS) or 1
+    head_dim = keys.maybe(*HEAD_DIM) or max(1, hidden // heads)
+    multi = 1 if keys.flag("multi_query") else heads
+    return LayerSizes(
+        hidden=hidden,
+        heads=heads,
+        kv_heads=keys.maybe(*KV_HEADS) or multi,
+        head_dim=head_dim,
+        value_dim=keys.maybe("v_head_dim") or head_dim,
+        ffn=ffn_of(keys, hidden),
+        vocab=keys.whole(*VOCABULARY, default=0),
+    )
+
+
+def ffn_of(keys: Keys, hidden: int) -> int:
+    """Width of the MLP; the first layer's where each has its own."""
+    listed = next((keys.items(name) for name in FFN if keys.items(name)), [])
+    if listed and isinstance(listed[0], int):
+        return int(listed[0])
+    return keys.maybe(*FFN) or 4 * hidden
+
+
+def head_of(keys: Keys) -> str:
+    """`CLASSES` or `BARE` where the architecture ends so; empty where its head is over words."""
+    task = next(map(str, keys.items("architectures")), "")
+    if task.endswith("LMHeadModel"):
+        return ""
+    return next((end for end in (CLASSES, BARE) if task.endswith(end)), "")
+
+
+def labels_of(keys: Keys) -> int:
+    """Outputs of a classifier: transformers has two where a config lists none."""
+    listed = keys.values.get("id2label")
+    return len(listed) if isinstance(listed, dict) and listed else keys.whole("num_labels", default=2)

@@ -1,0 +1,366 @@
+"""A Hugging Face config.json as the `[model]` table of a preset, by the architecture it names."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable
+from math import prod
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import CONFIG
+from vramtui.core.base.text import printable
+from vramtui.models.blueprints.nets import is_net
+from vramtui.models.blueprints.vision import timm_table
+from vramtui.models.families.any_config import TEXT_PARTS, read_any
+from vramtui.models.readers import decoders, encoders
+from vramtui.models.readers import moe as mixtures
+from vramtui.models.readers.bounded import Damaged, Unmodelled, read_plain, shown
+from vramtui.models.readers.diffusers import denoisers
+from vramtui.models.readers.diffusers.index import read_pipeline
+from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.readers.quantization import exl3
+from vramtui.models.readers.quantization.methods import quantization_of
+from vramtui.models.readers.quantization.mixed import in_all_layers, kind_of, with_mixed_bits
+from vramtui.models.readers.quantization.mlx import mlx_quantization, mlx_tensors
+from vramtui.models.stores.folders import WEIGHTS
+
+ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
+    "BartForConditionalGeneration": encoders.bart,
+    "BertForMaskedLM": encoders.bert_mlm,
+    "BertForQuestionAnswering": encoders.bert_tokens,
+    "BertForSequenceClassification": encoders.bert_classes,
+    "BertForTokenClassification": encoders.bert_tokens,
+    "BertModel": encoders.bert_model,
+    "CLIPTextModel": encoders.clip_text_model,
+    "CLIPTextModelWithProjection": encoders.clip_text_projected,
+    "CLIPVisionModel": encoders.clip_vision_model,
+    "CLIPVisionModelWithProjection": encoders.clip_vision_projected,
+    "DeepseekV2ForCausalLM": mixtures.deepseek_v2,
+    "DeepseekV3ForCausalLM": mixtures.deepseek_v3,
+    "FalconForCausalLM": decoders.falcon,
+    "Gemma2ForCausalLM": decoders.gemma2,
+    "Gemma3ForCausalLM": decoders.gemma3,
+    "GemmaForCausalLM": decoders.gemma,
+    "GPT2LMHeadModel": decoders.gpt2,
+    "GPTBigCodeForCausalLM": decoders.gpt_bigcode,
+    "GPTJForCausalLM": decoders.gptj,
+    "GPTNeoXForCausalLM": decoders.gpt_neox,
+    "GraniteForCausalLM": decoders.llama,
+    "LlamaForCausalLM": decoders.llama,
+    "MT5ForConditionalGeneration": encoders.t5,
+    "MistralForCausalLM": decoders.mistral,
+    "MixtralForCausalLM": mixtures.mixtral,
+    "OPTForCausalLM": decoders.opt,
+    "Phi3ForCausalLM": decoders.phi3,
+    "PhiForCausalLM": decoders.phi,
+    "Qwen2ForCausalLM": decoders.qwen2,
+    "Qwen2MoeForCausalLM": mixtures.qwen2_moe,
+    "Qwen3ForCausalLM": decoders.qwen3,
+    "Qwen3MoeForCausalLM": mixtures.qwen3_moe,
+    "RobertaForMaskedLM": encoders.bert_mlm,
+    "RobertaForQuestionAnswering": encoders.bert_tokens,
+    "RobertaForSequenceClassification": encoders.bert_classes,
+    "RobertaForTokenClassification": encoders.bert_tokens,
+    "RobertaModel": encoders.bert_model,
+    "SmolLM3ForCausalLM": decoders.smollm3,
+    "Starcoder2ForCausalLM": decoders.starcoder2,
+    "T5ForConditionalGeneration": encoders.t5,
+    "ViTForImageClassification": encoders.vit_classes,
+    "ViTModel": encoders.vit_model,
+    "WhisperForConditionalGeneration": encoders.whisper,
+    "XLMRobertaForMaskedLM": encoders.bert_mlm,
+    "XLMRobertaForQuestionAnswering": encoders.bert_tokens,
+    "XLMRobertaForSequenceClassification": encoders.bert_classes,
+    "XLMRobertaForTokenClassification": encoders.bert_tokens,
+    "XLMRobertaModel": encoders.bert_model,
+}
+LANGUAGE = "its language model only"
+# What a config without `architectures` is taken for.
+BY_TYPE: dict[str, str] = {
+    "bart": "BartForConditionalGeneration",
+    "bert": "BertModel",
+    "clip": "CLIPModel",
+    "clip_text_model": "CLIPTextModel",
+    "clip_vision_model": "CLIPVisionModel",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "falcon": "FalconForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_bigcode": "GPTBigCodeForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "gptj": "GPTJForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mt5": "MT5ForConditionalGeneration",
+    "mixtral": "MixtralForCausalLM",
+    "opt": "OPTForCausalLM",
+    "phi": "PhiForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "roberta": "RobertaModel",
+    "smollm3": "SmolLM3ForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM",
+    "t5": "T5ForConditionalGeneration",
+    "vit": "ViTModel",
+    "whisper": "WhisperForConditionalGeneration",
+    "xlm-roberta": "XLMRobertaModel",
+}
+# Falcon's configs before transformers knew it (`configuration_RW.py` beside its weights).
+REFINED_WEB = ("RefinedWeb", "RefinedWebModel")
+# Other names of a type in public files: DeepSeek V4 as its FP8 files for SGLang have it.
+OTHER_TYPES = {"deepseek_ref": "deepseek_v4"}
+REFINED_WEB_KEYS = {
+    "n_embed": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_head_kv": "num_kv_heads",
+    "n_layer": "num_hidden_layers",
+}
+# Where detectors and the like name the net that looks at the image: most of their weights, of which they say no sizes.
+BACKBONES = ("backbone", "backbone_config")
+# Files beside a config.json: name, method, and the key of the table where it is not all of the file.
+BESIDE = (
+    ("hf_quant_config.json", "modelopt", "quantization"),
+    ("quantize_config.json", "gptq", ""),
+    ("quant_config.json", "awq", ""),
+)
+PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config.json says.
+
+    Attributes:
+        architecture: as it names it.
+        model: a `[model]` table.
+        precision: what its weights are kept in, as a preset writes it; None where it does not tell.
+        quantization: how they are kept instead, as a preset writes it.
+        unread: the method of a quantization that is not known; empty where it is known or there is none.
+        partial: which of its parts alone is described, in words; empty where all of it is.
+        basis: how sure it is, as a decoder's `basis` has it.
+        undescribed: the key of a net of which it says no sizes; empty where there is none.
+        mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
+        counted: whether every tensor is written down all the same where it is `generic`.
+    """
+
+    architecture: str
+    model: Table
+    precision: str | None = None
+    quantization: str | None = None
+    unread: str = ""
+    undescribed: str = ""
+    partial: str = ""
+    basis: str = "shapes"
+    mixed: bool = False
+    counted: bool = False
+
+
+def read_config(path: Path) -> ConfigFile:
+    """The config at `path`; of a model_index.json, that of the part that is on the card at each step.
+
+    Raises:
+        UserError: it cannot be read, is no config, or is one of an architecture that is not known.
+    """
+    values = _decoded(path)
+    try:
+        if path.name == denoisers.INDEX:
+            return _pipeline(path, values)
+        return parse_config(values | _quantization_beside(path, values))
+    except Damaged as error:
+        instead = f"; {what_answers(path)}" if error.is_sound else ""
+        raise UserError(f"{shown(path)} {error}{instead}") from None
+
+
+def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
+    """The quantization_config of a file that NVIDIA's Model Optimizer, AutoGPTQ or AutoAWQ writes beside a config.json,
+    not into it.
+    """
+    if values.get("quantization_config") or path.name != "config.json":
+        return {}
+    for name, method, key in BESIDE:
+        beside = path.with_name(name)
+        if not beside.is_file():
+            continue
+        decoded = _decoded(beside)
+        said = decoded.get(key) if key else decoded
+        if isinstance(said, dict):
+            return {"quantization_config": said | {"quant_method": method}}
+    return {}
+
+
+def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
+    name, table, partial = read_pipeline(path, values, _decoded)
+    return ConfigFile(architecture=name, model=table, partial=partial)
+
+
+def what_answers(path: Path) -> str:
+    """The two commands that answer for a model whose config does not."""
+    config, weights = (shlex.quote(shown(one)) for one in (path, path.with_name(WEIGHTS)))
+    return f"`vramtui estimate {config} --trace` runs it, `vramtui estimate {weights}` reads its weights' header"
+
+
+def _decoded(path: Path) -> dict[str, object]:
+    values = decode_object(read_plain(path, CONFIG))
+    if values is None:
+        raise UserError(f"{shown(path)} is no config.json: it is not a JSON object")
+    return values
+
+
+def decode_object(content: bytes) -> dict[str, object] | None:
+    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
+    half a pair of surrogates as a question mark.
+    """
+    try:
+        return msgspec.json.decode(content, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        told = json.dumps(json.loads(content), ensure_ascii=False)
+        values = json.loads(told.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def parse_config(values: dict[str, object]) -> ConfigFile:
+    """What the decoded config says.
+
+    Raises:
+        Damaged: its architecture is not known, or a key of it is wrong.
+    """
+    config = Fields(_renamed(values))
+    if config.has("_class_name"):
+        name, table = denoisers.read_class(config)
+        return ConfigFile(architecture=name, model=table)
+    if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
+        return _by_bits(config, exl3.exl3_tensors, config.table("quantization_config"))
+    by_mlx = mlx_quantization(config)
+    if by_mlx is not None:
+        return _by_bits(config, mlx_tensors, by_mlx)
+    if config.has("architecture") and not config.has("architectures"):
+        name, table = timm_table(config)
+        return ConfigFile(architecture=name, model=table, precision="fp32")
+    name, inner, model, partial, basis = _described(config)
+    said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
+    stored = next(filter(None, said), None)
+    how = config.table("quantization_config")
+    if not how.values:
+        how = _words_of(config).table("quantization_config")
+    quantization = quantization_of(how, config.text("expert_dtype", ""))
+    model = {key: value for key, value in model.items() if value is not None}
+    method = how.text("quant_method", "")
+    unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
+    if quantization is not None:
+        model = _with_mixed_bits(model, config, how, quantization)
+        if quantization == "mxfp4" and in_all_layers(how):
+            quantization = None  # as a run's it would be that of experts alone: each tensor has its bits
+    return ConfigFile(
+        architecture=name,
+        model=model,
+        precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
+        quantization=quantization,
+        unread=printable(unread[:40]),
+        undescribed=_undescribed(config, model) if basis == "generic" else "",
+        partial=partial,
+        basis=basis,
+        counted=is_net(config.text("model_type", "")),
+        mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
+    )
+
+
+def _renamed(values: dict[str, object]) -> dict[str, object]:
+    """A config of Falcon's own code as transformers writes it: there `RefinedWeb` is the later architecture."""
+    kind = values.get("model_type")
+    if isinstance(kind, str) and kind in OTHER_TYPES:
+        return values | {"model_type": OTHER_TYPES[kind]}
+    if kind not in REFINED_WEB:
+        return values
+    names = {key: REFINED_WEB_KEYS.get(key, key) for key in values}
+    said = {names[key]: value for key, value in values.items()}
+    later = {"new_decoder_architecture": kind == "RefinedWeb"}
+    return later | said | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+
+
+def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Table]], how: Fields) -> ConfigFile:
+    """A config of EXL3 or MLX: every tensor by its bits. Its own family's rules say which there are."""
+    found = read_any(dict(config.values))
+    tensors = stored(map(msgspec.to_builtins, found.tensors), how)
+    numbers = sum(prod(group["shape"]) * group.get("count", 1) for group in tensors)
+    return ConfigFile(
+        architecture=_architecture(config),
+        model=found.table | {"tensors": tensors, "parameters": numbers},
+        precision="fp16",
+        partial=LANGUAGE if found.partial else "",
+        basis=found.basis,
+    )
+
+
+def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
+    """The architecture's name, the part that is read, its `[model]` table, which part in words, and how sure it is."""
+    name = _architecture(config)
+    if name in ARCHITECTURES:
+        try:
+            return name, config, ARCHITECTURES[name](config), "", "shapes"
+        except Unmodelled:
+            pass
+    try:
+        found = read_any(dict(config.values))
+    except Damaged as error:
+        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=True) from None
+    return name, config, found.table, LANGUAGE if found.partial else "", found.basis
+
+
+def _undescribed(config: Fields, model: Table) -> str:
+    """The key of a net of which nothing says the sizes: a backbone, or all that reads no words."""
+    if is_net(config.text("model_type", "")):
+        return ""
+    backbone = next((key for key in BACKBONES if config.values.get(key)), "")
+    if backbone or model.get("vocab_size", 1) > 1:
+        return backbone
+    parts = (printable(key[:40]) for key, part in config.values.items() if isinstance(part, dict) and len(part) > 1)
+    return next((key for key in parts if key.endswith("_config")), "its keys")
+
+
+def _words_of(config: Fields) -> Fields:
+    """The table of the part that reads words, where there is one."""
+    tables = (config.values.get(name) for name in TEXT_PARTS)
+    return Fields(next((table for table in tables if isinstance(table, dict)), {}))
+
+
+def _architecture(config: Fields) -> str:
+    named = config.texts("architectures")
+    for name in named:
+        if name in ARCHITECTURES:
+            return name
+    kind = config.text("model_type", "")
+    if named or (kind and kind not in BY_TYPE):
+        return named[0] if named else kind
+    if not kind and "zero_optimization" in config.values:
+        raise Damaged("is DeepSpeed's and names no model: give the model, and this file with --job-file")
+    if not kind:
+        raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
+    return BY_TYPE[kind]
+
+
+def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:
+    """The model with the tensors marked that are not in its quantization, listed where that takes a list."""
+    if model.get("kind", "transformer") != "transformer":
+        return model
+    try:
+        listed = model if "tensors" in model else read_any(dict(config.values)).table
+    except Damaged:
+        return model
+    tensors = with_mixed_bits(listed["tensors"], listed["num_hidden_layers"], how, quantization)
+    marked = listed is model or any("bits" in group for group in tensors if kind_of(group) is not None)
+    return listed | {"tensors": tensors} if marked else model

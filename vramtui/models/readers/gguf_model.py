@@ -1,0 +1,192 @@
+"""The header of a GGUF file as the `[model]` table of a preset: sizes from its metadata, the rest from its tensors."""
+
+from vramtui.core.base.file_limits import MOST_LAYERS
+from vramtui.core.base.text import printable
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.fields import Table
+from vramtui.models.readers.gguf import Gguf, Passed, TensorInfo
+from vramtui.models.readers.gguf_layers import generic_tables
+
+KNOWN = (
+    "deepseek2", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "granite", "llama", "phi2", "phi3",
+    "qwen2", "qwen2moe", "qwen3", "qwen3moe", "smollm3", "starcoder2",
+)  # fmt: skip
+ACTIVATIONS = {
+    "gemma": "gelu_pytorch_tanh",
+    "gemma2": "gelu_pytorch_tanh",
+    "gemma3": "gelu_pytorch_tanh",
+    "gpt2": "gelu_new",
+    "gptneox": "gelu",
+    "phi2": "gelu_new",
+    "starcoder2": "gelu_pytorch_tanh",
+}
+PATTERNS = {"gemma2": 2, "gemma3": 6}
+PARALLEL = {"gptneox", "phi2"}
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+# Tables that llama.cpp reads beside the parameters.
+BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+class GgufHeader:
+    """What a GGUF file says about its model."""
+
+    def __init__(self, file: Gguf) -> None:
+        self.metadata = file.metadata
+        self.tensors: dict[str, TensorInfo] = {tensor.name: tensor for tensor in file.tensors}
+        kind = file.metadata.get("general.architecture")
+        if not isinstance(kind, str) or not kind:
+            raise Damaged("does not say which architecture it holds")
+        self.kind = kind
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its metadata and tensors say all that its operators are; of others, sizes and caches alone."""
+        return self.kind in KNOWN
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all tensors that are parameters."""
+        return sum(tensor.numel for tensor in self.tensors.values() if tensor.name not in BUFFERS)
+
+    def model(self) -> Table:
+        """The `[model]` table.
+
+        Raises:
+            Damaged: a value that is needed is missing or is no whole number.
+        """
+        hidden = self.whole("embedding_length")
+        layers = self.whole("block_count")
+        if layers > MOST_LAYERS:
+            raise Damaged(f"has a block_count of {layers:,}; {MOST_LAYERS} at most are known")
+        embedding = self.tensors.get(EMBEDDING)
+        if embedding is None or len(embedding.shape) != 2:
+            raise Damaged("has no embedding of words, token_embd.weight")
+        table = {
+            "kind": "transformer",
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": self.heads(),
+            "num_key_value_heads": self.optional("attention.head_count_kv"),
+            "head_dim": self.optional("attention.key_length"),
+            "intermediate_size": self.width(),
+            "vocab_size": embedding.shape[1],
+            "max_position_embeddings": self.optional("context_length"),
+            "hidden_act": ACTIVATIONS.get(self.kind, "silu"),
+            "sliding_window": self.optional("attention.sliding_window"),
+            "sliding_window_pattern": PATTERNS.get(self.kind),
+            "tie_word_embeddings": OUTPUT not in self.tensors,
+            "parallel_residual": self.kind in PARALLEL,
+            "parameters": self.parameters,
+            **self._norms(),
+            **self._linears(),
+            **(self._experts() if self.optional("expert_count") else {}),
+            **(self._latent() if self.kind == "deepseek2" else {}),
+        }
+        if not self.is_known:
+            table |= generic_tables(self.optional, self.metadata, self.tensors, self.kind)
+        return {key: value for key, value in table.items() if value is not None}
+
+    def stored(self) -> dict[str, int]:
+        """Bytes of the embedding, of the blocks and of the rest, as the file holds them."""
+        embedding = blocks = output = 0
+        for tensor in self.tensors.values():
+            if tensor.name == EMBEDDING:
+                embedding += tensor.bytes
+            elif tensor.name.startswith("blk."):
+                blocks += tensor.bytes
+            else:
+                output += tensor.bytes
+        return {"embedding": embedding, "blocks": blocks, "output": output}
+
+    def main_type(self) -> str:
+        """The type that most numbers have."""
+        numbers: dict[str, int] = {}
+        for tensor in self.tensors.values():
+            numbers[tensor.type.name] = numbers.get(tensor.type.name, 0) + tensor.numel
+        return max(numbers, key=numbers.__getitem__, default="f16")
+
+    def optional(self, key: str) -> int | None:
+        """A whole number of this architecture's, or None; of a list with one entry per layer the largest."""
+        value = self.metadata.get(f"{self.kind}.{key}")
+        if value is None or isinstance(value, Passed):
+            return None
+        if isinstance(value, tuple):
+            value = max(value, default=0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Damaged(f"has {self.kind}.{key} = {printable(repr(value))[:40]}; a whole number is needed")
+        return value or None
+
+    def whole(self, key: str) -> int:
+        """A whole number that has to be there."""
+        value = self.optional(key)
+        if value is None:
+            raise Damaged(f"has no {self.kind}.{key}, which its architecture needs")
+        return value
+
+    def heads(self) -> int:
+        """Heads of a layer that has the most; a model without attention has one for form's sake."""
+        return self.whole("attention.head_count") if self.is_known else self.optional("attention.head_count") or 1
+
+    def width(self) -> int:
+        """Width of an MLP: the experts' where every layer has experts."""
+        if self.is_known:
+            return self.whole("feed_forward_length")
+        found = self.optional("feed_forward_length") or self.optional("expert_feed_forward_length")
+        return found or 2 * self.whole("embedding_length")
+
+    def _there(self, *names: str) -> bool:
+        """Whether the last layer, which has experts if any has, holds any of these tensors."""
+        last = self.whole("block_count") - 1
+        return any(f"blk.{last}.{name}" in self.tensors for name in names)
+
+    def _norms(self) -> Table:
+        after = self._there("post_attention_norm.weight") and self._there("ffn_norm.weight")
+        second = self._there("ffn_norm.weight", "attn_norm_2.weight")
+        plain = "output_norm.bias" in self.tensors
+        gemma = self.kind.startswith("gemma")
+        return {
+            "norm": "layernorm" if plain else "gemma_rmsnorm" if gemma else "rmsnorm",
+            "norms_per_layer": 4 if after else 2 if second else 1,
+            "qk_norm": self._there("attn_q_norm.weight"),
+        }
+
+    def _linears(self) -> Table:
+        fused = self._there("attn_qkv.weight")
+        up = self.tensors.get(f"blk.{self.whole('block_count') - 1}.ffn_up.weight")
+        doubled = up is not None and len(up.shape) == 2 and up.shape[1] == 2 * self.width()
+        positions = "position_embd.weight" in self.tensors
+        return {
+            "fused_qkv": fused,
+            "gated_mlp": doubled or self._there("ffn_gate.weight", "ffn_gate_exps.weight"),
+            "attention_bias": self._there("attn_q.bias", "attn_qkv.bias"),
+            "output_bias": self._there("attn_output.bias"),
+            "mlp_bias": self._there("ffn_up.bias"),
+            "lm_head_bias": "output.bias" in self.tensors,
+            "position": "learned" if positions else "rope",
+        }
+
+    def _experts(self) -> Table:
+        return {
+            "num_experts": self.optional("expert_count"),
+            "num_experts_per_tok": self.optional("expert_used_count"),
+            "moe_intermediate_size": self.optional("expert_feed_forward_length"),
+            "n_shared_experts": self.optional("expert_shared_count"),
+            "shared_expert_intermediate_size": self.optional("expert_shared_feed_forward_length"),
+            "shared_expert_gate": self._there("ffn_gate_inp_shexp.weight"),
+            "first_k_dense_replace": self.optional("leading_dense_block_count") or 0,
+            "router_bias": self._there("exp_probs_b.bias"),
+        }
+
+    def _latent(self) -> Table:
+        """DeepSeek's compressed keys and values; a file made for decoding in that form has `_mla` keys."""
+        head = self.optional("attention.key_length_mla") or self.whole("attention.key_length")
+        rotary = self.whole("rope.dimension_count")
+        return {
+            "head_dim": None,
+            "num_key_value_heads": None,
+            "q_lora_rank": self.optional("attention.q_lora_rank"),
+            "kv_lora_rank": self.whole("attention.kv_lora_rank"),
+            "qk_rope_head_dim": rotary,
+            "qk_nope_head_dim": head - rotary,
+            "v_head_dim": self.optional("attention.value_length_mla") or self.whole("attention.value_length"),
+        }

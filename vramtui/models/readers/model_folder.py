@@ -1,0 +1,125 @@
+"""Which model a path means: a file, or a folder with a model's files."""
+
+from pathlib import Path
+
+from vramtui.core.base.errors import UserError
+from vramtui.models.families.from_weights import decoder_of_weights, listed_weights
+from vramtui.models.readers.bounded import Damaged, shown
+from vramtui.models.readers.config_json import ConfigFile, read_config, what_answers
+from vramtui.models.readers.diffusers.denoisers import INDEX as PIPELINE
+from vramtui.models.readers.gguf import read_gguf
+from vramtui.models.readers.gguf_model import GgufHeader
+from vramtui.models.readers.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors
+from vramtui.models.stores.folders import INDEX, WEIGHTS
+
+CONFIG = "config.json"
+LFS = b"version https://git-lfs"
+# By safetensors' name of the type that most numbers have.
+PRECISIONS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+
+
+def read_gguf_header(path: Path) -> GgufHeader:
+    """The header of a GGUF file of a known architecture.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or holds something else.
+    """
+    file = read_gguf(path)
+    try:
+        return GgufHeader(file)
+    except Damaged as error:
+        raise UserError(f"{shown(path)} {error}") from None
+
+
+def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
+    """The `[model]` table of a GGUF file.
+
+    Raises:
+        UserError: a size is missing.
+    """
+    try:
+        return header.model()
+    except Damaged as error:
+        raise UserError(f"{shown(path)} {error}") from None
+
+
+def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]:
+    """A config, and the weights beside it where they are there; `path` is any of these files or their folder.
+
+    Raises:
+        UserError: one of them cannot be read, or weights have no config beside them.
+    """
+    if path.is_dir():
+        path = path / folder_index(path)
+    if path.suffix == ".safetensors":
+        weights = read_safetensors(path)
+        return _beside(path, weights), weights
+    if path.name.endswith(".safetensors.index.json"):
+        weights = read_index(path)
+        return _beside(path, weights), weights
+    config, found = read_config(path), weights_beside(path)
+    if config.undescribed and found is None:
+        raise UserError(
+            f"{shown(path)} is of the architecture {config.architecture!r} but has a net of its own in "
+            f"{config.undescribed}, of which no rule is known; {what_answers(path)}"
+        )
+    return config, found
+
+
+def weights_beside(config: Path) -> CheckpointWeights | None:
+    """The weights in a config's folder; None where they are not, or not wholly, downloaded.
+
+    Raises:
+        UserError: they are damaged.
+    """
+    for name, read in ((WEIGHTS, read_safetensors), (INDEX, read_index)):
+        path = config.with_name(name)
+        if config.name == CONFIG and path.is_file() and not _is_pointer(path):
+            try:
+                return read(path)
+            except MissingShard:
+                return None
+    return None
+
+
+def _is_pointer(path: Path) -> bool:
+    """Whether Git LFS has left a line of text in the place of a large file."""
+    with path.open("rb") as file:
+        return file.read(len(LFS)) == LFS
+
+
+def folder_index(folder: Path) -> str:
+    """The name of the file that says what is in a folder: its config, or a pipeline's index."""
+    return PIPELINE if not (folder / CONFIG).exists() and (folder / PIPELINE).is_file() else CONFIG
+
+
+def _beside(path: Path, weights: CheckpointWeights) -> ConfigFile:
+    """The config beside weights; without one, what their names and shapes tell."""
+    config, refused = path.with_name(CONFIG), ""
+    if config.is_file():
+        try:
+            return read_config(config)
+        except UserError as error:
+            refused = str(error).partition("; ")[0]
+    try:
+        model = decoder_of_weights(weights)
+    except Damaged as error:
+        instead = "put the model's config.json beside it"
+        if refused:
+            instead = f"{refused}; `vramtui estimate {shown(config)} --trace` runs it"
+        raise UserError(
+            f"{shown(path)} holds {weights.parameters:,} numbers, mostly {weights.main_type or 'nothing'}, but not how "
+            f"they are used ({error}): {instead}"
+        ) from None
+    return ConfigFile(architecture="no config.json", model=model, basis="generic")
+
+
+def with_weights(config: ConfigFile, weights: CheckpointWeights | None) -> dict[str, object]:
+    """The `[model]` table, with what the weights tell better: the exact count of parameters, or every tensor."""
+    if weights is None:
+        return config.model
+    if config.basis == "generic" or (config.basis == "family" and not weights.exact):
+        return config.model | listed_weights(weights)
+    if not weights.exact or config.partial or config.basis == "family":
+        return config.model
+    return config.model | {"parameters": weights.parameters}

@@ -1,0 +1,205 @@
+"""Tensors that a quantised model keeps in other bits than most of it: left as they were, or in another format.
+
+Tools list them by modules' names, by patterns with stars, or by regular expressions; NVIDIA's Model Optimizer says a
+format for each layer. Tensors are told apart as attention, a recurrent mixer, MLP, experts for all tokens and experts,
+and counted layer by layer.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.readers.quantization.methods import MIXED, PER_GROUP
+
+# Lists of what is left as it is, and the names that towers have in them.
+LEFT = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
+TOWERS = re.compile(r"visual|vision|image|audio|multi_modal|vit\b|mlp1")
+UNQUANTIZED, FP8 = 16, 8
+# Four of a weight and a scale of eight for each 32 (OCP Microscaling Formats 1.0, section 5.1).
+MXFP4_BITS = 4.25
+# Names that code gives the modules of a layer, by kind.
+MODULES: dict[str, tuple[str, ...]] = {
+    "attention": ("self_attn", "attn", "mixer"),
+    "recurrent": ("linear_attn", "mixer", "mamba", "self_attn"),
+    "mlp": ("mlp", "mixer"),
+    "shared": ("mlp.shared_experts", "mlp.shared_expert", "ffn.shared_experts", "mixer.shared_experts"),
+    "experts": ("mlp.experts.0", "ffn.experts.0", "mixer.experts.0", "block_sparse_moe.experts.0"),
+    "experts beside": ("experts.0",),
+}
+# The same, in the names of layers that are listed with a format each.
+LISTED = {
+    "shared": re.compile(r"shared_expert"),
+    "experts": re.compile(r"\bexperts\b"),
+    "recurrent": re.compile(r"linear_attn|mamba|mixer\.(?:in|out)_proj"),
+    "attention": re.compile(r"\b(?:self_attn|attn)\b|mixer\.[qkvo]_proj"),
+    "mlp": re.compile(r"\bmlp\b|mixer\.(?:up|down)_proj"),
+}
+PROJECTIONS, RECURRENT = ("gate_proj", "up_proj", "down_proj"), ("in_proj", "out_proj")
+# What a stranger's regular expression may be made of, so that trying it takes no time to speak of.
+REGEX = re.compile(r"(?:[\w.\\^$-]|\.\*|\((?:\?:)?[\w.\\|]+\))*")
+MOST_STARS, MOST_PATTERNS = 3, 20_000
+LAYER = re.compile(r"layers\.(\d+)(.*)", re.DOTALL)
+
+
+class Patterns:
+    """The modules that are left as they were.
+
+    Args:
+        how: a quantization_config.
+    """
+
+    def __init__(self, how: Fields) -> None:
+        lists = (how.values.get(name) for name in LEFT)
+        said = [str(one) for names in lists if isinstance(names, list) for one in names[:MOST_PATTERNS]]
+        self.towers = any(TOWERS.search(one) for one in said)
+        self._of_all: list[str] = []
+        self._of_layers: dict[int, list[str]] = {}
+        for one in said:
+            found = None if one.startswith("re:") else LAYER.search(one)
+            if found is None:
+                self._of_all.append(one)
+            else:
+                self._of_layers.setdefault(int(found[1][:6]), []).append(found[2].removeprefix("."))
+
+    def __bool__(self) -> bool:
+        return bool(self._of_all or self._of_layers)
+
+    def count(self, kind: str, projection: str, numbers: range) -> int:
+        """In how many of these layers a projection of a kind of module is left."""
+        paths = [f"{module}.{projection}" for module in MODULES[kind]]
+        if any(_matches(f"model.layers.0.{path}", one) for one in self._of_all for path in paths):
+            return len(numbers)
+        tails = (self._of_layers.get(number, ()) for number in numbers)
+        return sum(any(_matches(path, tail) for tail in of_one for path in paths) for of_one in tails)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    if pattern.startswith("re:"):
+        said = pattern.removeprefix("re:")
+        simple = said.count("*") <= MOST_STARS and REGEX.fullmatch(said)
+        try:
+            return bool(simple and re.search(said, path))
+        except re.error:
+            return False
+    if "*" in pattern:
+        return pattern.count("*") <= MOST_STARS and (fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*"))
+    return f".{pattern}." in f".{path}."
+
+
+def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization: str | None) -> list[Table]:
+    """The tensors of a model, those that are kept in other bits than `quantization` marked with them.
+
+    Args:
+        tensors: as a `[model]` table lists them.
+        layers: how many layers the model has.
+        how: the quantization_config.
+        quantization: the format of most of it.
+    """
+    left = Patterns(how)
+    listed, bits = _by_kind(how), _bits_of_most(how, quantization)
+    rest = FP8 if how.text("quant_method", "") == "fp8" and quantization in {"mxfp4", "nvfp4"} else None
+    counts = {str(group["name"]): group.get("count", 1) for group in tensors}
+    # Gemma 4's stand beside the MLP, not in it.
+    beside = counts.get("gate_proj", 0) + counts.get("experts_down_proj", 0) > layers
+    made: list[Table] = []
+    for group in tensors:
+        kind = kind_of(group)
+        if group.get("place") == "tower":
+            made.append(group | {"bits": UNQUANTIZED} if left.towers else group)
+        elif kind is None:
+            made.append(group)
+        elif listed:
+            own = listed.get(kind, UNQUANTIZED)
+            made.append(group if own is None else group | {"bits": own})
+        elif rest is not None:
+            made.append(group if kind == "experts" else group | {"bits": rest})
+        elif quantization == "mxfp4" and not in_all_layers(how):
+            made.append(group)  # of which experts alone are kept in it
+        else:
+            made += _split(group, _left_count(group, kind, layers, left, beside=beside), bits)
+    return made
+
+
+def in_all_layers(how: Fields) -> bool:
+    """Whether the format is that of all linear layers: gpt-oss has experts alone in MXFP4, compressed-tensors all."""
+    return how.text("quant_method", "") == "compressed-tensors"
+
+
+def kind_of(group: Table) -> str | None:
+    """What a linear layer of the blocks belongs to; None of anything else."""
+    name = str(group["name"])
+    if group.get("place", "layers") != "layers" or len(group["shape"]) < 2 or name.startswith(("router", "conv_")):
+        return None
+    if name.startswith("experts_"):
+        return "experts"
+    if name.startswith("shared_"):
+        return "shared"
+    if name in PROJECTIONS:
+        return "mlp"
+    return "recurrent" if name.startswith(RECURRENT) else "attention"
+
+
+def _by_kind(how: Fields) -> dict[str, int | None]:
+    """Bits of each kind of layer, where each is listed with its format; None of the format of most."""
+    if how.text("quant_algo", "").upper() != MIXED or how.text("moe_quant_algo", ""):
+        return {}
+    said: dict[str, Counter[int | None]] = {}
+    for name, layer in list(how.table("quantized_layers").values.items())[: 10 * MOST_PATTERNS]:
+        found = next((kind for kind, words in LISTED.items() if words.search(name)), None)
+        if found and isinstance(layer, dict):
+            algorithm = str(layer.get("quant_algo", "")).upper()
+            said.setdefault(found, Counter())[None if "FP4" in algorithm else FP8] += 1
+    return {kind: counts.most_common(1)[0][0] for kind, counts in said.items()}
+
+
+def _bits_of_most(how: Fields, quantization: str | None) -> float | None:
+    """Bits of one weight with its group's scale and zero, where groups are not of the usual size."""
+    if quantization == "mxfp4" and in_all_layers(how):
+        return MXFP4_BITS
+    usual, width = PER_GROUP.get(quantization or "", (0, 0))
+    size = _group_size(how)
+    if not usual or size is None or size == usual:
+        return None
+    zero = width if how.text("quant_method", "") in {"awq", "gptq", "auto-round"} else 0
+    return width + (16 + zero) / size
+
+
+def _group_size(how: Fields) -> int | None:
+    groups = how.table("config_groups").values.values()
+    first = next((group for group in groups if isinstance(group, dict)), {})
+    found = how.values.get("group_size", Fields(first).table("weights").values.get("group_size"))
+    return found if isinstance(found, int) and 8 <= found <= 1 << 20 else None
+
+
+def _split(group: Table, left: int, bits: float | None) -> Iterator[Table]:
+    """A group's tensors by their bits; where a weight takes no whole number of bits, some are counted with one more."""
+    count = group.get("count", 1)
+    if left:
+        yield group | {"count": left, "bits": UNQUANTIZED}
+    if count == left:
+        return
+    rest = group | {"count": count - left}
+    if bits is None:
+        yield rest
+        return
+    more = round((bits - int(bits)) * (count - left))
+    for number, each in ((count - left - more, int(bits)), (more, int(bits) + 1)):
+        if number:
+            yield rest | {"count": number, "bits": each}
+
+
+def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, beside: bool) -> int:
+    """How many of a group's tensors are left as they were."""
+    name, count = str(group["name"]), int(group.get("count", 1))
+    if not left:
+        return 0
+    numbers = range(layers)
+    if count < layers and kind == "mlp":
+        numbers = range(count)
+    elif count < layers and kind in {"shared", "experts"}:
+        numbers = range(layers - count, layers)
+    projection = "gate_proj" if kind == "experts" else name.removeprefix("shared_").replace("indexer_", "indexer.")
+    matched = left.count("experts beside" if beside and kind == "experts" else kind, projection, numbers)
+    return min(count, matched if count <= layers else round(count * matched / layers))

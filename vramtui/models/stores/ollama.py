@@ -1,0 +1,79 @@
+"""Ollama's store: a manifest for each tag, which names its GGUF by digest.
+
+Source: ollama 0.12, server/modelpath.go (the folders), types/model/name.go (names), and the media types of a manifest.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import CONFIG
+from vramtui.models.named_files import path_named
+from vramtui.models.readers.bounded import read_plain, shown
+from vramtui.models.stores.hugging_face import PART, home
+
+REGISTRY, OWNER, TAG = "registry.ollama.ai", "library", "latest"
+MODEL = "application/vnd.ollama.image.model"
+# Where the installer's service keeps its models: the folder of the user it runs as.
+OF_SERVICE = (Path("/usr/share/ollama/.ollama/models"), Path("/var/lib/ollama/models"))
+_NAME = re.compile(rf"(?:({PART}(?::\d+)?)/)?(?:({PART})/)?({PART})(?::({PART}))?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class _Layer(msgspec.Struct, frozen=True):
+    media_type: str = msgspec.field(name="mediaType", default="")
+    digest: str = ""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    layers: tuple[_Layer, ...] = ()
+
+
+def find(name: str, environ: Mapping[str, str]) -> Path | None:
+    """The GGUF of `model:tag`, `owner/model:tag` or `host/owner/model:tag`; `latest` where no tag is said.
+
+    Raises:
+        UserError: its manifest is damaged, or the file that it names is missing.
+    """
+    said = _NAME.fullmatch(name)
+    if said is None or ".." in name:
+        return None
+    host, owner, model, tag = said.groups()
+    if host and not owner:
+        host, owner = None, host
+    inside = Path(host or REGISTRY, owner or OWNER, model, tag or TAG)
+    for folder in _folders(environ):
+        manifest = folder / "manifests" / inside
+        if manifest.is_file():
+            return _model_of(manifest, folder / "blobs")
+    return None
+
+
+def names(environ: Mapping[str, str]) -> Iterator[str]:
+    """Every tag, as `ollama list` names it."""
+    for folder in _folders(environ):
+        for manifest in (folder / "manifests").glob("*/*/*/*"):
+            host, owner, model, tag = manifest.parts[-4:]
+            start = "" if host == REGISTRY else f"{host}/"
+            yield f"{start}{'' if not start and owner == OWNER else f'{owner}/'}{model}:{tag}"
+
+
+def _folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    said = environ.get("OLLAMA_MODELS")
+    own = path_named(said) if said else home(environ) / ".ollama" / "models"
+    return (own, *OF_SERVICE)
+
+
+def _model_of(manifest: Path, blobs: Path) -> Path:
+    content = read_plain(manifest, CONFIG)
+    try:
+        layers = msgspec.json.decode(content, type=_Manifest).layers
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UserError(f"{shown(manifest)} is no manifest of Ollama's: it has no layers") from None
+    for layer in layers:
+        if layer.media_type == MODEL and _DIGEST.fullmatch(layer.digest):
+            return blobs / layer.digest.replace(":", "-")
+    raise UserError(f"{shown(manifest)} names no GGUF file of a model")

@@ -1,0 +1,173 @@
+"""The preset that a text stands for: `resolve` says what it names, and each kind of thing has its way to a preset."""
+
+from collections.abc import Callable, Iterable
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.schema.preset import PresetFile
+from vramtui.models.blueprints.vision import net_names, vision_table
+from vramtui.models.named_files import exists, is_plain_file
+from vramtui.models.stores.hub_ids import known_names
+from vramtui.models.stores.local_models import find_model, not_found
+from vramtui.models.stores.resolve import (
+    NET_NAME,
+    NameKind,
+    Resolved,
+    is_repository,
+    resolve,
+    resolve_by_folder,
+    resolve_on_hub,
+)
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_presets import (
+    checked_preset,
+    preset_from_hub,
+    preset_of,
+    preset_of_known,
+    preset_of_values,
+    preset_to_trace,
+    title_of,
+)
+from vramtui.presets.nearest_preset import nearest_preset
+from vramtui.presets.reader import load_preset
+
+ALIKE = 0.85  # as like as a name on the Hub has to be to be meant: other models' names are much alike
+
+
+def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
+    """The preset that `text` stands for.
+
+    Args:
+        text: a preset's name or path; a model's file, folder, or name in a local store, on the Hub, in torchvision or
+            timm.
+        library: the presets there are.
+        hub: the network may be asked for a model that is not on this machine.
+
+    Raises:
+        UserError: nothing is called so (the sentence names the nearest), its file is broken, or the network fails.
+    """
+    if hub and text not in library and is_repository(text) and find_model(text) is None:
+        address, preset = preset_from_hub(text)
+        return PresetFile(key=text, path=address, bundled=False, preset=preset)
+    resolved = resolve(text, library.keys())
+    return OPENERS[resolved.kind](resolved, library)
+
+
+def preset_to_trace_named(text: str, library: PresetLibrary) -> PresetFile:
+    """As `preset_named`; of a model's config the model that transformers builds from it, whose sizes need not be known
+    here.
+
+    Raises:
+        UserError: as `preset_named`.
+    """
+    model = None if text in library else find_model(text)
+    path = model.path if model is not None else None
+    if path is not None and (path.is_dir() or path.name.endswith(".index.json")):
+        path = (path if path.is_dir() else path.parent) / "config.json"
+    if model is None or path is None or path.suffix != ".json" or not path.is_file():
+        return preset_named(text, library)
+    key = model.name or title_of(path)
+    return PresetFile(key=key, path=str(path.absolute()), bundled=False, preset=preset_to_trace(path, model.name))
+
+
+def preset_known(name: str, library: PresetLibrary) -> PresetFile | None:
+    """The net, or the model of the Hub's, of that name as it is known without the network; None where none is."""
+    resolved = resolve_on_hub(name)
+    return None if resolved is None else OPENERS[resolved.kind](resolved, library)
+
+
+def preset_of_folder(path: str, library: PresetLibrary) -> PresetFile | None:
+    """The model of the Hub's that a folder is called after, for one whose files cannot be read; None where none is."""
+    resolved = resolve_by_folder(path)
+    return None if resolved is None else OPENERS[resolved.kind](resolved, library)
+
+
+def _open_preset(resolved: Resolved, library: PresetLibrary) -> PresetFile:
+    return library.get(resolved.name)
+
+
+def _open_model(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
+    assert resolved.path is not None
+    # Not resolved: a cache's files are links to blobs, whose names say nothing.
+    path = str(resolved.path.absolute())
+    key = resolved.name or title_of(resolved.path)
+    return PresetFile(key=key, path=path, bundled=False, preset=preset_of(resolved.path, resolved.name))
+
+
+def _open_net(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
+    """The net answering a batch in fp32."""
+    name = resolved.name
+    notes = "A net of torchvision's or timm's, by its name; no file of it was read."
+    run = {"kind": "infer", "precision": "fp32"}
+    preset = checked_preset(name, {"name": name, "notes": notes, "model": vision_table(name), "run": run})
+    return PresetFile(key=name, path=name, bundled=False, preset=preset)
+
+
+def _open_same_as_preset(resolved: Resolved, library: PresetLibrary) -> PresetFile:
+    preset = preset_of_known(resolved.name, library.bundled(resolved.preset))
+    return PresetFile(key=resolved.name, path=_address(resolved), bundled=False, preset=preset)
+
+
+def _open_hub_config(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
+    assert resolved.config is not None
+    preset = preset_of_values(resolved.name, resolved.config.config)
+    return PresetFile(key=resolved.name, path=_address(resolved), bundled=False, preset=preset)
+
+
+def _address(resolved: Resolved) -> str:
+    return f"https://huggingface.co/{resolved.name}"
+
+
+def _open_preset_file(resolved: Resolved, library: PresetLibrary) -> PresetFile:
+    path = resolved.path
+    assert path is not None
+    try:
+        preset = load_preset(path)
+    except UserError as error:
+        if exists(path):
+            raise
+        raise UserError(f"{error}{nearest(path.stem, library.keys())}") from None
+    whole = path.resolve()
+    return PresetFile(key=path.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
+
+
+def _refuse(resolved: Resolved, library: PresetLibrary) -> PresetFile:
+    raise UserError(_sentence(resolved, library))
+
+
+def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
+    """Why a name stands for no preset, with what to do next."""
+    name, path = resolved.name, resolved.path
+    if resolved.kind is NameKind.REPOSITORY:
+        alike = nearest_preset(name, library, {"run.kind": "infer"})
+        return not_found(name, alike.key if alike is not None else None, nearest(name, known_names(), cutoff=ALIKE))
+    if resolved.kind is NameKind.SCRIPT and path is not None:
+        there = "" if is_plain_file(path) else ", and no such file is here"
+        return f"{name} is a script, not a preset{there}; `vramtui trace {name}` runs it without a GPU"
+    if resolved.kind is NameKind.FOLDER:
+        return f"the folder {name} holds no config.json, safetensors or GGUF file"
+    if resolved.kind is NameKind.OTHER_FILE:
+        return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
+    names = (*library.keys(), *_nets_like(name))
+    guess = nearest(name, names) or nearest(name, known_names(), cutoff=ALIKE)
+    return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
+
+
+def _nets_like(name: str) -> Iterable[str]:
+    """Every net for images that may have been meant: such names have `_` where presets have `-`."""
+    return net_names() if "_" in name and NET_NAME.fullmatch(name) else ()
+
+
+OPENERS: dict[NameKind, Callable[[Resolved, PresetLibrary], PresetFile]] = {
+    NameKind.PRESET: _open_preset,
+    NameKind.MODEL: _open_model,
+    NameKind.STORED: _open_model,
+    NameKind.NET: _open_net,
+    NameKind.SAME_AS_PRESET: _open_same_as_preset,
+    NameKind.HUB_CONFIG: _open_hub_config,
+    NameKind.PRESET_FILE: _open_preset_file,
+    NameKind.REPOSITORY: _refuse,
+    NameKind.SCRIPT: _refuse,
+    NameKind.FOLDER: _refuse,
+    NameKind.OTHER_FILE: _refuse,
+    NameKind.UNKNOWN: _refuse,
+}
