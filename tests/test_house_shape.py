@@ -43,7 +43,8 @@ SHORT = {
         app/terminal/screen_size app/timeline/view app/view_only cli/common/snapshot_settings
         core/estimate/prediction core/observation/signals core/schema/common_types core/schema/rule_inputs/base
         estimators/analytic/module_loading estimators/analytic/sizes/sequence estimators/analytic/sizes/nccl
-        estimators/analytic/sizes/tensor_bytes estimators/analytic/tape/checkpointing estimators/torch_facts/cublas
+        estimators/analytic/sizes/tensor_bytes estimators/torch_facts/cublas
+        estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         models/named_files core/base/toml probe/place records/export/html/text records/export/sanitize
         sources/feed/line_splitter sources/host/host""",
@@ -55,8 +56,8 @@ SHORT = {
 GERUNDS = {
     "PyTorch's, CUDA's and other libraries' words": """
         estimators/allocator/caching estimators/analytic/module_loading estimators/analytic/serving/vllm_profiling
-        estimators/analytic/tape/checkpointing estimators/traced/kernels/embedding estimators/traced/kernels/indexing
-        integrations/lightning app/plan/sharding""",
+        estimators/traced/kernels/embedding estimators/traced/kernels/indexing integrations/lightning
+        app/plan/sharding""",
     "nouns: a recording, Slurm's and NVML's accounting, a trace": """
         records/recording/growing_recording records/recording/recording sources/nvml/accounting
         sources/slurm/accounting api/tracing""",

@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.ops.mla import latent_attention
 from vramtui.estimators.analytic.ops.moe import mixture
 from vramtui.estimators.analytic.ops.self_attention import self_attention
 from vramtui.estimators.analytic.sizes.precision import tied_sum
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 Part = Callable[[Writer, Tensor], Tensor]
@@ -33,16 +33,18 @@ class Decoder:
         table = self._gradient(self.model.vocab_size)
         tied = self.model.tie_word_embeddings
         x = tape.new(self.setting.tokens * self.model.hidden_size, itemsize, "token embeddings", tracked=trained)
-        tape.op(
-            [],
-            [x],
-            grad_bytes=0 if tied else table,
-            backward_pieces=self._tied_sum(table) if tied else (),
+        tape.record(
+            Operator(
+                [],
+                [x],
+                grad_bytes=0 if tied else table,
+                backward_pieces=self._tied_sum(table) if tied else (),
+            )
         )
         if self.model.position == "learned":
             one = self.setting.sequence * self.model.hidden_size
             places = tape.new(one, itemsize, "position embeddings", tracked=trained)
-            tape.op([], [places], grad_bytes=self._gradient(self.model.max_position_embeddings or 0))
+            tape.record(Operator([], [places], grad_bytes=self._gradient(self.model.max_position_embeddings or 0)))
             x = writer.ops.add(x, places, "residual stream")
         x = writer.dropout(x, "embedding dropout")
         tape.close(x)
@@ -98,7 +100,7 @@ class Decoder:
         x = writer.norm(writer.enter(tracked=False), "last norm")
         tape.group = HEAD
         last = tape.new(self.setting.batch * d, x.itemsize, "last token", tracked=False)
-        tape.op([x], [last])
+        tape.record(Operator([x], [last]))
         logits = writer.ops.linear(last, d, self.model.vocab_size, "output layer", trained=False)
         wide = writer.ops.cast(logits, 4, "logits in fp32")
         tape.touch(logits, wide)

@@ -17,7 +17,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDING
 from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
@@ -128,11 +128,11 @@ class Encoder:
             joined = part.ops.tape.new(
                 self.tokens * d, max(x.itemsize, part.ops.parameter), "class token and patches", tracked=True
             )
-            part.ops.tape.op([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token)
+            part.ops.tape.record(Operator([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token))
             x = joined
         table = part.own("position_embeddings", 1, self.sequence, d)
         out = part.ops.tape.new(x.numel, max(x.itemsize, part.ops.parameter), "embeddings", tracked=self.net.training)
-        part.ops.tape.op([x], [out], flows=[(x, False)], grad_bytes=table)
+        part.ops.tape.record(Operator([x], [out], flows=[(x, False)], grad_bytes=table))
         self._started(part, out)
 
     def _started(self, part: ModuleBuilder, x: Tensor, *made: Tensor) -> None:
@@ -203,7 +203,7 @@ class Encoder:
         if self.style.gated:
             both = part.dense(x, d, 2 * self.ffn, "fc1", bias=False)
             gate, value = (part.ops.tape.view(both, both.numel // 2) for _ in range(2))
-            part.ops.tape.op([both], [gate, value], flows=[(both, True)])
+            part.ops.tape.record(Operator([both], [gate, value], flows=[(both, True)]))
             y = part.ops.multiply(part.activation(gate, self.model.hidden_act), value, "gated")
             return y, part.dense(y, self.ffn, d, "fc2", bias=False)
         y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)

@@ -17,7 +17,7 @@ from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 CROSS = "activations: cross-attention"
@@ -48,7 +48,7 @@ def _table(part: ModuleBuilder, heads: Heads) -> None:
     table = rounded(part.net.trained[-1].numel * part.ops.parameter) if part.net.training else 0
     bias = part.ops.tape.new(cells * heads.heads, part.ops.parameter, "relative positions' bias", tracked=False)
     buckets = part.ops.tape.new(cells, 8, "buckets of relative positions", tracked=False)
-    part.ops.tape.op([], [bias], beside=[buckets], grad_bytes=table)
+    part.ops.tape.record(Operator([], [bias], saved_outputs=[buckets], grad_bytes=table))
     part.ops.tape.hold(bias)
     if not part.net.training:
         part.ops.tape.touch(buckets)
@@ -59,7 +59,7 @@ def _biased(part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor) 
     trained = part.net.training
     cells = heads.heads * heads.queries * heads.keys
     bias = part.ops.tape.new(cells, q.itemsize, "bias, contiguous", tracked=False)
-    part.ops.tape.op([], [bias])
+    part.ops.tape.record(Operator([], [bias]))
     out = fused_attention(part.ops, heads, q, k, v, efficient=trained)
     kernel = part.ops.tape.nodes[-1]
     if trained:
@@ -201,7 +201,7 @@ class Blocks:
         out = part.ops.tape.new(
             numel, cache.itemsize, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE
         )
-        part.ops.tape.op([y], [out])
+        part.ops.tape.record(Operator([y], [out]))
         if not past:
             part.ops.tape.hold(out)
         return part.ops.cast(out, y.itemsize, "cache in the compute type")

@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 
@@ -82,7 +82,7 @@ def _block(
     if shape != given:
         x, _ = _normed(layers, x, given, Conv2d(out_channels=shape[0], kernel_size=1, stride=stride, bias=False))
     total = tape.view(y)
-    tape.op([y, x], [total], flows=[(y, False), (x, False)])
+    tape.record(Operator([y, x], [total], flows=[(y, False), (x, False)]))
     total = layers.activation(total, Act(inplace=model.inplace))
     writer.shape = shape
     tape.close(total)

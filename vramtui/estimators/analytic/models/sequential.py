@@ -45,7 +45,7 @@ from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
@@ -226,7 +226,7 @@ class LayerList:
         grad_bytes = writer.own("embedding", layer.num_embeddings, layer.embedding_dim)
         self.shape = (self.shape[0], layer.embedding_dim)
         out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
-        writer.ops.tape.op([x], [out], grad_bytes=grad_bytes)
+        writer.ops.tape.record(Operator([x], [out], grad_bytes=grad_bytes))
         return out
 
     def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention) -> Tensor:
@@ -238,7 +238,7 @@ class LayerList:
         ops, (tokens, width) = writer.ops, self.shape
         joined, _ = writer.linear(x, self.shape, 3 * width, bias=layer.bias)
         q, k, v = (ops.tape.view(joined, self.batch * tokens * width) for _ in range(3))
-        ops.tape.op([joined], [q, k, v], flows=[(joined, True)])
+        ops.tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
         heads = Heads(
             batch=self.batch,
             queries=tokens,

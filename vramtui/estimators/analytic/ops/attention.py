@@ -7,8 +7,8 @@ key/value heads, s tokens that ask, t tokens that are looked at, d and e widths 
 import msgspec
 
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.tape.checkpointing import nested
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
+from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
@@ -56,7 +56,7 @@ def fused_attention(
     """
     if ops.bf16 and ops.card.capability < AMPERE:
         return math_attention(ops, heads, q, k, v, causal=False)
-    q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     tape, efficient = ops.tape, efficient or q.itemsize == 4
     per_head = heads.batch * heads.keys * heads.heads
     mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
@@ -83,14 +83,16 @@ def fused_attention(
             )
     out = tape.new(heads.out, q.itemsize, "attention output", tracked=q.tracked or k.tracked or v.tracked)
     rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
-    tape.op(
-        [q, k, v, *mask],
-        [out],
-        saves=[q, k, v, out, *mask],
-        beside=[rows, *seeds],
-        flows=[(q, True), (k, True), (v, True)],
-        backward_workspace=workspace,
-        cached=True,
+    tape.record(
+        Operator(
+            [q, k, v, *mask],
+            [out],
+            saves=[q, k, v, out, *mask],
+            saved_outputs=[rows, *seeds],
+            flows=[(q, True), (k, True), (v, True)],
+            backward_workspace=workspace,
+            cached=True,
+        )
     )
     return out
 
@@ -99,7 +101,7 @@ def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:
     """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
     numel = heads.batch * heads.queries * heads.keys
     mask = tape.new(numel, itemsize, "mask in numbers", tracked=False)
-    tape.op([], [mask], workspace=rounded(numel))
+    tape.record(Operator([], [mask], workspace=rounded(numel)))
     return mask
 
 
@@ -127,7 +129,7 @@ def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor
     if causal:
         pairs = heads.queries * heads.keys
         mask = [tape.new(pairs, 4, "mask", tracked=False)]
-        tape.op([], mask, workspace=rounded(pairs), pieces=(rounded(pairs),))
+        tape.record(Operator([], mask, workspace=rounded(pairs), scratch_blocks=(rounded(pairs),)))
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
     v = _repeated(tape, v, per_head * heads.value_dim, "values")
     queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
@@ -135,7 +137,7 @@ def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor
     full = rounded(heads.scores * 4)
     weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=full)
     # _safe_softmax: which scores are masked, which rows are throughout, and a zero for these.
-    tape.nodes[-1].pieces = (rounded(heads.scores), rounded(heads.scores // heads.keys), MIN_BLOCK)
+    tape.nodes[-1].scratch_blocks = (rounded(heads.scores), rounded(heads.scores // heads.keys), MIN_BLOCK)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
     second = ops.cast(weights, itemsize, "softmax, cast")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
@@ -152,7 +154,7 @@ def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     if x.numel == numel:
         return x
     out = tape.new(numel, x.itemsize, f"{label}, repeated", tracked=x.tracked)
-    tape.op([x], [out], flows=[(x, True)])
+    tape.record(Operator([x], [out], flows=[(x, True)]))
     return out
 
 
@@ -161,7 +163,7 @@ def eager_attention(
 ) -> Tensor:
     """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
     tape, before = ops.tape, (q, k, v)
-    q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     wide = heads.batch * heads.keys * heads.heads
     q = _standing(tape, heads, q, q.numel, "queries, contiguous")
     k = _standing(tape, heads, k, wide * heads.head_dim, "keys, contiguous")
@@ -175,7 +177,7 @@ def eager_attention(
         scores = _mask(tape, scores, heads, plain=plain)
     weights = _softmax(ops, scores, plain=plain)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
-    weights = ops.lowered(weights, "softmax, cast")
+    weights = ops.autocast_input(weights, "softmax, cast")
     if not plain:
         weights = ops.cast(weights, v.itemsize, "softmax, cast")
         tape.touch(scores)
@@ -194,23 +196,25 @@ def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: 
     Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
     """
     inner = Tape(ops.tape.group)
-    alone = ops.on(inner)
+    alone = ops.for_tape(inner)
     own = [Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in (q, k, v)]
     for t in own:
         t.storage = storage_of(t.numel, t.itemsize, ops.tape.group, "input")
         t.storage.borrowed = True
     out = eager_attention(alone, heads, own[0], own[1], own[2], plain=plain)
     inner.close(out)
-    made, back = nested(inner, given_back=sum(t.storage.size for t in (q, k, v)))
+    made, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in (q, k, v)))
     answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
-    ops.tape.op(
-        [q, k, v],
-        [answer],
-        saves=[q, k, v],
-        flows=[(q, True), (k, True), (v, True)],
-        workspace=made - answer.storage.size,
-        backward_workspace=max(back, 0),
-        gemm=True,
+    ops.tape.record(
+        Operator(
+            [q, k, v],
+            [answer],
+            saves=[q, k, v],
+            flows=[(q, True), (k, True), (v, True)],
+            workspace=made - answer.storage.size,
+            backward_workspace=max(back, 0),
+            gemm=True,
+        )
     )
     return answer
 
@@ -226,14 +230,14 @@ def _standing(tape: Tape, heads: Heads, x: Tensor, numel: int, label: str) -> Te
 def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     """A copy in which each head stands together, or repeated for the queries that share it."""
     out = tape.new(numel, x.itemsize, label, tracked=x.tracked)
-    tape.op([x], [out], flows=[(x, numel != x.numel)])
+    tape.record(Operator([x], [out], flows=[(x, numel != x.numel)]))
     return out
 
 
 def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
     out = tape.new(numel, a.itemsize, label, tracked=a.tracked or b.tracked)
     saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
-    tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True)
+    tape.record(Operator([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True))
     return out
 
 
@@ -241,9 +245,9 @@ def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
     out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
     if plain:
         mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
-        tape.op([scores], [out], beside=[mask], flows=[(scores, True)])
+        tape.record(Operator([scores], [out], saved_outputs=[mask], flows=[(scores, True)]))
     else:
-        tape.op([scores], [out], flows=[(scores, False)])
+        tape.record(Operator([scores], [out], flows=[(scores, False)]))
     return out
 
 

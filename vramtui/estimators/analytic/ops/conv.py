@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.parameters import Parameter
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     FLOAT,
@@ -61,7 +61,7 @@ class LayerOps:
         if strided and bias:
             rows, biased = out.numel // features, self.ops.tape.view(out)
             sums = column_sum_scratch(rows, features, self.ops.card)
-            self.ops.tape.op([out], [biased], flows=[(out, False)], grad_bytes=own, sum_workspace=sums)
+            self.ops.tape.record(Operator([out], [biased], flows=[(out, False)], grad_bytes=own, sum_workspace=sums))
             out = biased
         return out, (*shape[:-1], features)
 
@@ -77,7 +77,7 @@ class LayerOps:
         grad_bytes = self.own("conv", *weight, weights=layer.weights)
         grad_bytes += self.own("conv", layer.out_channels, weights=layer.weights) if layer.bias else 0
         trained = layer.weights != "frozen"
-        x = self.ops.lowered(x, "conv input, cast")
+        x = self.ops.autocast_input(x, "conv input, cast")
         casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=trained)]
         casts += [self.ops.weight_copy(layer.out_channels, "conv bias", trained=trained)] if layer.bias else []
         copies = [copy for copy in casts if copy is not None]
@@ -85,15 +85,17 @@ class LayerOps:
         patches = rounded(channels * layer.kernel_size**2 * prod(out_shape[1:]) * x.itemsize)
         forward, backward = self._workspaces(x, shape, out_shape, layer)
         plain = layer.kernel_size == 1 and layer.stride == 1 and layer.padding == 0
-        self.ops.tape.op(
-            [x, *copies],
-            [out],
-            saves=[x, *copies[:1]] if trained else copies[:1],
-            flows=[(x, True), *((copy, trained) for copy in copies)],
-            grad_bytes=0 if copies else grad_bytes,
-            workspace=forward if self.cudnn else 0 if plain else patches,
-            backward_workspace=backward if self.cudnn else patches,
-            gemm=not self.cudnn,
+        self.ops.tape.record(
+            Operator(
+                [x, *copies],
+                [out],
+                saves=[x, *copies[:1]] if trained else copies[:1],
+                flows=[(x, True), *((copy, trained) for copy in copies)],
+                grad_bytes=0 if copies else grad_bytes,
+                workspace=forward if self.cudnn else 0 if plain else patches,
+                backward_workspace=backward if self.cudnn else patches,
+                gemm=not self.cudnn,
+            )
         )
         return out, out_shape
 
@@ -136,12 +138,14 @@ class LayerOps:
             out_shape = (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
         out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, f"{layer.pool} pooling", tracked=x.tracked)
         where = self.ops.tape.new(out.numel, 8, "where the maxima are", tracked=False)
-        self.ops.tape.op(
-            [x],
-            [out],
-            saves=[] if layer.pool == "global" else [x],
-            beside=[where] if layer.pool == "max" else [],
-            flows=[(x, True)],
+        self.ops.tape.record(
+            Operator(
+                [x],
+                [out],
+                saves=[] if layer.pool == "global" else [x],
+                saved_outputs=[where] if layer.pool == "max" else [],
+                flows=[(x, True)],
+            )
         )
         return out, out_shape
 
@@ -168,7 +172,9 @@ class LayerOps:
         tracked = layer.weights != "frozen" or x.tracked
         out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=tracked)
         saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
-        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+        self.ops.tape.record(
+            Operator([x], [out], saves=[x], saved_outputs=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+        )
         return out
 
     def _fixed_norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
@@ -179,7 +185,7 @@ class LayerOps:
         if layer.norm == "l2":
             rows = self.ops.tape.new(x.numel // channels, x.itemsize, "lengths", tracked=False)
             out = self.ops.tape.new(x.numel, x.itemsize, "quotient", tracked=x.tracked)
-            self.ops.tape.op([x], [out], saves=[x], beside=[rows], flows=[(x, True)])
+            self.ops.tape.record(Operator([x], [out], saves=[x], saved_outputs=[rows], flows=[(x, True)]))
             return out
         self.buffers += 4 * rounded(4 * channels) * self.times
         scaled = self.ops.pointwise(x, "frozen norm, scaled", saves="nothing", itemsize=max(4, x.itemsize))
@@ -192,33 +198,37 @@ class LayerOps:
         ops, tape, rows = self.ops, self.ops.tape, x.numel // size
         full = rounded(x.numel * x.itemsize)
         mean = tape.new(rows, x.itemsize, "mean", tracked=x.tracked)
-        tape.op([x], [mean], flows=[(x, True)])
+        tape.record(Operator([x], [mean], flows=[(x, True)]))
         centred = self._centred(x, mean, "x - mean")
         squares = ops.pointwise(centred, "squares", backward_workspace=2 * full)
         variance = tape.new(rows, x.itemsize, "variance", tracked=True)
-        tape.op([squares], [variance], flows=[(squares, True)])
+        tape.record(Operator([squares], [variance], flows=[(squares, True)]))
         again = self._centred(x, mean, "x - mean again")
         deviation = ops.pointwise(variance, "σ", saves="output", workspace=rounded(rows * x.itemsize))
         quotient = tape.new(x.numel, x.itemsize, "normalised", tracked=True)
-        tape.op(
-            [again, deviation],
-            [quotient],
-            saves=[again, deviation],
-            flows=[(again, True), (deviation, True)],
-            backward_workspace=2 * full,
+        tape.record(
+            Operator(
+                [again, deviation],
+                [quotient],
+                saves=[again, deviation],
+                flows=[(again, True), (deviation, True)],
+                backward_workspace=2 * full,
+            )
         )
         scaled = ops.scale(quotient, size, "scaled")
         out = tape.new(x.numel, x.itemsize, "shifted", tracked=True)
         shift = rounded(size * ops.parameter)
         sums = column_sum_scratch(rows, size, ops.card)
-        tape.op([scaled], [out], flows=[(scaled, False)], grad_bytes=shift, sum_workspace=sums)
+        tape.record(Operator([scaled], [out], flows=[(scaled, False)], grad_bytes=shift, sum_workspace=sums))
         tape.touch(mean, variance)
         return out
 
     def _centred(self, x: Tensor, mean: Tensor, label: str) -> Tensor:
         out = self.ops.tape.new(x.numel, x.itemsize, label, tracked=True)
-        self.ops.tape.op(
-            [x, mean], [out], flows=[(x, False), (mean, True)], backward_workspace=rounded(x.numel * x.itemsize)
+        self.ops.tape.record(
+            Operator(
+                [x, mean], [out], flows=[(x, False), (mean, True)], backward_workspace=rounded(x.numel * x.itemsize)
+            )
         )
         return out
 
@@ -227,7 +237,7 @@ class LayerOps:
         tape = self.ops.tape
         if layer.inplace and layer.act not in SAVES_COPY:
             out = tape.view(x)
-            tape.op([x], [out], saves=[out], flows=[(x, True)])
+            tape.record(Operator([x], [out], saves=[out], flows=[(x, True)]))
             return out
         saves = "output" if layer.act in SAVES_OUTPUT else "input"
         # Autocast asks softmax for an answer in fp32 (AT_FORALL_FP32_SET_OPT_DTYPE, ATen/autocast_mode.h, 2.13).

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Join, ModelOutput, Norm, Regions, WindowAttention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import class_loss
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 _FOCAL = ("valid answers", "targets", "p", "cross entropy", "1 - targets", "1 - p_t", "its power", "alpha")
@@ -41,7 +41,7 @@ class GraphOps:
                 x = self.ops.multiply(other, x, "product")
             elif layer.inplace and shape == larger:
                 total = self.tape.view(x)
-                self.tape.op([x, other], [total], flows=[(x, False), (other, False)])
+                self.tape.record(Operator([x, other], [total], flows=[(x, False), (other, False)]))
                 x = total
             else:
                 x = self.ops.add(x, other, "sum")
@@ -57,7 +57,7 @@ class GraphOps:
         out = self.tape.new(
             self.writer.batch * prod(shape), itemsize, "joined", tracked=any(part.tracked for part, _ in parts)
         )
-        self.tape.op([part for part, _ in parts], [out], flows=[(part, False) for part, _ in parts])
+        self.tape.record(Operator([part for part, _ in parts], [out], flows=[(part, False) for part, _ in parts]))
         return out, shape
 
     def regions(self, levels: Sequence[tuple[Tensor, Shape]], layer: Regions, count: int) -> tuple[Tensor, Shape]:
@@ -71,12 +71,14 @@ class GraphOps:
             self.writer.batch * prod(shape), x.itemsize, "regions", tracked=any(level.tracked for level, _ in levels)
         )
         size = out.storage.size
-        self.tape.op(
-            [level for level, _ in levels],
-            [out],
-            flows=[(level, True) for level, _ in levels],
-            workspace=size,
-            backward_workspace=2 * size,
+        self.tape.record(
+            Operator(
+                [level for level, _ in levels],
+                [out],
+                flows=[(level, True) for level, _ in levels],
+                workspace=size,
+                backward_workspace=2 * size,
+            )
         )
         return out, shape
 
@@ -91,7 +93,7 @@ class GraphOps:
                 self._focal(x)
             else:
                 # The gradient of a few rows is one of all rows.
-                self.tape.op([x], [self.tape.new(1, 4, "loss", tracked=True)], flows=[(x, True)])
+                self.tape.record(Operator([x], [self.tape.new(1, 4, "loss", tracked=True)], flows=[(x, True)]))
 
     def output(self, x: Tensor, *, rows: bool) -> Tensor:
         """An answer as it is kept: copied with its channels last, and once more beside the other levels'."""
@@ -104,7 +106,11 @@ class GraphOps:
         full = rounded(x.numel * 4)
         kept = [self.tape.new(x.numel, 4, f"focal loss: {name}", tracked=False) for name in _FOCAL]
         loss = self.tape.new(1, 4, "loss", tracked=True)
-        self.tape.op([x], [loss], beside=kept, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full)
+        self.tape.record(
+            Operator(
+                [x], [loss], saved_outputs=kept, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full
+            )
+        )
 
     def scale(self, x: Tensor, shape: Shape) -> Tensor:
         """A factor for each channel."""
@@ -118,7 +124,7 @@ class GraphOps:
             return x
         kept = self.tape.new(self.writer.batch, x.itemsize, "which paths are kept", tracked=False)
         out = self.tape.new(x.numel, x.itemsize, "path", tracked=x.tracked)
-        self.tape.op([x], [out], beside=[kept], flows=[(x, True)])
+        self.tape.record(Operator([x], [out], saved_outputs=[kept], flows=[(x, True)]))
         return out
 
     def windows(self, x: Tensor, shape: Shape, layer: WindowAttention) -> Tensor:
@@ -141,25 +147,27 @@ class GraphOps:
         positions = writer.own("position", (2 * side - 1) ** 2, heads)
         joined, _ = writer.linear(x, (tokens, channels), 3 * channels, bias=True)
         q, k, v = (tape.view(joined, numel) for _ in range(3))
-        tape.op([joined], [q, k, v], flows=[(joined, True)])
+        tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
         q = ops.pointwise(q, "q, scaled", saves="nothing")
-        q, k, v = (ops.lowered(part, "q, k or v, cast") for part in (q, k, v))
+        q, k, v = (ops.autocast_input(part, "q, k or v, cast") for part in (q, k, v))
         q, k = (self.moved(part, numel, "rows of q or k") for part in (q, k))
         scores = self._product(q, k, count * heads * tokens * tokens, "scores")
         bias = rounded(heads * tokens * tokens * 4)
         biased = tape.new(scores.numel, max(scores.itemsize, ops.parameter), "scores, biased", tracked=True)
-        tape.op(
-            [scores],
-            [biased],
-            flows=[(scores, scores.itemsize != biased.itemsize)],
-            workspace=bias,
-            grad_bytes=positions,
-            backward_workspace=2 * bias,
+        tape.record(
+            Operator(
+                [scores],
+                [biased],
+                flows=[(scores, scores.itemsize != biased.itemsize)],
+                workspace=bias,
+                grad_bytes=positions,
+                backward_workspace=2 * bias,
+            )
         )
         if shifts:
             biased = ops.pointwise(biased, "scores, masked", saves="nothing")
         softmax = ops.pointwise(biased, "softmax", saves="output")
-        softmax = ops.lowered(softmax, "softmax, cast")
+        softmax = ops.autocast_input(softmax, "softmax, cast")
         v = self.moved(v, numel, "rows of v")
         mixed = self.moved(self._product(softmax, v, numel, "mixed"), numel, "mixed, in rows")
         out, _ = writer.linear(mixed, (tokens, channels), channels, bias=True)
@@ -178,10 +186,10 @@ class GraphOps:
     def moved(self, x: Tensor, numel: int, label: str) -> Tensor:
         """A copy in another order or size, of which nothing is kept."""
         out = self.tape.new(numel, x.itemsize, label, tracked=x.tracked)
-        self.tape.op([x], [out], flows=[(x, True)])
+        self.tape.record(Operator([x], [out], flows=[(x, True)]))
         return out
 
     def _product(self, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
         out = self.tape.new(numel, a.itemsize, label, tracked=True)
-        self.tape.op([a, b], [out], saves=[a, b], flows=[(a, True), (b, True)], gemm=True)
+        self.tape.record(Operator([a, b], [out], saves=[a, b], flows=[(a, True), (b, True)], gemm=True))
         return out

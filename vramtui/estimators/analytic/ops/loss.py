@@ -5,8 +5,8 @@ Shapes: x (b·s, h), logits (b·s, v), loss (1); b batch, s tokens, h hidden, v 
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.tape.checkpointing import nested
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 CHUNKS = 8
@@ -46,21 +46,23 @@ def _chunked(writer: Writer, x: Tensor) -> None:
     rows = -(-x.numel // model.hidden_size // CHUNKS)
     inner = Tape(tape.group)
     piece = inner.enter(rows * model.hidden_size, x.itemsize, tracked=x.tracked)
-    ops = writer.ops.on(inner)
+    ops = writer.ops.for_tape(inner)
     cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
     inner.close(None)
-    made, back = nested(inner, given_back=piece.storage.size)
+    made, back = recompute_workspace(inner, input_grad_bytes=piece.storage.size)
     weight = rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
     loss = tape.new(1, 4, "loss", tracked=True)
-    tape.op(
-        [x],
-        [loss],
-        saves=[x],
-        flows=[(x, True)],
-        grad_bytes=weight,
-        workspace=made,
-        backward_workspace=max(back, 0) + weight,
-        gemm=True,
+    tape.record(
+        Operator(
+            [x],
+            [loss],
+            saves=[x],
+            flows=[(x, True)],
+            grad_bytes=weight,
+            workspace=made,
+            backward_workspace=max(back, 0) + weight,
+            gemm=True,
+        )
     )
 
 
@@ -80,15 +82,17 @@ def _fused(writer: Writer, x: Tensor) -> None:
         weight = tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False)
         beside.append(weight)
         grad_bytes = weight.storage.size
-    tape.op(
-        [x],
-        [loss],
-        beside=beside,
-        flows=[(x, True)],
-        grad_bytes=grad_bytes,
-        pieces=_chunk_pieces(writer, x, min(rows, tokens)),
-        gemm=True,
-        hands_over=True,
+    tape.record(
+        Operator(
+            [x],
+            [loss],
+            saved_outputs=beside,
+            flows=[(x, True)],
+            grad_bytes=grad_bytes,
+            scratch_blocks=_chunk_pieces(writer, x, min(rows, tokens)),
+            gemm=True,
+            grads_in_forward=True,
+        )
     )
 
 
@@ -129,7 +133,7 @@ def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
     if ops.autocast is not None:
         probabilities = ops.cast(probabilities, 4, "log-probabilities in fp32")
     loss = tape.new(1, probabilities.itemsize, "loss", tracked=True)
-    tape.op([probabilities], [loss], saves=[probabilities], flows=[(probabilities, True)])
+    tape.record(Operator([probabilities], [loss], saves=[probabilities], flows=[(probabilities, True)]))
     tape.touch(logits, x, loss)
 
 
@@ -153,8 +157,8 @@ def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
     kept = 0
     if loss == "mse":
         unreduced = tape.new(x.numel, x.itemsize, "loss before it is a mean", tracked=False)
-        tape.op([x], [unreduced], workspace=unreduced.storage.size)
+        tape.record(Operator([x], [unreduced], workspace=unreduced.storage.size))
         kept = unreduced.storage.size
-    tape.op([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))])
+    tape.record(Operator([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))]))
     tape.touch(x, value)
     return kept

@@ -8,7 +8,7 @@ from vramtui.estimators.analytic.ops.attention import Heads
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, Writer
 from vramtui.estimators.analytic.ops.self_attention import attend, cached, rotated
 from vramtui.estimators.analytic.sizes.parameters import latent_dims
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 
 
 def latent_attention(writer: Writer, x: Tensor) -> Tensor:
@@ -29,11 +29,11 @@ def latent_attention(writer: Writer, x: Tensor) -> Tensor:
         q = writer.linear(x, d, heads * wide, "q_proj", bias=bias)
     low = writer.linear(x, d, rank + rope_dim, "kv_a_proj_with_mqa", bias=bias)
     compressed, part = (tape.view(low, tokens * size) for size in (rank, rope_dim))
-    tape.op([low], [compressed, part], flows=[(low, True)])
+    tape.record(Operator([low], [compressed, part], flows=[(low, True)]))
     normed = writer.norm(compressed, "latent norm", rank)
     tape.group = ATTENTION
     q_part = tape.view(q, tokens * heads * rope_dim)
-    tape.op([q], [q_part], flows=[(q, True)])
+    tape.record(Operator([q], [q_part], flows=[(q, True)]))
     q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
     before = (normed, part)
     if setting.cache is not None:
@@ -43,7 +43,7 @@ def latent_attention(writer: Writer, x: Tensor) -> Tensor:
     seen = setting.batch * looked_at
     both = writer.linear(normed, rank, heads * (plain + values), "kv_b_proj")
     keys, v = (tape.view(both, seen * heads * size) for size in (plain, values))
-    tape.op([both], [keys, v], flows=[(both, True)])
+    tape.record(Operator([both], [keys, v], flows=[(both, True)]))
     full_k = _joined(writer, (keys, part), seen * heads * wide, "keys")
     sizes = Heads(
         batch=setting.batch,
@@ -65,5 +65,5 @@ def _joined(writer: Writer, pieces: tuple[Tensor, Tensor], numel: int, label: st
     """Both parts of every head side by side, in a new tensor."""
     itemsize = max(piece.itemsize for piece in pieces)
     out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in pieces))
-    writer.tape.op(pieces, [out], flows=[(piece, True) for piece in pieces])
+    writer.tape.record(Operator(pieces, [out], flows=[(piece, True) for piece in pieces]))
     return out

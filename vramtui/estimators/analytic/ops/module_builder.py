@@ -20,7 +20,7 @@ from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -171,7 +171,7 @@ class ModuleBuilder:
         self.ops.tape.hold(x)
         for _ in range(count - 1):
             kept = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
-            self.ops.tape.op([], [kept])
+            self.ops.tape.record(Operator([], [kept]))
             self.ops.tape.hold(kept)
 
     def own(self, module: str, *shape: int, trained: bool = True) -> int:
@@ -230,7 +230,7 @@ class ModuleBuilder:
         wide = self.ops.cast(x, 4, f"{label} input in fp32")
         squares = self.ops.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
         mean = self.ops.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.ops.tape.op([squares], [mean], flows=[(squares, True)])
+        self.ops.tape.record(Operator([squares], [mean], flows=[(squares, True)]))
         inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.ops.multiply(x, inverse, f"{label} normalised")
         normal = self.ops.cast(normal, self.ops.parameter, f"{label} normalised") if self.ops.parameter < 4 else normal
@@ -245,18 +245,18 @@ class ModuleBuilder:
     def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
         out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + sum(backward_pieces) > 0)
-        self.ops.tape.op([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces)
+        self.ops.tape.record(Operator([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces))
         return out
 
     def keep(self, x: Tensor) -> None:
         """Later blocks look at `x` again, so it stays until its own backward."""
-        self.ops.tape.op([], [])
+        self.ops.tape.record(Operator([], []))
         self.ops.tape.nodes[-1].saves = (x.storage,)
 
     def first_token(self, x: Tensor, size: int) -> Tensor:
         """The first token of each sequence, a view; its gradient is laid into zeros of the whole size."""
         out = self.ops.tape.view(x, self.net.batch * size)
-        self.ops.tape.op([x], [out], flows=[(x, True)])
+        self.ops.tape.record(Operator([x], [out], flows=[(x, True)]))
         return out
 
     def activation(self, x: Tensor, kind: Activation) -> Tensor:
@@ -281,20 +281,22 @@ class ModuleBuilder:
         numel = prod(weight)
         grad_bytes = self.own(module, *weight)
         added = self.own(module, weight[0]) if bias else 0
-        x = self.ops.lowered(x, f"{module} input, cast")
+        x = self.ops.autocast_input(x, f"{module} input, cast")
         trained = self.net.trains
         casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
         casts.append(self.ops.weight_copy(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
         out = self.ops.tape.new(self.net.batch * made.numel, x.itemsize, module, tracked=x.tracked or trained)
         sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if added else 0
-        self.ops.tape.op(
-            [x, *copies],
-            [out],
-            saves=[x, *copies[:1]],
-            flows=[(x, True), *((tensor, True) for tensor in copies)],
-            grad_bytes=0 if copies else grad_bytes + added,
-            sum_workspace=sums,
+        self.ops.tape.record(
+            Operator(
+                [x, *copies],
+                [out],
+                saves=[x, *copies[:1]],
+                flows=[(x, True), *((tensor, True) for tensor in copies)],
+                grad_bytes=0 if copies else grad_bytes + added,
+                sum_workspace=sums,
+            )
         )
         return out
 
@@ -308,5 +310,7 @@ class ModuleBuilder:
             self.ops.tape.new(self.net.batch * groups, x.itemsize, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")
         ]
-        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+        self.ops.tape.record(
+            Operator([x], [out], saves=[x], saved_outputs=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+        )
         return out

@@ -4,7 +4,7 @@ Shapes: x (b·s, h), router's scores (b·s, x) over x experts, of which each tok
 """
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 ROUTING, EXPERTS = "activations: routing", "activations: experts"
@@ -20,14 +20,16 @@ def mixture(writer: Writer, x: Tensor) -> Tensor:
     chances = ops.pointwise(ops.cast(logits, 4, "router logits in fp32"), "router softmax", saves="output")
     weights = tape.new(copies, x.itemsize, "routing weights", tracked=chances.tracked)
     where = tape.new(copies, 8, "routing indices", tracked=False)
-    tape.op([chances], [weights], beside=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
+    tape.record(
+        Operator([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
+    )
     tape.group = EXPERTS
     chosen = tape.new(copies * d, x.itemsize, "tokens for their experts", tracked=x.tracked)
-    tape.op([x], [chosen], flows=[(x, True)])
+    tape.record(Operator([x], [chosen], flows=[(x, True)]))
     y = _experts(writer, chosen, experts)
     y = ops.multiply(y, weights, "experts' answers, weighted")
     out = tape.new(x.numel, y.itemsize, "experts' sum", tracked=y.tracked)
-    tape.op([y], [out], flows=[(y, True)])
+    tape.record(Operator([y], [out], flows=[(y, True)]))
     tape.touch(weights, where)
     return _with_shared(writer, x, out) if model.shared_size else out
 
@@ -39,7 +41,7 @@ def _experts(writer: Writer, x: Tensor, experts: int) -> Tensor:
     y = ops.linear(x, d, wide, "experts_gate_up_proj", trained=setting.trained, copies=experts, packed=setting.packed)
     if model.gated_mlp:
         gate, up = (writer.tape.view(y, y.numel // 2) for _ in range(2))
-        writer.tape.op([y], [gate, up], flows=[(y, True)])
+        writer.tape.record(Operator([y], [gate, up], flows=[(y, True)]))
         y = ops.multiply(writer.activation(gate), up, "gate x up of experts")
     else:
         y = writer.activation(y)

@@ -9,7 +9,7 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 from copy import copy
 
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -52,7 +52,7 @@ class Operators:
         self.compute = compute
         self.bf16 = bf16
 
-    def on(self, tape: Tape) -> "Operators":
+    def for_tape(self, tape: Tape) -> "Operators":
         """The same operators writing on another tape."""
         twin = copy(self)
         twin.tape = tape
@@ -63,10 +63,10 @@ class Operators:
         if x.itemsize == itemsize:
             return x
         out = self.tape.new(x.numel, itemsize, label, tracked=x.tracked, group=group)
-        self.tape.op([x], [out], flows=[(x, True)])
+        self.tape.record(Operator([x], [out], flows=[(x, True)]))
         return out
 
-    def lowered(self, x: Tensor, label: str) -> Tensor:
+    def autocast_input(self, x: Tensor, label: str) -> Tensor:
         """`x` as a matrix product takes it: cast under autocast."""
         return x if self.autocast is None else self.cast(x, self.autocast, label)
 
@@ -93,7 +93,7 @@ class Operators:
         # Autocast casts a call's arguments from the last to the first.
         added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
         weight = self.weight_copy(inner * outer * copies, label, trained=trained)
-        x = self.lowered(x, f"{label} input, cast")
+        x = self.autocast_input(x, f"{label} input, cast")
         kept = self._in_fp8(x, label) if self.fp8 else x
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         grad_bytes = 0
@@ -102,16 +102,18 @@ class Operators:
         if trained and bias and added is None:
             grad_bytes += rounded(outer * self.parameter)
         casts = [tensor for tensor in (weight, added) if tensor is not None]
-        self.tape.op(
-            [x, kept, *casts],
-            [out],
-            saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
-            flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
-            weight_first=not bias,
-            grad_bytes=grad_bytes,
-            sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
-            gemm=True,
-            cached=not bias and self.tape.next_product(),
+        self.tape.record(
+            Operator(
+                [x, kept, *casts],
+                [out],
+                saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
+                flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
+                weight_first=not bias,
+                grad_bytes=grad_bytes,
+                sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
+                gemm=True,
+                cached=not bias and self.tape.next_product(),
+            )
         )
         return out
 
@@ -127,21 +129,23 @@ class Operators:
             x = self.cast(x, self.compute, f"{label} input, cast")
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
         workspace, backward_workspace = matmul_workspaces(quantization, rows, inner, outer, x.itemsize)
-        self.tape.op(
-            [x],
-            [out],
-            unseen=[x] if eight else [],
-            flows=[(x, True)],
-            workspace=workspace,
-            backward_workspace=backward_workspace,
-            gemm=True,
+        self.tape.record(
+            Operator(
+                [x],
+                [out],
+                saved_outside_graph=[x] if eight else [],
+                flows=[(x, True)],
+                workspace=workspace,
+                backward_workspace=backward_workspace,
+                gemm=True,
+            )
         )
         return self.cast(out, given, f"{label}, cast back")
 
     def _in_fp8(self, x: Tensor, label: str) -> Tensor:
         """Transformer Engine's input: cast to fp8, which is what the backward pass keeps."""
         out = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
-        self.tape.op([x], [out])
+        self.tape.record(Operator([x], [out]))
         return out
 
     def weight_copy(self, numel: int, label: str, *, trained: bool) -> Tensor | None:
@@ -155,7 +159,7 @@ class Operators:
         copy = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
         if trained:
             self.tape.hold(copy)
-        self.tape.op([], [copy], grad_bytes=rounded(numel * itemsize) if trained else 0)
+        self.tape.record(Operator([], [copy], grad_bytes=rounded(numel * itemsize) if trained else 0))
         return copy
 
     # --- without a weight matrix -------------------------------------------------------------------------------------
@@ -164,7 +168,9 @@ class Operators:
         """Add a and b in the wider type; the gradient is passed on as it is, or cast for the narrower one."""
         itemsize = max(a.itemsize, b.itemsize)
         out = self.tape.new(max(a.numel, b.numel), itemsize, label, tracked=a.tracked or b.tracked)
-        self.tape.op([a, b], [out], flows=[(t, t.itemsize != itemsize or t.numel != out.numel) for t in (a, b)])
+        self.tape.record(
+            Operator([a, b], [out], flows=[(t, t.itemsize != itemsize or t.numel != out.numel) for t in (a, b)])
+        )
         return out
 
     def multiply(self, a: Tensor, b: Tensor, label: str) -> Tensor:
@@ -174,7 +180,7 @@ class Operators:
         narrow = (a.tracked and a.numel < numel) + (b.tracked and b.numel < numel)
         summed = narrow * rounded(numel * out.itemsize) if narrow else 0
         saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
-        self.tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], backward_workspace=summed)
+        self.tape.record(Operator([a, b], [out], saves=saves, flows=[(a, True), (b, True)], backward_workspace=summed))
         return out
 
     def scale(self, x: Tensor, weight: int, label: str, *, trained: bool = True) -> Tensor:
@@ -182,15 +188,17 @@ class Operators:
         own = self.parameter if trained else self.frozen
         out = self.tape.new(x.numel, max(x.itemsize, own), label, tracked=x.tracked or trained)
         rows = x.numel // weight
-        self.tape.op(
-            [x],
-            [out],
-            saves=[x] if trained else [],
-            flows=[(x, True)],
-            grad_bytes=rounded(weight * own) if trained else 0,
-            backward_workspace=(rounded(out.numel * out.itemsize) + column_sum_scratch(rows, weight, self.card))
-            if trained
-            else 0,
+        self.tape.record(
+            Operator(
+                [x],
+                [out],
+                saves=[x] if trained else [],
+                flows=[(x, True)],
+                grad_bytes=rounded(weight * own) if trained else 0,
+                backward_workspace=(rounded(out.numel * out.itemsize) + column_sum_scratch(rows, weight, self.card))
+                if trained
+                else 0,
+            )
         )
         return out
 
@@ -207,8 +215,10 @@ class Operators:
         """An elementwise operator that saves its input, its output, or nothing."""
         out = self.tape.new(x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
         kept = [x] if saves == "input" else [out] if saves == "output" else ()
-        self.tape.op(
-            [x], [out], saves=kept, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
+        self.tape.record(
+            Operator(
+                [x], [out], saves=kept, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
+            )
         )
         return out
 
@@ -218,7 +228,7 @@ class Operators:
             return x
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked)
         mask = self.tape.new(x.numel, 1, f"{label} mask", tracked=False)
-        self.tape.op([x], [out], beside=[mask], flows=[(x, True)])
+        self.tape.record(Operator([x], [out], saved_outputs=[mask], flows=[(x, True)]))
         if not x.tracked:
             self.tape.touch(mask)
         return out
@@ -231,13 +241,15 @@ class Operators:
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         statistics = [self.tape.new(rows, 4, f"{label} {name}", tracked=False) for name in ("mean", "1/σ")]
         own = self.parameter if trained else self.frozen
-        self.tape.op(
-            [x],
-            [out],
-            saves=[x],
-            beside=statistics,
-            flows=[(x, True)],
-            grad_bytes=2 * rounded(size * own) if trained else 0,
+        self.tape.record(
+            Operator(
+                [x],
+                [out],
+                saves=[x],
+                saved_outputs=statistics,
+                flows=[(x, True)],
+                grad_bytes=2 * rounded(size * own) if trained else 0,
+            )
         )
         return out
 
@@ -253,7 +265,7 @@ class Operators:
         wide = self.cast(x, 4, f"{label} input in fp32")
         squares = self.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
         mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.tape.op([squares], [mean], flows=[(squares, True)])
+        self.tape.record(Operator([squares], [mean], flows=[(squares, True)]))
         inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.multiply(wide, inverse, f"{label} normalised in fp32")
         if weight_in_fp32:
@@ -270,7 +282,9 @@ class Operators:
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
         own = self.parameter if trained else self.frozen
         grad_bytes = rounded(size * own) if trained else 0
-        self.tape.op([x], [out], saves=[x], beside=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)
+        self.tape.record(
+            Operator([x], [out], saves=[x], saved_outputs=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)
+        )
         return out
 
     def liger_rms_norm(
@@ -282,21 +296,25 @@ class Operators:
         """
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
-        self.tape.op(
-            [x],
-            [out],
-            saves=[x],
-            beside=[inverse],
-            flows=[(x, not in_place)],
-            grad_bytes=rounded(size * self.parameter) if trained else 0,
-            backward_workspace=rounded(self.card.multiprocessors * size * 4) if trained else 0,
+        self.tape.record(
+            Operator(
+                [x],
+                [out],
+                saves=[x],
+                saved_outputs=[inverse],
+                flows=[(x, not in_place)],
+                grad_bytes=rounded(size * self.parameter) if trained else 0,
+                backward_workspace=rounded(self.card.multiprocessors * size * 4) if trained else 0,
+            )
         )
         return out
 
     def liger_gated(self, gate: Tensor, up: Tensor, label: str) -> Tensor:
         """Liger's SwiGLU and GeGLU: gate and up are saved, and their gradients written over them."""
         out = self.tape.new(gate.numel, gate.itemsize, label, tracked=gate.tracked or up.tracked)
-        self.tape.op([gate, up], [out], saves=[gate, up], flows=[(gate, True), (up, True)], hands_over=True)
+        self.tape.record(
+            Operator([gate, up], [out], saves=[gate, up], flows=[(gate, True), (up, True)], grads_in_forward=True)
+        )
         return out
 
     def gelu_new(self, x: Tensor) -> Tensor:
@@ -310,5 +328,5 @@ class Operators:
         inner = self.pointwise(inner, "tanh's input, scaled", saves="nothing")
         tanh = self.pointwise(inner, "tanh", saves="output")
         one_more = self.tape.new(tanh.numel, tanh.itemsize, "1 + tanh", tracked=tanh.tracked)
-        self.tape.op([tanh], [one_more], flows=[(tanh, False)])
+        self.tape.record(Operator([tanh], [one_more], flows=[(tanh, False)]))
         return self.multiply(half, one_more, "activation")

@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Recurrent
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.operators import CASTS
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import GATES, RecurrentSizes, reserve_bytes, workspace_bytes
 
@@ -51,7 +51,7 @@ class RecurrentStack:
         if self.layer.output == "sequence":
             return out, (sizes.steps, width)
         last = tape.view(out, sizes.batch * width)
-        tape.op([out], [last], flows=[(out, True)])
+        tape.record(Operator([out], [last], flows=[(out, True)]))
         return last, (width,)
 
     def _own(self, layer: int) -> list[int]:
@@ -71,7 +71,7 @@ class RecurrentStack:
         stack = sizes.layers * sizes.directions * sizes.batch
         widths = [sizes.output, sizes.hidden] if self.layer.cell == "lstm" else [sizes.output]
         states = [tape.new(stack * width, itemsize, "first states", tracked=False) for width in widths]
-        tape.op([], states)
+        tape.record(Operator([], states))
         return states
 
     # --- cuDNN -------------------------------------------------------------------------------------------------------
@@ -85,12 +85,12 @@ class RecurrentStack:
         sizes, ops, tape = self.sizes, self.ops, self.ops.tape
         numels = [n for at in range(sizes.layers) for _ in range(sizes.directions) for n in self._own(at)]
         own = sum(rounded(numel * ops.parameter) for numel in numels)
-        x = ops.lowered(x, "rnn input, cast")
-        states = [ops.lowered(state, "first states, cast") for state in self._states(ops.parameter)]
+        x = ops.autocast_input(x, "rnn input, cast")
+        states = [ops.autocast_input(state, "first states, cast") for state in self._states(ops.parameter)]
         weights: Tensor | None = None
         if ops.autocast is not None and ops.autocast != ops.parameter:
             weights = tape.new(sum(numels), ops.autocast, "rnn weights, cast", tracked=self.training, group=CASTS)
-            tape.op([], [weights], grad_bytes=own)
+            tape.record(Operator([], [weights], grad_bytes=own))
         rows = sizes.batch * sizes.steps
         out = tape.new(rows * sizes.directions * sizes.output, x.itemsize, "rnn output", tracked=True)
         last = [tape.new(state.numel, x.itemsize, "last states", tracked=False) for state in states]
@@ -102,15 +102,17 @@ class RecurrentStack:
         gradients = rounded(sum(numels) * x.itemsize)
         zeros = sum(2 * rounded(state.numel * state.itemsize) for state in states)
         unasked = 0 if x.tracked else rounded(x.numel * x.itemsize)
-        tape.op(
-            [x, *states, *([weights] if weights else [])],
-            [out],
-            saves=[x, out, *states, *([weights] if weights else [])],
-            beside=[*last, *reserve],
-            flows=[(x, True), *([(weights, True)] if weights else [])],
-            grad_bytes=0 if weights else own,
-            workspace=copied + scratch,
-            backward_workspace=unasked + copied + scratch + max(0, answered + zeros - gradients),
+        tape.record(
+            Operator(
+                [x, *states, *([weights] if weights else [])],
+                [out],
+                saves=[x, out, *states, *([weights] if weights else [])],
+                saved_outputs=[*last, *reserve],
+                flows=[(x, True), *([(weights, True)] if weights else [])],
+                grad_bytes=0 if weights else own,
+                workspace=copied + scratch,
+                backward_workspace=unasked + copied + scratch + max(0, answered + zeros - gradients),
+            )
         )
         return out
 
@@ -124,12 +126,12 @@ class RecurrentStack:
             if layer and self.layer.dropout and self.training:
                 x = ops.dropout(x, self.layer.dropout, "rnn dropout")
             pieces = [tape.view(x, x.numel // sizes.steps) for _ in range(sizes.steps)]
-            tape.op([x], pieces, flows=[(x, True)])
+            tape.record(Operator([x], pieces, flows=[(x, True)]))
             ways = [self._direction(layer, pieces) for _ in range(sizes.directions)]
             x = ways[0]
             if len(ways) > 1:
                 x = tape.new(2 * ways[0].numel, ways[0].itemsize, "both directions", tracked=True)
-                tape.op(ways, [x], flows=[(way, True) for way in ways])
+                tape.record(Operator(ways, [x], flows=[(way, True) for way in ways]))
         tape.touch(*states)
         return x
 
@@ -149,28 +151,30 @@ class RecurrentStack:
             state, cell = self._step(piece, state, cell, numels, grads)
             made.append(state)
         out = tape.new(sizes.steps * made[0].numel, made[0].itemsize, "states of all steps", tracked=True)
-        tape.op(made, [out], flows=[(state, False) for state in made])
+        tape.record(Operator(made, [out], flows=[(state, False) for state in made]))
         return out
 
     def _product(self, x: Tensor, matrix: int, grads: tuple[int, int]) -> Tensor:
         """One step times a matrix. Autocast's cache knows weights alone, and a transposed one is cast each time."""
         sizes, ops, tape = self.sizes, self.ops, self.ops.tape
-        x = ops.lowered(x, "step, cast")
+        x = ops.autocast_input(x, "step, cast")
         cast = None
         if ops.autocast is not None and ops.autocast != ops.parameter:
             cast = tape.new(matrix, ops.autocast, "rnn weight, cast", tracked=True, group=CASTS)
-            tape.op([], [cast], grad_bytes=grads[0], backward_workspace=grads[1])
+            tape.record(Operator([], [cast], grad_bytes=grads[0], backward_workspace=grads[1]))
             grads = (0, 0)
         used = [] if cast is None else [cast]
         out = tape.new(self.gates * sizes.hidden * sizes.batch, x.itemsize, "gates", tracked=True)
-        tape.op(
-            [x, *used],
-            [out],
-            saves=[x, *(used if x.tracked else [])],
-            flows=[(x, True), *((tensor, True) for tensor in used)],
-            grad_bytes=grads[0],
-            backward_workspace=grads[1],
-            gemm=True,
+        tape.record(
+            Operator(
+                [x, *used],
+                [out],
+                saves=[x, *(used if x.tracked else [])],
+                flows=[(x, True), *((tensor, True) for tensor in used)],
+                grad_bytes=grads[0],
+                backward_workspace=grads[1],
+                gemm=True,
+            )
         )
         return out
 
@@ -184,24 +188,34 @@ class RecurrentStack:
         passed = [(gate, True) for gate in gates]
         if self.layer.cell not in _FUSED:
             sums = tape.view(gates[1])
-            tape.op(gates, [sums], flows=[(gate, False) for gate in gates])
-            tape.op([sums], [after], saves=[after], flows=[(sums, True)])
+            tape.record(Operator(gates, [sums], flows=[(gate, False) for gate in gates]))
+            tape.record(Operator([sums], [after], saves=[after], flows=[(sums, True)]))
             return after, cell
         kept = tape.new(_FUSED[self.layer.cell] * after.numel, piece.itemsize, "cell's workspace", tracked=False)
         if self.layer.cell == "gru":
-            tape.op([*gates, state], [after], saves=[*gates, state], beside=[kept], flows=[*passed, (state, True)])
+            tape.record(
+                Operator(
+                    [*gates, state],
+                    [after],
+                    saves=[*gates, state],
+                    saved_outputs=[kept],
+                    flows=[*passed, (state, True)],
+                )
+            )
             return after, cell
-        cell = ops.lowered(cell, "cell, cast")
+        cell = ops.autocast_input(cell, "cell, cast")
         beyond = tape.new(cell.numel, cell.itemsize, "cell", tracked=True)
-        tape.op(
-            [*gates, cell],
-            [after, beyond],
-            saves=[*gates, cell, beyond],
-            beside=[kept],
-            flows=[*passed, (cell, True)],
+        tape.record(
+            Operator(
+                [*gates, cell],
+                [after, beyond],
+                saves=[*gates, cell, beyond],
+                saved_outputs=[kept],
+                flows=[*passed, (cell, True)],
+            )
         )
         if not self.layer.proj_size:
             return after, beyond
         projected = tape.new(sizes.batch * sizes.output, piece.itemsize, "projected state", tracked=True)
-        tape.op([after], [projected], saves=[after], flows=[(after, True)], gemm=True)
+        tape.record(Operator([after], [projected], saves=[after], flows=[(after, True)], gemm=True))
         return projected, beyond

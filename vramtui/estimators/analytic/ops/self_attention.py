@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.ops.attention import (
     repeat_kv,
 )
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
@@ -74,7 +74,7 @@ def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Te
         )
     joined = writer.linear(x, d, queries + 2 * keys, "qkv_proj", bias=bias)
     q, k, v = (writer.tape.view(joined, tokens * size) for size in (queries, keys, keys))
-    writer.tape.op([joined], [q, k, v], flows=[(joined, True)])
+    writer.tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
     return q, k, v
 
 
@@ -106,7 +106,7 @@ def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
     tape = writer.tape
     group = GROWTH if cache.past else KV_CACHE
     out = tape.new(x.numel + each * cache.past, cache.itemsize, "keys or values", tracked=False, group=group)
-    tape.op([x], [out])
+    tape.record(Operator([x], [out]))
     if not cache.past:
         tape.hold(out)
     return writer.ops.cast(out, x.itemsize, "cache in the compute type")
@@ -117,12 +117,12 @@ def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
     tape, numel = writer.tape, each * (cache.fixed or 0)
     if not cache.past:
         made = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
-        tape.op([x], [made])
+        tape.record(Operator([x], [made]))
         tape.hold(made)
     seen = each * cache.keys(writer.setting.sequence)
     if cache.itemsize != x.itemsize:
         wide = tape.new(seen, x.itemsize, "cache in the compute type", tracked=False)
-        tape.op([x], [wide])
+        tape.record(Operator([x], [wide]))
         return wide
     return tape.view(x, seen)
 
@@ -132,11 +132,11 @@ def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
     tape = writer.tape
     if not old:
         kept = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
-        tape.op([x], [kept])
+        tape.record(Operator([x], [kept]))
         tape.hold(kept)
         return x
     unpacked = tape.new(old, x.itemsize, "keys or values, unpacked", tracked=False, group=GROWTH)
-    tape.op([x], [unpacked])
+    tape.record(Operator([x], [unpacked]))
     joined = tape.new(old + x.numel, x.itemsize, "keys or values", tracked=False, group=GROWTH)
-    tape.op([unpacked, x], [joined])
+    tape.record(Operator([unpacked, x], [joined]))
     return joined

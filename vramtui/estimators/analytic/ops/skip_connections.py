@@ -26,7 +26,7 @@ class Skip:
 
     def read(self, part: ModuleBuilder) -> None:
         """At the start of the stage that reads it first: here its gradient is used up."""
-        part.ops.tape.nodes.append(Node([self.tensor]))
+        part.ops.tape.nodes.append(Node(outs=[self.tensor]))
 
     def keep_until_end(self, part: ModuleBuilder) -> None:
         """At the end of that stage."""

@@ -9,7 +9,7 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, STREAM
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Node, Operator, Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
@@ -56,7 +56,7 @@ def received(numel: int, itemsize: int) -> Tape:
     """The activations that arrive from the rank before."""
     tape = Tape(RECEIVED)
     x = tape.new(numel, itemsize, "block input", tracked=True)
-    tape.op([], [x])
+    tape.record(Operator([], [x]))
     tape.close(x)
     return tape
 
@@ -109,7 +109,7 @@ def _of(node: Node) -> Iterable[Storage]:
     yield from node.makes
     yield from node.saves
     yield from node.uses
-    yield from node.lets_go
+    yield from node.last_use_of
 
 
 def in_flight(share: Share, micro_batches: int, chunks: int = 1) -> tuple[int, int]:

@@ -28,8 +28,8 @@ class ReplayListener(Protocol):
         """A matrix product runs."""
         ...
 
-    def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
-        """An operator runs, with `workspace` bytes of its own and more in `pieces`."""
+    def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
+        """An operator runs, with `workspace` bytes of its own and more in `blocks`."""
         ...
 
     def sum_anew(self, size: int) -> None:
@@ -78,10 +78,10 @@ class Meter:
         """A matrix product runs: from here on the thread has its workspace."""
         self.multiplied = True
 
-    def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
+    def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """Note the moment if it is the fullest so far, with an operator's own bytes beside."""
-        if pieces:
-            workspace += sum(pieces)
+        if blocks:
+            workspace += sum(blocks)
         total = self.total + workspace
         if self.multiplied:
             if total > self.late[0]:
@@ -91,7 +91,7 @@ class Meter:
 
     def sum_anew(self, size: int) -> None:
         """Two gradients more for a moment."""
-        self.look(0, (size, size))
+        self.scratch(0, (size, size))
 
     def _with(self, workspace: int) -> BytesByGroup:
         held = self.held.copy()

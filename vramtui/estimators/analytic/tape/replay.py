@@ -81,7 +81,7 @@ def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: boo
 
     A selective checkpoint has what some of them made already when they run again, or keeps it from now on.
     """
-    take, look = meter.take, meter.look
+    take, scratch = meter.take, meter.scratch
     for node in nodes:
         if node.cached and keep and not first:
             for storage in node.makes:
@@ -93,14 +93,14 @@ def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: boo
                 take(storage.group, storage.size, storage)
             if node.gemm:
                 meter.gemm()
-            look(node.workspace, node.pieces)
+            scratch(node.workspace, node.scratch_blocks)
         if keep:
             for storage in node.saves:
                 storage.refs += 1
         if first:
-            for storage in node.unseen:
+            for storage in node.saved_outside_graph:
                 storage.refs += 1
-        _let_go(node.lets_go, meter)
+        _let_go(node.last_use_of, meter)
 
 
 def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: bool = False, incoming: int = 0) -> int:
@@ -121,7 +121,7 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
         meter.repeat(once, stage.count, stage if stage.again else None)
         incoming = tape.handed_back
     for stage in stages:
-        for storage in dict.fromkeys(storage for node in stage.tape.nodes for storage in node.unseen):
+        for storage in dict.fromkeys(storage for node in stage.tape.nodes for storage in node.saved_outside_graph):
             meter.free(storage.group, storage.size * stage.count, stage.count)
     return incoming
 
@@ -142,7 +142,7 @@ def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
     reached = {storage for node in nodes for storage in node.makes}
     _run(nodes, meter, keep=True)
     for node in tape.nodes[end:]:
-        _let_go([storage for storage in node.lets_go if storage in reached], meter)
+        _let_go([storage for storage in node.last_use_of if storage in reached], meter)
     if tape.output is not None and tape.output.storage in reached:
         _let_go((tape.output.storage,), meter)
     _let_go([storage for storage in tape.held if storage in reached], meter)
@@ -155,7 +155,7 @@ def _stopped(last: Node) -> Node:
     """
     node = Node(makes=last.makes if any(storage in last.saves for storage in last.makes) else (), saves=last.saves)
     node.gemm = last.gemm
-    node.lets_go = [storage for storage in last.lets_go if storage in node.makes or storage not in last.makes]
+    node.last_use_of = [storage for storage in last.last_use_of if storage in node.makes or storage not in last.makes]
     return node
 
 
@@ -202,7 +202,7 @@ def _gradients(
     if not (node.outs or node.saves or node.flows):
         return
     saved: Sequence[Storage] = node.saves
-    if node.hands_over:
+    if node.grads_in_forward:
         _let_go(saved, meter)
         saved = ()
     grad_bytes = node.grad_bytes
@@ -216,7 +216,7 @@ def _gradients(
     if expanded:
         meter.free(BACKWARD, expanded)
     elif node.sum_workspace:
-        meter.look(node.sum_workspace - MIN_BLOCK, (MIN_BLOCK,))  # partial sums, and counters of who is last
+        meter.scratch(node.sum_workspace - MIN_BLOCK, (MIN_BLOCK,))  # partial sums, and counters of who is last
     for buffer in arrived:
         _release(buffer, meter)
     if not recomputed:
@@ -230,12 +230,12 @@ def _look_backward(node: Node, meter: ReplayListener, *, accumulate: bool) -> No
     if len(node.backward_pieces) > 1 and not accumulate:
         meter.sum_anew(node.backward_pieces[0])
     else:
-        meter.look(node.backward_workspace, node.backward_pieces)
+        meter.scratch(node.backward_workspace, node.backward_pieces)
 
 
 def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:
     """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
-    product, grad_bytes = node.gemm and not node.hands_over, node.grad_bytes
+    product, grad_bytes = node.gemm and not node.grads_in_forward, node.grad_bytes
     if grad_bytes and node.weight_first:
         meter.take(into, grad_bytes)
         if product:
@@ -292,7 +292,7 @@ def _hand_on(fresh: Iterable[tuple[Tensor, list[int]]], meter: ReplayListener) -
             _release(buffer, meter)
         elif buffer[1] == 1:
             meter.take(BACKWARD, buffer[0])
-            meter.look(0)
+            meter.scratch(0)
             meter.free(BACKWARD, buffer[0])
             _release(waiting, meter)
             tensor.gradient = buffer
@@ -301,7 +301,7 @@ def _hand_on(fresh: Iterable[tuple[Tensor, list[int]]], meter: ReplayListener) -
             size = min(buffer[0], _size(tensor))
             tensor.gradient = [size, 1]
             meter.take(BACKWARD, size, tensor.gradient)
-            meter.look(0)
+            meter.scratch(0)
             _release(buffer, meter)
             _release(waiting, meter)
 

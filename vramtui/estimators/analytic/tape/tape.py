@@ -3,7 +3,7 @@
 Nothing is computed. A tape is written once for a block that may repeat, and replayed by `replay`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -39,42 +39,72 @@ class Tensor(msgspec.Struct, eq=False, gc=False):
     gradient: list[int] | None = None
 
 
-class Node(msgspec.Struct, eq=False, gc=False):
-    """One operator.
+class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One operator, as a model's module runs it.
 
     Attributes:
-        makes: storages it allocates; `workspace` bytes it needs only while it runs, and more in `pieces`, blocks of
-            their own.
-        saves: storages autograd keeps until its backward has run; `unseen` those an operator keeps beside it, which
-            stand until the graph goes, checkpoint or not.
+        uses: tensors it reads, and `outs` those it hands on: new ones, or views of what it reads.
+        saves: tensors that autograd keeps until its backward has run.
+        saved_outputs: further tensors it makes and keeps so, as a norm's statistics.
+        saved_outside_graph: tensors it keeps itself, which stand until the graph goes, checkpoint or not.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         grad_bytes: bytes of parameter gradients its backward makes.
+        gemm: whether it is a matrix product, which needs the thread's cuBLAS workspace.
+        workspace: bytes needed only while it runs, and more in `scratch_blocks`, blocks of their own.
         backward_workspace: bytes needed only meanwhile; `backward_pieces`: the second gradient of a tied table, added
             in place to the first, or with a further one for their sum, which takes the first one's place.
         sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
         weight_first: the parameter's gradient is made before those of `flows`.
+        grads_in_forward: what it saved are the gradients themselves, made in the forward pass.
         cached: whether a selective checkpoint keeps what it makes, so that it is not run again.
-        hands_over: what it saved are the gradients themselves, made in the forward pass.
-        lets_go: storages whose last use in the forward pass this is.
+    """
+
+    uses: Sequence[Tensor]
+    outs: Sequence[Tensor]
+    saves: Sequence[Tensor] = ()
+    saved_outputs: Sequence[Tensor] = ()
+    saved_outside_graph: Sequence[Tensor] = ()
+    flows: Sequence[tuple[Tensor, bool]] = ()
+    grad_bytes: int = 0
+    gemm: bool = False
+    workspace: int = 0
+    scratch_blocks: Sequence[int] = ()
+    backward_workspace: int = 0
+    backward_pieces: Sequence[int] = ()
+    sum_workspace: int = 0
+    weight_first: bool = False
+    grads_in_forward: bool = False
+    cached: bool = False
+
+
+class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    """An operator on a tape, as it is replayed: the storages behind its tensors, without what no gradient asks for.
+
+    Attributes:
+        makes: storages it allocates.
+        uses: all that it reads or makes.
+        last_use_of: storages whose last use in the forward pass this is.
+
+    The others are those of `Operator`.
     """
 
     outs: Sequence[Tensor] = ()
     makes: Sequence[Storage] = ()
     uses: Sequence[Storage] = ()
     saves: Sequence[Storage] = ()
+    saved_outside_graph: Sequence[Storage] = ()
     flows: Sequence[tuple[Tensor, bool]] = ()
     grad_bytes: int = 0
     gemm: bool = False
     workspace: int = 0
-    pieces: Sequence[int] = ()
+    scratch_blocks: Sequence[int] = ()
     backward_workspace: int = 0
     backward_pieces: Sequence[int] = ()
     sum_workspace: int = 0
     weight_first: bool = False
-    hands_over: bool = False
+    grads_in_forward: bool = False
     cached: bool = False
-    unseen: Sequence[Storage] = ()
-    lets_go: Sequence[Storage] = ()
+    last_use_of: Sequence[Storage] = ()
 
 
 def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
@@ -119,55 +149,36 @@ class Tape:
         size = -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
         return Tensor(Storage(numel, itemsize, group or self.group, label, size), numel, itemsize, tracked)
 
-    def op(
-        self,
-        uses: Iterable[Tensor],
-        outs: Sequence[Tensor],
-        *,
-        saves: Iterable[Tensor] = (),
-        beside: Sequence[Tensor] = (),
-        flows: Iterable[tuple[Tensor, bool]] = (),
-        grad_bytes: int = 0,
-        workspace: int = 0,
-        pieces: Sequence[int] = (),
-        backward_workspace: int = 0,
-        backward_pieces: Sequence[int] = (),
-        sum_workspace: int = 0,
-        gemm: bool = False,
-        hands_over: bool = False,
-        weight_first: bool = False,
-        unseen: Sequence[Tensor] = (),
-        cached: bool = False,
-    ) -> None:
-        """Write one operator down. `beside` are further tensors it makes and saves, as a norm's statistics.
-
-        Without a gradient to hand back nothing is saved.
-        """
-        back = [flow for flow in flows if flow[0].tracked]
-        used = [t.storage for t in uses]
-        made = [t.storage for t in outs]
-        if beside:
-            made += [t.storage for t in beside]
-        keeps = bool(back) or grad_bytes > 0
+    def record(self, operator: Operator) -> None:
+        """Write one operator down; without a gradient to hand back nothing is saved."""
+        flows = [flow for flow in operator.flows if flow[0].tracked]
+        used = [tensor.storage for tensor in operator.uses]
+        made = [tensor.storage for tensor in (*operator.outs, *operator.saved_outputs)]
+        saves: Sequence[Storage] = ()
+        saved_outside_graph: Sequence[Storage] = ()
+        if flows or operator.grad_bytes > 0:
+            saves = [tensor.storage for tensor in (*operator.saves, *operator.saved_outputs)]
+            saved_outside_graph = [tensor.storage for tensor in operator.saved_outside_graph]
+        # Most make one tensor, which is no view of what they use.
+        makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
         self.nodes.append(
             Node(
-                outs,
-                # Most make one tensor, which is no view of what they use.
-                made if len(made) == 1 and made[0] not in used else _fresh(made, used),
-                used + made,
-                [t.storage for t in (*saves, *beside)] if keeps else (),
-                back,
-                grad_bytes,
-                gemm,
-                workspace,
-                pieces,
-                backward_workspace,
-                backward_pieces,
-                sum_workspace,
-                weight_first,
-                hands_over,
-                cached and self.selective,
-                [t.storage for t in unseen] if unseen and keeps else (),
+                outs=operator.outs,
+                makes=makes,
+                uses=used + made,
+                saves=saves,
+                saved_outside_graph=saved_outside_graph,
+                flows=flows,
+                grad_bytes=operator.grad_bytes,
+                gemm=operator.gemm,
+                workspace=operator.workspace,
+                scratch_blocks=operator.scratch_blocks,
+                backward_workspace=operator.backward_workspace,
+                backward_pieces=operator.backward_pieces,
+                sum_workspace=operator.sum_workspace,
+                weight_first=operator.weight_first,
+                grads_in_forward=operator.grads_in_forward,
+                cached=operator.cached and self.selective,
             )
         )
 
@@ -202,4 +213,4 @@ class Tape:
         passed = output.storage if output is not None else None
         for storage, node in last.items():
             if storage is not passed:
-                node.lets_go = (*node.lets_go, storage)
+                node.last_use_of = (*node.last_use_of, storage)

@@ -62,9 +62,9 @@ class Journal:
         """Note that the thread needs its workspace."""
         self.steps.append(("", 0, "", None))
 
-    def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
+    def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""
-        sizes = [size for size in (workspace, *pieces) if size]
+        sizes = [size for size in (workspace, *blocks) if size]
         if len(sizes) == 1:
             self.steps.append((SCRATCH, sizes[0], PASSING, None))
             return

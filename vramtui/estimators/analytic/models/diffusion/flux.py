@@ -15,7 +15,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, NO
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Net
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 STEPS = 256  # sinusoids of a time step
@@ -83,7 +83,7 @@ class DiffusionTransformer:
         if streams.rotary:
             numbers = 2 * streams.tokens * model.attention_head_dim
             turns = part.ops.tape.new(numbers, 4, "rotary positions", tracked=False)
-            part.ops.tape.op([], [turns])
+            part.ops.tape.record(Operator([], [turns]))
             part.ops.tape.hold(turns)
         else:
             self._table()
@@ -107,7 +107,7 @@ class DiffusionTransformer:
         x = image = part.follow()
         if model.design != "sd3":
             image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
-            part.ops.tape.op([x], [image], flows=[(x, True)])
+            part.ops.tape.record(Operator([x], [image], flows=[(x, True)]))
         part.own("norm_out", 2 * streams.width, streams.width)
         part.own("norm_out", 2 * streams.width)
         y = streams.modulated(part, image)

@@ -11,7 +11,7 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
@@ -29,7 +29,7 @@ class Streams:
         """Both streams as one tensor."""
         tracked = image.tracked or text.tracked
         out = part.ops.tape.new(image.numel + text.numel, image.itemsize, "image and text", tracked=tracked)
-        part.ops.tape.op([image, text], [out], flows=[(image, True), (text, True)])
+        part.ops.tape.record(Operator([image, text], [out], flows=[(image, True), (text, True)]))
         return out
 
     def dual(self, part: ModuleBuilder, x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class Streams:
         """SD3's last block, of whose text nothing is wanted any more."""
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
-        part.ops.tape.op([x], given, flows=[(x, True)])
+        part.ops.tape.record(Operator([x], given, flows=[(x, True)]))
         self._vector(part, "norm1", 6)
         self._vector(part, "context_norm1", 2)
         normed = [self.modulated(part, stream) for stream in given]
@@ -67,7 +67,7 @@ class Streams:
     def _double(self, part: ModuleBuilder, x: Tensor, *, again: bool) -> Tensor:
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
-        part.ops.tape.op([x], given, flows=[(x, True)])
+        part.ops.tape.record(Operator([x], given, flows=[(x, True)]))
         names = ("", "context_")
         for name in names:
             self._vector(part, f"{name}norm1", 9 if again and not name else 6)
@@ -82,11 +82,13 @@ class Streams:
             z = self._gated(part, self._mlp(part, self.modulated(part, y), name))
             out = part.ops.tape.view(stream, sizes[number])
             out.tracked = y.tracked or z.tracked
-            part.ops.tape.op([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
+            part.ops.tape.record(
+                Operator([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
+            )
             outs.append(out)
         part.ops.tape.touch(*normed, *answers)
         stream.tracked = any(out.tracked for out in outs)
-        part.ops.tape.op(outs, [stream], flows=[(out, True) for out in outs])
+        part.ops.tape.record(Operator(outs, [stream], flows=[(out, True) for out in outs]))
         return stream
 
     def single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
@@ -101,7 +103,7 @@ class Streams:
         q, k, v = self._projected(part, normed, "")
         out = self._attend(part, q, k, v)
         joined = part.ops.tape.new(out.numel + inner.numel, out.itemsize, "attention and MLP", tracked=out.tracked)
-        part.ops.tape.op([out, inner], [joined], flows=[(out, True), (inner, True)])
+        part.ops.tape.record(Operator([out, inner], [joined], flows=[(out, True), (inner, True)]))
         part.ops.tape.group = STREAM
         y = part.dense(joined, 5 * d, d, "proj_out")
         y = self._gated(part, y)
@@ -116,12 +118,14 @@ class Streams:
         normed = part.ops.layer_norm(x, self.width, "norm", trained=False)
         scaled = part.ops.tape.new(normed.numel, normed.itemsize, "scaled", tracked=normed.tracked or self.net.trains)
         full = rounded(normed.numel * normed.itemsize)
-        part.ops.tape.op(
-            [normed],
-            [scaled],
-            saves=[normed] if self.net.trains else [],
-            flows=[(normed, True)],
-            backward_workspace=full,
+        part.ops.tape.record(
+            Operator(
+                [normed],
+                [scaled],
+                saves=[normed] if self.net.trains else [],
+                flows=[(normed, True)],
+                backward_workspace=full,
+            )
         )
         return part.ops.pointwise(scaled, "scaled and shifted", saves="nothing")
 
@@ -137,7 +141,7 @@ class Streams:
         """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
         grad_bytes = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
         out = part.ops.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
-        part.ops.tape.op([], [out], grad_bytes=grad_bytes, gemm=True)
+        part.ops.tape.record(Operator([], [out], grad_bytes=grad_bytes, gemm=True))
 
     def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
         d, part.ops.tape.group = self.width, MLP
@@ -170,7 +174,7 @@ class Streams:
         out = self._attend(part, q, k, v)
         part.ops.tape.touch(*text)
         parts = [part.ops.tape.view(out, x.numel) for x in normed]
-        part.ops.tape.op([out], parts, flows=[(out, True)])
+        part.ops.tape.record(Operator([out], parts, flows=[(out, True)]))
         if self.net.batch > 1:
             parts = [part.ops.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
         names = ("to_out", "to_add_out")[:outputs]

@@ -16,7 +16,7 @@ from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.ops.skip_connections import Skip
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 NOTES = (
@@ -97,7 +97,7 @@ class UNet:
         for inner, name in ((first, "time_embedding"), (model.addition_embed_dim, "add_embedding")):
             if inner is not None:
                 x = part.ops.tape.new(net.batch * inner, net.recipe.stream, f"{name} input", tracked=False)
-                part.ops.tape.op([], [x])
+                part.ops.tape.record(Operator([], [x]))
                 x = part.activation(part.dense(x, inner, wide, f"{name}_1"), "silu")
                 part.dense(x, wide, wide, f"{name}_2")
         x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
@@ -125,7 +125,7 @@ class UNet:
         joined = part.ops.tape.new(
             self.net.batch * self.image.numel, x.itemsize, "joined with the skip", tracked=x.tracked
         )
-        part.ops.tape.op([x], [joined], flows=[(x, True), (waiting.tensor, True)])
+        part.ops.tape.record(Operator([x], [joined], flows=[(x, True), (waiting.tensor, True)]))
         self._close(part, joined)
 
     def _attend(self, level: int, layers: int) -> None:
@@ -196,7 +196,7 @@ class UNet:
             self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
             numel = self.net.batch * self.image.numel
             larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
-            part.ops.tape.op([x], [larger], flows=[(x, True)])
+            part.ops.tape.record(Operator([x], [larger], flows=[(x, True)]))
             x, self.image = part.convolution(larger, self.image, self.image.channels, 3, "upsampler")
             part.ops.tape.touch(*held)
             self._close(part, x)

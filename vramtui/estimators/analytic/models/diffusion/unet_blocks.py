@@ -9,7 +9,7 @@ from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 
 RESNETS, GROUPS, SAMPLING, CROSS = (
     "activations: residual blocks",
@@ -28,9 +28,9 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: i
     steps = part.ops.tape.new(
         part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
     )
-    part.ops.tape.op([], [steps], grad_bytes=grad_bytes, gemm=True)
+    part.ops.tape.record(Operator([], [steps], grad_bytes=grad_bytes, gemm=True))
     added = part.ops.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
-    part.ops.tape.op([y, steps], [added], flows=[(y, False), (steps, True)])
+    part.ops.tape.record(Operator([y, steps], [added], flows=[(y, False), (steps, True)]))
     y = part.activation(part.group_norm(added, channels, NORM_GROUPS, "norm2"), "silu")
     y, _ = part.convolution(y, image, channels, 3, "conv2")
     if given.channels != channels:
@@ -123,5 +123,5 @@ class Spatial:
         d = self.image.channels
         both = part.dense(x, d, 8 * d, "ff_proj")
         value, gate = (part.ops.tape.view(both, 4 * self.numel) for _ in range(2))
-        part.ops.tape.op([both], [value, gate], flows=[(both, True)])
+        part.ops.tape.record(Operator([both], [value, gate], flows=[(both, True)]))
         return part.dense(part.ops.multiply(value, part.activation(gate, "gelu"), "gated"), 4 * d, d, "ff_out")

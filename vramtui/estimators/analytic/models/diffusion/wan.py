@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDING
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 STEPS = 256  # sinusoids of a time step
@@ -79,7 +79,7 @@ class WanTransformer:
         text = part.dense(part.activation(text, "gelu_pytorch_tanh"), d, d, "text_embedder_2")
         part.ops.tape.hold(text)
         turns = part.ops.tape.new(2 * self.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
-        part.ops.tape.op([], [turns])
+        part.ops.tape.record(Operator([], [turns]))
         part.ops.tape.hold(turns)
         packed = model.packed[0]
         video = part.dense(self._given(net.batch * self.tokens * packed), packed, d, "patch_embedding")
@@ -112,7 +112,7 @@ class WanTransformer:
         scaled = part.ops.tape.new(normed.numel, 4, "scaled", tracked=normed.tracked or self.net.trains)
         saves = [normed] if self.net.trains else []
         full = rounded(normed.numel * 4)
-        part.ops.tape.op([normed], [scaled], saves=saves, flows=[(normed, True)], backward_workspace=full)
+        part.ops.tape.record(Operator([normed], [scaled], saves=saves, flows=[(normed, True)], backward_workspace=full))
         shifted = part.ops.pointwise(scaled, "scaled and shifted", saves="nothing")
         part.ops.tape.touch(normed)
         return part.ops.cast(shifted, x.itemsize, "scaled and shifted")

@@ -5,11 +5,11 @@ from vramtui.estimators.analytic.tape.replay import BACKWARD, GRADIENTS, TapeSta
 from vramtui.estimators.analytic.tape.tape import Tape
 
 
-def nested(tape: Tape, *, given_back: int) -> tuple[int, int]:
+def recompute_workspace(tape: Tape, *, input_grad_bytes: int) -> tuple[int, int]:
     """The most bytes alive in its forward pass when nothing is kept, and in forward and backward one after the other.
 
-    The second leaves out the gradient that comes in, the `given_back` bytes of gradients of what came in from outside,
-    and the parameters' gradients, all of which the operator around it counts.
+    The second leaves out the gradient that comes in, the `input_grad_bytes` of what came in from outside, and the
+    parameters' gradients, all of which the operator around it counts.
     """
     meter = Meter()
     stages = [TapeStage(tape)]
@@ -23,5 +23,5 @@ def nested(tape: Tape, *, given_back: int) -> tuple[int, int]:
     forward(stages, meter, training=True)
     meter.take(BACKWARD, incoming)
     backward(stages, meter, incoming=incoming)
-    outside = incoming + given_back + meter.held.get(GRADIENTS, 0)
+    outside = incoming + input_grad_bytes + meter.held.get(GRADIENTS, 0)
     return alone, max(meter.early[0], meter.late[0]) - outside
