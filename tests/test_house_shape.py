@@ -24,6 +24,7 @@ OF_ONE_KIND = {
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {
     "Dashboard": "every message of the app and every action that is true on all screens, one line or two each",
+    "Operators": "an operator of PyTorch's in each method, with what its backward keeps and makes, a name to each number",
 }
 # Bases that have one subclass. A Protocol is none of these.
 SINGLE = {
