@@ -24,7 +24,7 @@ OF_ONE_KIND = {
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {
     "Dashboard": "every message of the app and every action that is true on all screens, one line or two each",
-    "Operators": "an operator of PyTorch's in each method, with what its backward keeps and makes, a name to each number",
+    "Operators": "an operator of PyTorch's in each method, with what its backward keeps and makes",
 }
 # Bases that have one subclass. A Protocol is none of these.
 SINGLE = {
@@ -49,6 +49,8 @@ SHORT = {
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         models/named_files core/base/toml probe/place records/export/html/text records/export/sanitize
         sources/feed/line_splitter sources/host/host""",
+    "a kind of module": """
+        models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm""",
     "one subject beside larger ones of its kind": """
         app/help/controller app/live/presets estimators/analytic/ops/skip_connections
         estimators/analytic/serving/engine probe/allowance""",
@@ -58,6 +60,7 @@ GERUNDS = {
     "PyTorch's, CUDA's and other libraries' words": """
         estimators/allocator/caching estimators/analytic/module_loading estimators/analytic/serving/vllm_profiling
         estimators/traced/kernels/embedding estimators/traced/kernels/indexing integrations/lightning
+        models/kinds/embedding
         app/plan/sharding""",
     "nouns: a recording, Slurm's and NVML's accounting, a trace": """
         records/recording/growing_recording records/recording/recording sources/nvml/accounting

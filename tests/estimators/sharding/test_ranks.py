@@ -18,7 +18,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.analytic.parallel.buffers import buckets
-from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.models.spec import Parameter
 
 H100 = card("H100")
 MIB = 1 << 20

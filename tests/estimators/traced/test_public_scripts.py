@@ -11,8 +11,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
 from vramtui.estimators.analytic.optimizers.states import States
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.models.spec import Parameter
 
 Rule = Callable[[Sequence[Parameter]], States]
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

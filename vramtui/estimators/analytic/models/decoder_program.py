@@ -16,7 +16,6 @@ from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
 from vramtui.estimators.analytic.sizes.parameters import (
-    Parameter,
     adapter_tensors,
     embedding_tensors,
     head_tensors,
@@ -30,6 +29,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.models.spec import Parameter
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:

@@ -15,12 +15,13 @@ from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.encoder import Encoder, EncoderStyle
-from vramtui.estimators.analytic.sizes.parameters import Parameter, model_tensors
+from vramtui.estimators.analytic.sizes.parameters import model_tensors
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.spec import Parameter
 
 # Scores get a learned bias by distance, which these models add in Python.
 _RELATIVE = "relative"

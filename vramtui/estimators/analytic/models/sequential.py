@@ -41,7 +41,6 @@ from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.ops.recurrent import RecurrentStack
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
@@ -49,6 +48,7 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
+from vramtui.models.spec import Parameter
 
 GROUP = "activations"
 RESIDUAL = "what goes in"

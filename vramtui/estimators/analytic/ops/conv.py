@@ -8,7 +8,6 @@ from math import prod
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolution_workspaces import (
@@ -22,6 +21,7 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     measured_workspace,
 )
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
+from vramtui.models.spec import Parameter
 
 Shape = tuple[int, ...]
 AMPERE = (8, 0)  # the first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do

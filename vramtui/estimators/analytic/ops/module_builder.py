@@ -16,7 +16,6 @@ from vramtui.core.schema.common_types import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
@@ -24,6 +23,7 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storag
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
+from vramtui.models.spec import Parameter
 
 OUTSIDE = storage_of(0, 1, "weights", "weight")
 OUTSIDE.borrowed = True

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.optimizers.states import States, blocks_of
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.spec import Parameter
 
 SMALLEST_8BIT = 4096
 BLOCK_8BIT = 256

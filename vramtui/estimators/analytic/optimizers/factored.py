@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.optimizers.states import TORCH, LoopStep, States, blocks_of
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
+from vramtui.models.spec import Parameter
 
 
 def adafactor(tensors: Sequence[Parameter], itemsize: int, card: CardLimits, *, foreach: bool) -> States:

@@ -7,10 +7,10 @@ from vramtui.core.schema.workload import Optimizer, OptimizerImplementation
 from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
 from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
 from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
+from vramtui.models.spec import Parameter
 
 __all__ = ["FUSED", "States", "optimizer_states"]
 

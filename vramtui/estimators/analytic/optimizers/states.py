@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.spec import Parameter
 
 TORCH = "PyTorch, torch/optim"
 # What a loop's step over one tensor takes: blocks that come together and go before the next come; the last of all stays

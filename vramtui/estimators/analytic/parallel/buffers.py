@@ -8,11 +8,11 @@ from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.parallel.zero_fsdp import FSDP_SOURCE, ZERO_SOURCE, Sharing
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import quantized
 from vramtui.estimators.analytic.sizes.tensor_bytes import held
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.spec import Parameter
 
 # DeepSpeed's defaults, in numbers.
 ZERO_BUCKET, ZERO_LIVE = 500_000_000, 1_000_000_000

@@ -8,10 +8,10 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.ops.moe import EXPERTS
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.spec import Parameter
 
 Kind = Literal["alone", "ddp", "zero", "fsdp"]
 ZERO_SOURCE = "Rajbhandari et al. 2020, ZeRO (arXiv 1910.02054); DeepSpeed, docs/_pages/config-json.md"

@@ -7,8 +7,8 @@ import msgspec
 from vramtui.core.schema.diffusion_models import PipelineEncoder, PipelineVae
 from vramtui.core.schema.stored_tensors import TensorGroup
 from vramtui.core.schema.workload import Precision
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.models.spec import Parameter
 
 FP32 = 32
 

@@ -20,7 +20,6 @@ from vramtui.estimators.analytic.sizes.kv_cache import (
     shape_words,
 )
 from vramtui.estimators.analytic.sizes.parameters import (
-    Parameter,
     embedding_tensors,
     head_tensors,
     layer_tensors,
@@ -29,6 +28,7 @@ from vramtui.estimators.analytic.sizes.parameters import (
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
 from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import held
+from vramtui.models.spec import Parameter
 
 MICRO_BATCH = 512
 CACHE_STEP = 256

@@ -8,11 +8,11 @@ from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.models.spec import Parameter
 
 # vLLM keeps these as one tensor each: QKVParallelLinear and MergedColumnParallelLinear
 # (vllm/model_executor/layers/linear.py, 0.19).

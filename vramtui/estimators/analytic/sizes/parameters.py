@@ -1,31 +1,12 @@
 """The tensors of a decoder-only transformer, by the names Hugging Face gives their modules."""
 
-from math import prod
-
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import TensorGroup
 from vramtui.core.schema.workload import Lora
-
-
-class Parameter(msgspec.Struct, frozen=True):
-    """`count` tensors of one shape. `module` is the last part of the module's name; `layer` whether it is a block's.
-
-    `bits` of a number, where a file keeps it in a type of its own whatever the precision.
-    """
-
-    module: str
-    shape: tuple[int, ...]
-    count: int = 1
-    layer: bool = False
-    bits: int | None = None
-
-    @property
-    def numel(self) -> int:
-        """Elements of one of them."""
-        return prod(self.shape)
+from vramtui.models.spec import Parameter
 
 
 def model_tensors(model: TransformerModel) -> tuple[Parameter, ...]:

@@ -7,12 +7,12 @@ from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
 from vramtui.estimators.analytic.sizes.parameters import (
-    Parameter,
     check_shapes,
     embedding_tensors,
     head_tensors,
     layer_tensors,
 )
+from vramtui.models.spec import Parameter
 
 ALONE = Parallel()
 

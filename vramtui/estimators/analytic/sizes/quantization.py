@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.schema.workload import Quantization
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.models.spec import Parameter
 
 # Bits per weight of ggml's types: a block's scales and minima are part of it (ggml-common.h).
 GGML_BITS: dict[str, float] = {

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.models.spec import Parameter
 
 
 class BlockBytes(msgspec.Struct, frozen=True):

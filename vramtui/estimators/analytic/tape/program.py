@@ -6,11 +6,11 @@ from functools import cached_property
 import msgspec
 
 from vramtui.core.schema.workload import Quantization
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, blocks_of, quantized
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held, numel_of
 from vramtui.estimators.analytic.tape.replay import TapeStage
+from vramtui.models.spec import Parameter
 
 # Names of what towers for images and sound hold while they run, and where that is from.
 TOWER, PIXELS, FEATURES = "tower activations", "tower inputs", "tower outputs"

@@ -10,12 +10,12 @@ import msgspec
 
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.allocator import CachingAllocator
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.tape import Storage
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
+from vramtui.models.spec import Parameter
 
 # A take is (group, bytes, "", owner), a release (group, -bytes, "", owner), a matrix product ("", 0, "", None),
 # a take that is released before anything else happens (group, bytes, PASSING, owner). With another group at the end the

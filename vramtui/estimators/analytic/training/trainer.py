@@ -9,7 +9,6 @@ from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import precision_notes
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
@@ -20,6 +19,7 @@ from vramtui.estimators.analytic.training.parts import paged_part, training_fact
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.models.spec import Parameter
 
 # They need managed memory of a real driver.
 NEVER_RUN = frozenset({"paged_adamw_8bit", "paged_adamw_32bit"})

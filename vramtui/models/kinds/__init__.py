@@ -1,0 +1,1 @@
+"""The kinds of modules: one a file, named as its class's `kind`."""

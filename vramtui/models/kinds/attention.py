@@ -1,0 +1,44 @@
+"""Multi-head attention, with as many key/value heads as heads (MHA), fewer (GQA) or one (MQA).
+
+Shapes: projections of queries (n·d, h), of keys and values (kv·d, h), of the output (h, n·d); h hidden, n heads,
+kv key/value heads, d width of a head.
+"""
+
+from typing import ClassVar
+
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.spec import Kind, Module
+
+
+class AttentionModule(Module, frozen=True, kw_only=True):
+    """Self-attention; `fused` makes queries, keys and values in one product, `qk_norm` norms heads of the first two."""
+
+    kind: ClassVar[Kind] = "attention"
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    fused: bool = False
+    bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+
+    def parts(self) -> tuple[Module, ...]:
+        """Projections, and norms of queries and keys."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        if self.fused:
+            rows = {"qkv_proj": queries + 2 * keys}
+        return (
+            *(
+                LinearModule(name=name, out_features=n, in_features=self.hidden, bias=self.bias)
+                for name, n in rows.items()
+            ),
+            LinearModule(name="o_proj", out_features=self.hidden, in_features=queries, bias=self.output_bias),
+            *((NormModule(name="qk_norm", size=self.head_dim, repeat=2),) if self.qk_norm else ()),
+        )
+
+    def cache_per_token(self) -> int:
+        """A key and a value for each head (Shazeer 2019, arXiv 1911.02150; Ainslie et al. 2023, arXiv 2305.13245)."""
+        return 2 * self.kv_heads * self.head_dim

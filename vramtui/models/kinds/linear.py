@@ -1,0 +1,30 @@
+"""A linear layer.
+
+Shapes: weight (out, in), of several at once (copies, out, in); bias (out).
+"""
+
+from typing import ClassVar
+
+from vramtui.models.spec import Kind, Module
+
+
+class LinearModule(Module, frozen=True, kw_only=True):
+    """One matrix, and a bias where it has one.
+
+    Attributes:
+        copies: so many in one tensor, as experts are kept.
+        tied: the matrix is the embedding's, and counted there.
+    """
+
+    kind: ClassVar[Kind] = "linear"
+    out_features: int
+    in_features: int
+    bias: bool = False
+    copies: int | None = None
+    tied: bool = False
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Weight and bias."""
+        matrix: tuple[int, ...] = (self.out_features, self.in_features)
+        weight = () if self.tied else (matrix if self.copies is None else (self.copies, *matrix),)
+        return (*weight, (self.out_features,)) if self.bias else weight

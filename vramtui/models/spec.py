@@ -1,0 +1,181 @@
+"""What a model consists of, as one frozen value: what counts its weights and its cache reads this and nothing else.
+
+A kind of module is a class in `kinds/`, in a file of its name, with its sizes as typed fields: a size that is misspelt
+is found by the type checker, which a table of names would not give.
+"""
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import ClassVar, Literal
+
+import msgspec
+
+from vramtui.core.schema.decoder_models import Basis
+from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+
+Kind = Literal["attention", "embedding", "linear", "mla", "mlp", "moe", "norm"]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """`count` tensors of one shape. `module` is the last part of the module's name; `layer` whether it is a block's.
+
+    `bits` of a number, where a file keeps it in a type of its own whatever the precision.
+    """
+
+    module: str
+    shape: tuple[int, ...]
+    count: int = 1
+    layer: bool = False
+    bits: int | None = None
+
+    @property
+    def numel(self) -> int:
+        """Elements of one of them."""
+        return prod(self.shape)
+
+
+class Module(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a model.
+
+    Attributes:
+        name: the last part of its name, as Hugging Face has it; of what holds others, none.
+        repeat: how often it stands there.
+    """
+
+    kind: ClassVar[Kind]
+    name: str = ""
+    repeat: int = 1
+
+    def parts(self) -> tuple["Module", ...]:
+        """The modules that it is made of."""
+        return ()
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the tensors that are its own, not its parts'."""
+        return ()
+
+    def cache_per_token(self) -> int:
+        """Numbers that it keeps of a token in a KV cache."""
+        return 0
+
+
+class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """Layers alike, which stand from `start` to before `stop`: all of these, or where `every` is given each `every`-th
+    of the model's (`nth`), or those between.
+    """
+
+    modules: tuple[Module, ...]
+    start: int
+    stop: int
+    every: int | None = None
+    nth: bool = False
+    window: int | None = None
+
+    def count(self, first: int, stop: int) -> int:
+        """How many of them stand from the layer `first` to before `stop`."""
+        first, stop = max(first, self.start), min(stop, self.stop)
+        if stop <= first or self.every is None:
+            return max(stop - first, 0)
+        nth = stop // self.every - first // self.every
+        return nth if self.nth else stop - first - nth
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A language model: what stands before its blocks, the blocks, and what stands behind them.
+
+    Attributes:
+        before: embeddings.
+        blocks: each sort of them.
+        after: the last norm and the output layer.
+        layers: how many blocks there are of all sorts.
+        listed: every tensor, where they are known one by one; the modules above are then those of the model whose
+            operators are nearest.
+        listed_caches: what layers keep of a sequence, where that is known one by one.
+        basis: how sure all this is.
+    """
+
+    before: tuple[Module, ...]
+    blocks: tuple[RepeatedBlock, ...]
+    after: tuple[Module, ...]
+    layers: int
+    listed: tuple[TensorGroup, ...] = ()
+    listed_caches: tuple[LayerCache, ...] = ()
+    basis: Basis = "shapes"
+
+    def tensors(self) -> tuple[Parameter, ...]:
+        """Every parameter tensor; tied embeddings stand once."""
+        if self.listed:
+            return tuple(map(_parameter, self.listed))
+        return (*self.tensors_before(), *self.tensors_after(), *self.block_tensors(0, self.layers))
+
+    def tensors_before(self) -> tuple[Parameter, ...]:
+        """Those of embeddings, and of towers for images or sound."""
+        if self.listed:
+            return tuple(_parameter(group) for group in self.listed if _stands_before(group))
+        return _joined((module, 1) for module in self.before)
+
+    def tensors_after(self) -> tuple[Parameter, ...]:
+        """Those of the last norm and of the output layer."""
+        if self.listed:
+            outside = (group for group in self.listed if group.place == "outside")
+            return tuple(_parameter(group) for group in outside if not _stands_before(group))
+        return _joined((module, 1) for module in self.after)
+
+    def block_tensors(self, first: int, stop: int) -> tuple[Parameter, ...]:
+        """Those of the blocks from `first` to before `stop`, norms last; `count` is over all of these blocks.
+
+        Of listed tensors that only some blocks have it is their part, rounded up.
+        """
+        if self.listed:
+            groups = (group for group in self.listed if group.place == "layers")
+            shares = [(_parameter(group), -(-group.count * (stop - first) // self.layers)) for group in groups]
+            return tuple(msgspec.structs.replace(tensor, count=count) for tensor, count in shares if count)
+        pairs = [(module, block.count(first, stop)) for block in self.blocks for module in block.modules]
+        return _joined(pairs, layer=True)
+
+    def caches(self, first: int = 0, stop: int | None = None) -> tuple[LayerCache, ...]:
+        """What the blocks from `first` to before `stop` keep of a sequence; those without a window come first."""
+        stop = self.layers if stop is None else stop
+        if self.listed_caches:
+            parts = [(kind, -(-kind.layers * (stop - first) // self.layers)) for kind in self.listed_caches]
+            kinds = [msgspec.structs.replace(kind, layers=layers) for kind, layers in parts if layers]
+            return tuple(sorted(kinds, key=lambda kind: kind.window is not None))
+        counts: dict[tuple[int, int | None], int] = {}
+        for block in self.blocks:
+            key = sum(module.cache_per_token() for module in block.modules), block.window
+            counts[key] = counts.get(key, 0) + block.count(first, stop)
+        ordered = sorted(counts.items(), key=lambda item: item[0][1] is not None)
+        return tuple(
+            LayerCache(layers=layers, per_token=numbers, window=window)
+            for (numbers, window), layers in ordered
+            if layers
+        )
+
+
+def leaves(module: Module) -> Iterator[Module]:
+    """The module and all that it is made of, as often as each stands there."""
+    yield module
+    for part in module.parts():
+        for leaf in leaves(part):
+            yield leaf if module.repeat == 1 else msgspec.structs.replace(leaf, repeat=leaf.repeat * module.repeat)
+
+
+def _joined(modules: Iterable[tuple[Module, int]], *, layer: bool = False) -> tuple[Parameter, ...]:
+    """The tensors of modules that stand so often: alike ones together, norms behind the rest."""
+    counts: dict[tuple[bool, str, tuple[int, ...]], int] = {}
+    for module, times in modules:
+        for leaf in leaves(module):
+            for shape in leaf.shapes():
+                key = leaf.kind == "norm", leaf.name, shape
+                counts[key] = counts.get(key, 0) + leaf.repeat * times
+    ordered = sorted(counts.items(), key=lambda item: item[0][0] and layer)
+    return tuple(Parameter(name, shape, count, layer) for (_, name, shape), count in ordered if count)
+
+
+def _stands_before(group: TensorGroup) -> bool:
+    return group.place == "tower" or (group.place == "outside" and group.name.startswith("embed"))
+
+
+def _parameter(group: TensorGroup) -> Parameter:
+    layer = group.place != "outside" and not group.name.rpartition(".")[2].startswith("conv_")
+    return Parameter(group.name, group.shape, group.count, layer, group.bits)
