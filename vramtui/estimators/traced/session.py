@@ -29,6 +29,7 @@ from vramtui.estimators.traced.libraries import (
     data_loader,
     distributed,
     library_finder,
+    linear,
     triton_kernels,
     values_read,
 )
@@ -76,6 +77,7 @@ class TraceSession:
         self.phases = PhaseTracker(self.where, steps, self.recorder.ended)
         self.recorder.categories = Categories(self.memory, self.phases)
         self._patches = Patches()
+        self.escape = Escape()
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
         self._libraries: list[Any] = []
@@ -91,6 +93,7 @@ class TraceSession:
         triton_kernels.install(self._patches, self.memory)
         library_finder.install(self._patches, self.memory)
         compiled_kernels.install(self._patches, self.memory)
+        linear.install(self._patches)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory)
         data_loader.install(self._patches, self.memory)
@@ -103,9 +106,8 @@ class TraceSession:
             steering.install(),
         ]
         self._fake.__enter__()
-        escape = Escape()
-        escape.install(self._patches)
-        self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()), escape)
+        self.escape.install(self._patches)
+        self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()), self.escape)
         distributed.follow_shards(self._patches, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)

@@ -44,6 +44,7 @@ class PhaseTracker:
         self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._trains = False
+        self._is_first_use_awaited = False  # an optimizer is there, and nothing has run since
         self._where = whereabouts
         self._steps = steps
         self._ended = ended
@@ -75,7 +76,8 @@ class PhaseTracker:
 
     def finish(self) -> None:
         """The code has ended: close the phase it was in, if anything happened there."""
-        if self.now in {"model", "forward"} or (self.now == "input" and not self._trains):
+        has_something = self.now == "input" and (not self._trains or self._is_first_use_awaited)
+        if self.now in {"model", "forward"} or has_something:
             self._end(self.now)
 
     def abandon(self) -> None:
@@ -84,6 +86,7 @@ class PhaseTracker:
 
     def _end(self, phase: str, step: int | None = None) -> None:
         before_steps = phase in {"model", "optimizer"}
+        self._is_first_use_awaited = False
         self._ended(phase, -1 if before_steps else self.steps_done if step is None else step)
 
     def _enough(self) -> bool:
@@ -130,6 +133,7 @@ class PhaseTracker:
                 if self.now == "optimizer":
                     self._end("optimizer")
                     self.now = "input"
+                    self._is_first_use_awaited = True
 
         return construct
 

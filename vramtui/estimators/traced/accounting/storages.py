@@ -24,6 +24,8 @@ class StorageEntry:
         module, line: the module and the user's line that made it.
         mirror: a real CPU storage that holds the same values, for small tensors.
         guessed: whether those follow from data that nobody has.
+        is_filled: of conditions, whether they were put there without being computed, all False.
+        places: of a mask that nobody knows, how many places a write through it had values for; None where none was.
     """
 
     __slots__ = (
@@ -32,12 +34,14 @@ class StorageEntry:
         "category",
         "death",
         "guessed",
+        "is_filled",
         "line",
         "mirror",
         "module",
         "nbytes",
         "operator",
         "phase",
+        "places",
         "ref",
         "size",
     )
@@ -54,6 +58,8 @@ class StorageEntry:
         self.module = ""
         self.line = ""
         self.guessed = False
+        self.is_filled = False
+        self.places: int | None = None
         self.mirror: torch.UntypedStorage | None = None
         self.ref: Any = None
 

@@ -66,6 +66,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     for name in ("range_push", "range_pop", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
     _accelerator(patches, cards)
+    _data_parallel(patches)
     _graphs(patches, memory)
     _profilers(patches)
     patches.set(torch, "Generator", _Generator)
@@ -300,6 +301,8 @@ def _graphs(patches: Patches, memory: SimulatedMemory) -> None:
 
 def _accelerator(patches: Patches, cards: int) -> None:
     accelerator = torch.accelerator
+    # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
+    patches.set(torch._C, "_get_accelerator", lambda *_args: torch.device("cuda"))
     patches.set(accelerator, "current_accelerator", lambda *_args, **_kwargs: torch.device("cuda"))
     patches.set(accelerator, "is_available", lambda: True)
     patches.set(accelerator, "device_count", lambda: cards)
@@ -308,6 +311,24 @@ def _accelerator(patches: Patches, cards: int) -> None:
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
         patches.set(accelerator, name, _of_one_device(name))
+
+
+def _data_parallel(patches: Patches) -> None:
+    """What `nn.DataParallel` splits and joins batches with (torch/csrc/cuda/comm.cpp, 2.13), for the one card there is;
+    torch's CPU build has none of it.
+    """
+
+    def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, _streams: Any = None) -> tuple[Any, ...]:
+        parts = tensor.split(sizes, dim) if sizes is not None else tensor.chunk(1, dim)
+        return tuple(part.to("cuda") for part in parts)
+
+    def gather(tensors: list[torch.Tensor], dim: int, _destination: Any = None) -> torch.Tensor:
+        return torch.cat([tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors], dim)
+
+    patches.set(torch._C, "_scatter", scatter)
+    patches.set(torch._C, "_gather", gather)
+    patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))
+    patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])
 
 
 def _of_one_device(name: str) -> Callable[..., Any]:

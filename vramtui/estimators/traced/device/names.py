@@ -1,15 +1,22 @@
 """Where ordinary code says "cuda" to a tensor or a module: translated to the stand-in device."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch._subclasses
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import _foreach_supported_types as optimizer_types
+from torch.utils import _device
 from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
 
-from vramtui.estimators.traced.device.device import fake_kind, is_sim, move_in_place, to_sim
+from vramtui.estimators.traced.device.device import CUDA_DEVICE, fake_kind, is_sim, move_in_place, to_sim
 from vramtui.estimators.traced.device.patches import Patches
+
+# Constructors that ask the driver which card "cuda" is (torch/csrc/utils/tensor_new.cpp, 2.13: `Tensor::to` of what
+# they made on the host); with an index they do not ask.
+_FROM_DATA = ("as_tensor", "asarray", "tensor")
 
 
 class _NoTensor:
@@ -20,6 +27,7 @@ def install(patches: Patches) -> None:
     """Translate for every tensor and module of this process."""
     _tensor_moves(patches)
     _tensor_facts(patches)
+    _constructors(patches)
     _data(patches)
     _parameters(patches)
     patches.set(torch.nn.Module, "_apply", _apply)
@@ -51,6 +59,38 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _constructors(patches: Patches) -> None:
+    """Give "cuda" its index wherever a tensor is made of data."""
+
+    def with_index(plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def construct(*args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("device") is not None:
+                kwargs["device"] = _with_index(kwargs["device"])
+            return plain(*args, **kwargs)
+
+        return construct
+
+    constructors = frozenset(_device._device_constructors())  # the plain ones, which a default device is looked up for
+    patches.set(_device, "_device_constructors", lambda: constructors)
+    for name in _FROM_DATA:
+        patches.set(torch, name, with_index(getattr(torch, name)))
+    plain_context: Any = _device.DeviceContext.__init__
+
+    def init(context: Any, device: Any) -> None:
+        plain_context(context, _with_index(device))
+
+    patches.set(_device.DeviceContext, "__init__", init)
+
+
+def _with_index(device: Any) -> Any:
+    """The card, where `device` names it in any way; anything else as it is."""
+    named = torch.device(device) if isinstance(device, str) else device
+    if isinstance(named, int) and not isinstance(named, bool):
+        named = torch.device("cuda", named)
+    return CUDA_DEVICE if isinstance(named, torch.device) and named == torch.device("cuda") else named
 
 
 def _tensor_facts(patches: Patches) -> None:

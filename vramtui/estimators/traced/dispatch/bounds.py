@@ -42,12 +42,16 @@ def _masked_select(call: Any) -> Any:
 
 
 def _index(call: Any) -> Any:
-    """args: tensor, indices, with masks among them: each is as many places as it is taken to have."""
+    """args: tensor, indices, with masks among them: each is as many places as it is taken to have, or as many as were
+    written through it before, which is what the backward of `x[mask] = y` reads.
+    """
     tensor, indices = call.args
     places: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
-            count = call.memory.bound(index.numel(), call.func)
+            entry = call.memory.book.find(index)
+            written = entry.places if entry is not None else None
+            count = call.memory.bound(index.numel(), call.func) if written is None else written
             places += [_make(call, [count], _LONG, tensor.device)] * index.dim()
         else:
             places.append(index)

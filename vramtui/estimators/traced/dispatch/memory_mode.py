@@ -248,7 +248,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             try:
                 return self._dispatch(func, args, kwargs)
             except BaseException as error:
-                self._escape.error = error
+                self._escape.keep(error, func, args, kwargs)
                 raise
 
     def _of_others(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

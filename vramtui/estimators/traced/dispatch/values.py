@@ -3,8 +3,9 @@
 Libraries branch on them: counters of optimizers, position ids, attention masks, random orders of samples. A mirror
 belongs to a storage, so every view of it is known with it, and writing through one is seen through all. What follows
 from constants is known; what follows from data is guessed as if the data held nothing remarkable (fractions are ones,
-so that a loss can be divided by and its logarithm taken; integers are zeros; `all` holds), which is enough for
-conditions such as `isnan`, but never for the shape of a tensor.
+so that a loss can be divided by and its logarithm taken; integers are zeros). Of conditions over values that nobody
+has, `any` is False and `all` holds, as in a healthy job: `isnan(x).any()`, `isfinite(x).all()`, the constraints of
+torch.distributions. No guess ever tells the shape of a tensor.
 """
 
 from typing import Any
@@ -20,6 +21,12 @@ Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
 _FINITE_CHECK = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
+_HOLDS = {torch.ops.aten.all, torch.ops.aten._is_all_true}
+# What they give follows from a tensor's shape, not from its values.
+_OF_A_SHAPE = {
+    getattr(torch.ops.aten, name)
+    for name in ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
+}
 _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
 _MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
@@ -99,9 +106,12 @@ def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], as
                 entry.guessed = True
             return
         known, result = _computed(func, values, substitution)
+        if substitution.has_filled and func.overloadpacket in _HOLDS:
+            result = None
         for tensor, entry in small:
             _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
             entry.guessed = not known or torch.Tag.nondeterministic_seeded in asked[0].tags
+            entry.is_filled = tensor.dtype is torch.bool and (substitution.has_filled or result is None)
         if mutable and not known and asked[0] is not _FINITE_CHECK:  # gradients are taken to be finite
             for tensor in written(asked):
                 held = book.find(tensor)
@@ -150,11 +160,15 @@ class _Substitution:
         self._book = book
         self._or_zeros = or_zeros
         self.certain = True
+        self.has_filled = False
 
     def of_call(self, asked: Asked) -> tuple[Any, Any] | None:
         """The arguments and keywords with values; None where one has none."""
+        func, args, kwargs = asked
+        if func.overloadpacket in _OF_A_SHAPE:
+            args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
         try:
-            return self.of(asked[1]), self.of(asked[2])
+            return self.of(args), self.of(kwargs)
         except (_NoValue, RuntimeError, TypeError):
             return None
 
@@ -179,6 +193,7 @@ class _Substitution:
             self.certain = False
             return torch.zeros(tensor.shape, dtype=tensor.dtype)
         self.certain &= not entry.guessed
+        self.has_filled |= entry.is_filled
         value = value_of(self._book, tensor)
         assert value is not None
         return value
@@ -218,7 +233,7 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
         mirror.copy_(value)
     else:
         fraction = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-        mirror.fill_(1 if fraction or func.overloadpacket is torch.ops.aten.all else 0)
+        mirror.fill_(1 if fraction or func.overloadpacket in _HOLDS else 0)
 
 
 def written(asked: Asked) -> list[torch.Tensor]:

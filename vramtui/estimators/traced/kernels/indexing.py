@@ -67,6 +67,7 @@ def index_put(call: Any) -> Any:
     target, indices, source = call.args[:3]
     accumulate = call.args[3] if len(call.args) > 3 else call.kwargs.get("accumulate", False)
     indices = _places(call, indices)
+    _count_places(call, indices, source)
     out = call.run()
     given = [index for index in indices if isinstance(index, torch.Tensor)]
     if not accumulate or not given or given[0].dtype is torch.bool:
@@ -83,6 +84,17 @@ def index_put(call: Any) -> Any:
     call.drop(call.scratch(cub.sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
     call.drop(*held, linear)
     return out
+
+
+def _count_places(call: Any, indices: list[Any], source: torch.Tensor) -> None:
+    """A mask that nobody knows has as many places as there are values for it: the first size of what is written."""
+    masks = [index for index in indices if isinstance(index, torch.Tensor)]
+    if len(masks) != 1 or masks[0].dtype not in (torch.bool, torch.uint8) or indices[0] is not masks[0]:
+        return
+    behind = call.args[0].dim() - masks[0].dim()
+    entry = call.memory.book.find(masks[0])
+    if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
+        entry.places = source.shape[0]
 
 
 @kernel("multinomial")

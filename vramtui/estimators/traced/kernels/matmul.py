@@ -1,12 +1,12 @@
 """Matrix products: the workspace of their handle, and copies of matrices that BLAS cannot read in place."""
 
-import sys
 from typing import Any
 
 import torch
 
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.kernels.registry import kernel
+from vramtui.estimators.traced.libraries import linear
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -78,29 +78,14 @@ def handle_only(call: Any) -> Any:
     return out
 
 
-_LAYER = torch.nn.Linear.forward.__code__
-_FRAMES = 12  # between an operator and the layer that called it
-
-
 @kernel("add.Tensor")
 def plus_bias(call: Any) -> Any:
-    """A linear layer of an input that is not in one piece adds its bias in place, unless its tensors are of a subclass,
+    """`F.linear` of an input that is not in one piece adds its bias in place, unless its tensors are of a subclass,
     as fake ones are (ATen/native/Linear.cpp, linear); the sum is taken to be where the product is.
     """
     product, bias = call.args[:2]
-    if not (isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and _of_layer()):
+    if not (isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and linear.is_running()):
         return call.run()
     if product.dtype is not bias.dtype or not product.is_contiguous() or product.shape[-1] != bias.shape[0]:
         return call.run()
     return torch.ops.aten.alias.default(product)
-
-
-def _of_layer() -> bool:
-    frame = sys._getframe(2)
-    for _ in range(_FRAMES):
-        if frame.f_code is _LAYER:
-            return True
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return False

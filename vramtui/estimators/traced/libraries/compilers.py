@@ -1,8 +1,8 @@
 """Compilers, run as what they compile; kernels in CUDA's own language, which a trace cannot run."""
 
-import sys
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.utils.cpp_extension
@@ -12,7 +12,7 @@ from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.libraries.triton_kernels import AfterImport
+from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 TENSORBOARD = "torch.utils.tensorboard.writer"
 
@@ -53,6 +53,7 @@ def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabou
 
 def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
     """`torch.jit.trace` takes sizes for tensors, which fake ones have no answer for: the code is run once as it is."""
+    inputs_of: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
 
     def traced(model: Any, example_inputs: Any = (), *_args: Any, **_kwargs: Any) -> Any:
         memory.warn(
@@ -60,23 +61,24 @@ def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts
             "more for backward"
         )
         run_once(model, example_inputs)
+        if isinstance(model, torch.nn.Module):
+            inputs_of[model] = example_inputs
         return model
 
     def add_graph(_writer: Any, model: Any, input_to_model: Any = (), *_args: Any, **_kwargs: Any) -> None:
         memory.warn(f"add_graph at {where.user_line()} runs the model once; no graph is written")
         training = model.training
-        run_once(model.eval(), input_to_model)
-        model.train(training)
+        try:
+            run_once(model.eval(), input_to_model or inputs_of.get(model, ()))
+        finally:
+            model.train(training)
 
     patches.set(torch.jit, "trace", traced)
 
     def patch(module: ModuleType) -> None:
         patches.set(module.SummaryWriter, "add_graph", add_graph)
 
-    if TENSORBOARD in sys.modules:
-        patch(sys.modules[TENSORBOARD])
-    else:
-        patches.set(sys, "meta_path", [AfterImport(TENSORBOARD, patch), *sys.meta_path])
+    for_module(patches, TENSORBOARD, patch)
 
 
 def run_once(model: Any, inputs: Any) -> None:

@@ -15,6 +15,7 @@ import torch.distributed
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
 dist: Any = torch.distributed  # it does not export all that it holds
@@ -85,12 +86,23 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     everywhere("broadcast_object_list", lambda *_args, **_kwargs: None)
     everywhere("is_nccl_available", lambda: True)
     everywhere("get_backend", lambda *_args, **_kwargs: "nccl")
+    for_module(patches, "torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
     patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
     patches.set(dist, "Logger", _Silent)
     patches.set(dist, "_broadcast_coalesced", _broadcast_coalesced)
     patches.set(dist, "_register_comm_hook", lambda *_args: None)
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
+
+
+def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
+    """FSDP's `device_id=0` is the card by its number, which PyTorch takes for the device that stands in for it."""
+    plain = fsdp._get_device_from_device_id
+
+    def named(device_id: Any, *args: Any, **kwargs: Any) -> Any:
+        return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, *args, **kwargs)
+
+    patches.set(fsdp, "_get_device_from_device_id", named)
 
 
 def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:

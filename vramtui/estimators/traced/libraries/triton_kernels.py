@@ -115,3 +115,11 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """As its own loader does, then `done`."""
         self._loader.exec_module(module)
         self._done(module)
+
+
+def for_module(patches: Patches, name: str, done: Callable[[ModuleType], None]) -> None:
+    """Call `done` with the module called `name`: now where it is imported already, else as soon as it is."""
+    if name in sys.modules:
+        done(sys.modules[name])
+    else:
+        patches.set(sys, "meta_path", [AfterImport(name, done), *sys.meta_path])

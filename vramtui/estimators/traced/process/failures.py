@@ -16,6 +16,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.accounting.call_site import is_users
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.process.fault import Fault, OperatorCall, fault_of
 
 _LONGEST = 240
 _ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
@@ -28,8 +29,23 @@ _WITHOUT_A_CARD = {
     "mamba_ssm": "MAMBA_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation mamba-ssm",
     "causal_conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation causal-conv1d",
 }
+SENTENCES = {
+    Fault.CODE: "the code failed{place}: {error}",
+    Fault.TRACE: (
+        f"the trace stopped{{place}}: {{error}}; that is a limit of the trace, not a fault of the code; {_ANOTHER_WAY}"
+    ),
+    Fault.VALUE: (
+        "the trace stopped{place}: {error}; a trace computes no values, and this condition may hang on one: "
+        f"PYTHONOPTIMIZE=1 leaves assertions out, or {_ANOTHER_WAY}"
+    ),
+    Fault.UNKNOWN: (
+        "the trace stopped{place}: {error}; a library raised it on tensors without values: where the same line runs "
+        f"without a trace, that is a limit of the trace, and then {_ANOTHER_WAY}"
+    ),
+}
 _INTERNAL = re.compile(
-    r"FakeTensor|fake tensor|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
+    r"FakeTensor|fake tensor|one device is simulated|not linked with support for|'torch._C' has no attribute"
+    r"|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
 )
 
 
@@ -38,6 +54,18 @@ class Escape:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
+        self._call: OperatorCall | None = None
+
+    def keep(self, error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The operator `func` raised `error` on what it was given."""
+        self.error, self._call = error, OperatorCall(func, args, kwargs)
+
+    def call_of(self, error: BaseException) -> OperatorCall | None:
+        """The operator that raised `error`, or what `error` was made from; None where none did."""
+        cause: BaseException | None = error
+        while cause is not None and cause is not self.error:
+            cause = cause.__cause__ or cause.__context__
+        return self._call if cause is not None else None
 
     def install(self, patches: Patches) -> None:
         """Watch every run of the engine."""
@@ -86,7 +114,8 @@ def in_words(error: BaseException, session: Any) -> UserError:
             )
         return _unknown_kernel(_name(error.func), place)
     unknown = _NO_FAKE.search(str(error))
-    return _unknown_kernel(unknown[1], place) if unknown else _other(error, place)
+    other = _other(error, place, session.escape.call_of(error))
+    return _unknown_kernel(unknown[1], place) if unknown else other
 
 
 def _unknown_kernel(name: str, place: str) -> UserError:
@@ -96,7 +125,7 @@ def _unknown_kernel(name: str, place: str) -> UserError:
     )
 
 
-def _other(error: BaseException, place: str) -> UserError:
+def _other(error: BaseException, place: str, call: OperatorCall | None) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
@@ -111,9 +140,9 @@ def _other(error: BaseException, place: str) -> UserError:
     lines = [line for line in text.splitlines() if line.strip()]
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
-    internal = _INTERNAL.search(text)
-    limit = f"; that is a limit of the trace, not a fault of the code; {_ANOTHER_WAY}" if internal else ""
-    return UserError(f"the code failed{place}: {type(error).__name__}{': ' + first if first else ''}{limit}")
+    name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
+    fault = Fault.TRACE if _INTERNAL.search(text) else fault_of(error, call)
+    return UserError(SENTENCES[fault].format(place=place, error=f"{name}{': ' + first if first else ''}"))
 
 
 def _name(func: Any) -> str:

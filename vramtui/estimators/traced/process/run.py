@@ -195,9 +195,11 @@ def _converse(
 
 
 def _environment() -> dict[str, str]:
-    """One thread is enough where nothing is computed; the program is found however it was started."""
+    """One thread is enough where nothing is computed; the program is found however it was started, behind what the
+    person's own PYTHONPATH names, as it is under python.
+    """
     here = str(Path(__file__).resolve().parents[4])
-    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [*filter(None, [os.environ.get("PYTHONPATH")]), here]
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
     quiet["PYTHONUNBUFFERED"] = "1"  # what it says comes in the order that it is said, also when it dies
     return {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths)}

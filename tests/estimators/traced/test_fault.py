@@ -1,0 +1,31 @@
+"""Whose fault an error under a trace is: the code is blamed only for what fails without a trace too."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.estimators.traced.test_scripts import traced
+from vramtui.estimators.traced.process.run import TraceFailed
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
+CODE, TRACE = "the code failed at", "the trace stopped at"
+
+
+@pytest.mark.parametrize(
+    ("line", "begins"),
+    [
+        ("torch.nn.Linear(8, 8).cuda()(torch.randn(2, 8))", CODE),  # two devices
+        ('torch.nn.Linear(8, 8).cuda()(torch.randn(2, 9, device="cuda"))', CODE),  # two shapes
+        ('{}["key"]', CODE),
+        ("import a_module_that_is_not_there", CODE),
+        ('open("a file that is not there")', CODE),
+        ('assert torch.randn(99, 99, device="cuda").sum() > 10', TRACE),  # hangs on a value
+        ('torch.zeros(4, device="cuda:1")', TRACE),  # one card is simulated
+    ],
+)
+def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path, line: str, begins: str) -> None:
+    with pytest.raises(TraceFailed) as failure:
+        traced(tmp_path, f"import torch\n{line}\n")
+    assert begins in str(failure.value)
+    assert "script.py:2" in str(failure.value)
+    assert "Fake" not in str(failure.value)
