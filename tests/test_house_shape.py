@@ -47,6 +47,7 @@ SHORT = {
         estimators/analytic/sizes/tensor_bytes estimators/torch_facts/cublas
         estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
+        estimators/traced/libraries/linear
         models/named_files core/base/toml probe/place records/export/html/text records/export/sanitize
         sources/feed/line_splitter sources/host/host""",
     "a kind of module": """

@@ -11,7 +11,7 @@ from vramtui.models.kinds.mla import MlaModule
 from vramtui.models.kinds.mlp import MlpModule
 from vramtui.models.kinds.moe import MoeModule
 from vramtui.models.kinds.norm import NormModule
-from vramtui.models.spec import RepeatedBlock, ModelSpec, Module
+from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters

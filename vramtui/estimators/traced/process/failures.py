@@ -16,7 +16,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.accounting.call_site import is_users
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.process.fault import Fault, OperatorCall, fault_of
+from vramtui.estimators.traced.process.error_owner import ErrorOwner, OperatorCall, owner_of
 
 _LONGEST = 240
 _ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
@@ -30,15 +30,15 @@ _WITHOUT_A_CARD = {
     "causal_conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation causal-conv1d",
 }
 SENTENCES = {
-    Fault.CODE: "the code failed{place}: {error}",
-    Fault.TRACE: (
+    ErrorOwner.CODE: "the code failed{place}: {error}",
+    ErrorOwner.TRACE: (
         f"the trace stopped{{place}}: {{error}}; that is a limit of the trace, not a fault of the code; {_ANOTHER_WAY}"
     ),
-    Fault.VALUE: (
+    ErrorOwner.VALUE: (
         "the trace stopped{place}: {error}; a trace computes no values, and this condition may hang on one: "
         f"PYTHONOPTIMIZE=1 leaves assertions out, or {_ANOTHER_WAY}"
     ),
-    Fault.UNKNOWN: (
+    ErrorOwner.UNKNOWN: (
         "the trace stopped{place}: {error}; a library raised it on tensors without values: where the same line runs "
         f"without a trace, that is a limit of the trace, and then {_ANOTHER_WAY}"
     ),
@@ -141,8 +141,8 @@ def _other(error: BaseException, place: str, call: OperatorCall | None) -> UserE
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
-    fault = Fault.TRACE if _INTERNAL.search(text) else fault_of(error, call)
-    return UserError(SENTENCES[fault].format(place=place, error=f"{name}{': ' + first if first else ''}"))
+    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, call)
+    return UserError(SENTENCES[owner].format(place=place, error=f"{name}{': ' + first if first else ''}"))
 
 
 def _name(func: Any) -> str:

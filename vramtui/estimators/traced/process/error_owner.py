@@ -22,7 +22,7 @@ _OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
 _MISMATCH = "FakeTensorDeviceMismatchError"
 
 
-class Fault(Enum):
+class ErrorOwner(Enum):
     """Whose an error is."""
 
     CODE = "the code's"
@@ -67,7 +67,7 @@ class _Shape:
         self.size, self.stride, self.dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
-def fault_of(error: BaseException, call: OperatorCall | None) -> Fault:
+def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
     """Whose `error` is.
 
     Args:
@@ -75,18 +75,18 @@ def fault_of(error: BaseException, call: OperatorCall | None) -> Fault:
         call: the operator that raised it; None where none did.
     """
     if type(error).__name__ == _MISMATCH:
-        return Fault.CODE
+        return ErrorOwner.CODE
     if call is not None:
         fails = call.fails_without_a_trace()
-        return Fault.UNKNOWN if fails is None else Fault.CODE if fails else Fault.TRACE
+        return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, AssertionError):
-        return Fault.VALUE
+        return ErrorOwner.VALUE
     if frames and frames[-1].filename.startswith(_OURS):
-        return Fault.TRACE
+        return ErrorOwner.TRACE
     if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE):
-        return Fault.CODE
-    return Fault.UNKNOWN
+        return ErrorOwner.CODE
+    return ErrorOwner.UNKNOWN
 
 
 def _shapes_of(value: Any) -> Any:
