@@ -132,6 +132,8 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
         install(programs)
         environment["PATH"] += os.pathsep + os.environ["PATH"]
         said.write_text(json.dumps(fault.smi))
+    # Before PATH is emptied, in which a compiler is looked for.
+    library = None if fault.world is None else build(fault.variant) / LIBRARY
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment))
         stack.enter_context(patch.object(pid_namespace, "own_namespace", lambda: fault.namespace))
@@ -144,7 +146,7 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
             return
         world = fault.world()
         world.write(path)
-        stack.enter_context(patch.object(pynvml, "nvmlLib", ctypes.CDLL(str(build(fault.variant) / LIBRARY))))
+        stack.enter_context(patch.object(pynvml, "nvmlLib", ctypes.CDLL(str(library))))
         try:
             yield path
         finally:
