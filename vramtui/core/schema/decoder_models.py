@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from vramtui.core.schema.bounds import Experts, Heads, Layers, LayersOrNone, Words, check_parameters
 from vramtui.core.schema.common_types import (
     Activation,
     Count,
@@ -109,10 +110,10 @@ class TransformerModel(
     """
 
     hidden_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    vocab_size: Count
-    num_key_value_heads: Count | None = None
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
+    vocab_size: Words
+    num_key_value_heads: Heads | None = None
     head_dim: Count | None = None
     intermediate_size: Count | None = None
     max_position_embeddings: Tokens | None = None
@@ -133,14 +134,14 @@ class TransformerModel(
     hidden_dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
     sliding_window: Tokens | None = None
-    sliding_window_pattern: Count | None = None
-    num_experts: Count | None = None
-    num_experts_per_tok: Count | None = None
+    sliding_window_pattern: Layers | None = None
+    num_experts: Experts | None = None
+    num_experts_per_tok: Experts | None = None
     moe_intermediate_size: Count | None = None
-    n_shared_experts: Count | None = None
+    n_shared_experts: Experts | None = None
     shared_expert_intermediate_size: Count | None = None
     shared_expert_gate: bool = False
-    first_k_dense_replace: Annotated[int, Meta(ge=0, le=2**20)] = 0
+    first_k_dense_replace: LayersOrNone = 0
     router_bias: bool = False
     q_lora_rank: Count | None = None
     kv_lora_rank: Count | None = None
@@ -157,6 +158,18 @@ class TransformerModel(
     tower: TowerShape | None = None
     audio_tower: TowerShape | None = None
     basis: Basis = "shapes"
+
+    def __post_init__(self) -> None:
+        """Raises UserError for sizes that no model has together."""
+        layers = {"num_hidden_layers": self.num_hidden_layers, "hidden_size": self.hidden_size}
+        heads = {"num_attention_heads": self.num_attention_heads, "head_dim": self.head_size}
+        check_parameters("model", layers | heads)
+        if self.num_experts is None:
+            check_parameters("model", layers | {"intermediate_size": self.ffn_size})
+        else:
+            experts = {"num_experts": self.num_experts, "moe_intermediate_size": self.expert_size}
+            check_parameters("model", layers | experts)
+        check_parameters("model.tensors", {"numbers": sum(group.numel * group.count for group in self.tensors)})
 
     @property
     def kv_heads(self) -> int:

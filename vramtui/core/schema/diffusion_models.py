@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.common_types import Count, Tokens
+from vramtui.core.schema.bounds import Heads, Layers
+from vramtui.core.schema.common_types import Count, ParameterCount, Tokens
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.stored_tensors import TensorGroup
 
@@ -33,8 +34,8 @@ class PipelineEncoder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     name: Name
     hidden_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
     intermediate_size: Count
     tokens: Tokens = 77
     gated_mlp: bool = False
@@ -68,7 +69,7 @@ class PipelineVae(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     design: Design = "images"
     block_out_channels: Annotated[tuple[Count, ...], Meta(min_length=1, max_length=12)]
-    layers_per_block: Count = 2
+    layers_per_block: Layers = 2
     latent_channels: Count = 4
     out_channels: Count = 3
     temporal_upsample: tuple[bool, ...] = ()
@@ -102,4 +103,4 @@ class PipelineModel(
     vae: PipelineVae
     denoisers: Annotated[int, Meta(ge=1, le=2)] = 1
     guidance_batch: Annotated[int, Meta(ge=1, le=2)] = 1
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None

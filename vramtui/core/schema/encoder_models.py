@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.common_types import Activation, Count, Norm, Pixels, Probability, Tokens
+from vramtui.core.schema.bounds import Heads, Layers, LayersOrNone, Words, check_parameters
+from vramtui.core.schema.common_types import Activation, Count, Norm, ParameterCount, Pixels, Probability, Tokens
 
-NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
+NotNegative = Annotated[int, Meta(ge=0, le=2**24)]
+Levels = Meta(min_length=1, max_length=12)
 
 
 class EncoderModel(
@@ -43,10 +45,10 @@ class EncoderModel(
     """
 
     hidden_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
     intermediate_size: Count | None = None
-    vocab_size: Count | None = None
+    vocab_size: Words | None = None
     type_vocab_size: NotNegative = 0
     max_position_embeddings: Tokens | None = None
     image_size: Pixels | None = None
@@ -65,7 +67,13 @@ class EncoderModel(
     num_labels: Count = 2
     hidden_dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError for sizes that no model has together."""
+        width = self.intermediate_size or 4 * self.hidden_size
+        sizes = {"num_hidden_layers": self.num_hidden_layers, "hidden_size": self.hidden_size}
+        check_parameters("model", sizes | {"intermediate_size": width})
 
 
 class EncoderDecoderModel(
@@ -101,11 +109,11 @@ class EncoderDecoderModel(
     """
 
     d_model: Count
-    encoder_layers: Count
-    decoder_layers: Count
-    num_attention_heads: Count
+    encoder_layers: Layers
+    decoder_layers: Layers
+    num_attention_heads: Heads
     d_ff: Count
-    vocab_size: Count
+    vocab_size: Words
     d_kv: Count | None = None
     gated_mlp: bool = False
     hidden_act: Activation = "relu"
@@ -123,7 +131,12 @@ class EncoderDecoderModel(
     tie_word_embeddings: bool = True
     final_bias: bool = False
     dropout: Probability = 0.0
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError for sizes that no model has together."""
+        check_parameters("model", {"encoder_layers": self.encoder_layers, "d_model": self.d_model, "d_ff": self.d_ff})
+        check_parameters("model", {"decoder_layers": self.decoder_layers, "d_model": self.d_model, "d_ff": self.d_ff})
 
 
 class UNetModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="unet"):
@@ -145,19 +158,19 @@ class UNetModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         parameters: the exact count; checked against the shapes when given.
     """
 
-    block_out_channels: tuple[Count, ...]
-    layers_per_block: Count = 2
-    transformer_layers_per_block: tuple[NotNegative, ...]
-    attention_head_dim: tuple[Count, ...]
+    block_out_channels: Annotated[tuple[Count, ...], Levels]
+    layers_per_block: Layers = 2
+    transformer_layers_per_block: Annotated[tuple[LayersOrNone, ...], Levels]
+    attention_head_dim: Annotated[tuple[Heads, ...], Levels]
     cross_attention_dim: Count
     sample_size: Count = 64
     in_channels: Count = 4
     out_channels: Count = 4
     text_length: Tokens = 77
-    mid_transformer_layers: NotNegative | None = None
+    mid_transformer_layers: LayersOrNone | None = None
     use_linear_projection: bool = False
     addition_embed_dim: Count | None = None
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
 
 
 class DiffusionTransformerModel(
@@ -191,9 +204,9 @@ class DiffusionTransformerModel(
     """
 
     design: Literal["flux", "sd3", "qwen-image", "wan"] = "flux"
-    num_layers: NotNegative
-    num_single_layers: NotNegative = 0
-    num_attention_heads: Count
+    num_layers: LayersOrNone
+    num_single_layers: LayersOrNone = 0
+    num_attention_heads: Heads
     attention_head_dim: Count = 128
     in_channels: Count = 64
     out_channels: Count | None = None
@@ -201,7 +214,7 @@ class DiffusionTransformerModel(
     pooled_projection_dim: Count = 768
     guidance_embeds: bool = False
     qk_norm: bool = True
-    dual_attention_layers: NotNegative = 0
+    dual_attention_layers: LayersOrNone = 0
     pos_embed_max_size: Count = 192
     ffn_dim: Count | None = None
     sample_size: Pixels = 1024
@@ -210,7 +223,7 @@ class DiffusionTransformerModel(
     frames: Count = 1
     pixels_per_token: Count = 16
     text_length: Tokens = 512
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
 
     @property
     def size(self) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.common_types import Count, Pixels, Probability
+from vramtui.core.schema.bounds import Heads, Layers, Words, check_layers
+from vramtui.core.schema.common_types import Count, ParameterCount, Pixels, Probability
 
 Shape = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=4)]
 Padding = Annotated[int, Meta(ge=0, le=2**20)]
@@ -129,7 +130,7 @@ class WindowAttention(
 ):
     """Swin's self-attention within windows of (height, width, channels), with a table of relative positions."""
 
-    num_heads: Count
+    num_heads: Heads
     window_size: Count = 7
     shifted: bool = False
 
@@ -186,7 +187,7 @@ class Embedding(
 ):
     """A table of vectors, looked up by whole numbers."""
 
-    num_embeddings: Count
+    num_embeddings: Words
     embedding_dim: Count
 
 
@@ -195,7 +196,7 @@ class SelfAttention(
 ):
     """Self-attention over (tokens, width) with q, k, v and output projections."""
 
-    num_heads: Count
+    num_heads: Heads
     bias: bool = True
     causal: bool = False
 
@@ -221,7 +222,7 @@ class Recurrent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     cell: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"] = "lstm"
     hidden_size: Count
-    num_layers: Times = 1
+    num_layers: Layers = 1
     bidirectional: bool = False
     dropout: Probability = 0.0
     proj_size: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -283,13 +284,19 @@ class SequentialModel(
     layers: tuple[Layer | Repeat, ...]
     loss: Literal["cross_entropy", "mse", "sum"] = "cross_entropy"
     cudnn: bool = True
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError where repeated layers are more than any model has."""
+        check_layers(
+            "model.layers", sum(len(part.layers) * part.times for part in self.layers if isinstance(part, Repeat))
+        )
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One stage of a residual net: `blocks` of `channels`, the first of which strides."""
 
-    blocks: Times
+    blocks: Layers
     channels: Count
     stride: Count = 1
 
@@ -311,7 +318,7 @@ class ConvNetModel(
         parameters: the exact count; checked against the stages when given.
     """
 
-    stages: tuple[Stage, ...]
+    stages: Annotated[tuple[Stage, ...], Meta(min_length=1, max_length=64)]
     block: Literal["basic", "bottleneck"] = "bottleneck"
     num_classes: Count = 1000
     image_size: Pixels = 224
@@ -319,4 +326,8 @@ class ConvNetModel(
     embedding_size: Count = 64
     inplace: bool = True
     cudnn: bool = True
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError where the stages have more blocks than any model."""
+        check_layers("model.stages", sum(stage.blocks for stage in self.stages))

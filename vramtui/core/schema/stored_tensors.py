@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from vramtui.core.schema.bounds import Heads, Layers
+
 Size = Annotated[int, Meta(ge=1, le=2**40)]
 Numbers = Annotated[int, Meta(ge=0, le=2**40)]
 Shape = Annotated[tuple[Size, ...], Meta(min_length=1, max_length=6)]
@@ -52,7 +54,7 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         state_fp32: the same, where they are kept in fp32 whatever the precision.
     """
 
-    layers: Size
+    layers: Layers
     per_token: Numbers = 0
     window: Size | None = None
     state: Numbers = 0
@@ -79,8 +81,8 @@ class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     hidden_size: Size
-    num_hidden_layers: Size
-    num_attention_heads: Size
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
     intermediate_size: Size
     gated_mlp: bool = False
     rotary: bool = False

@@ -11,9 +11,9 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
 
 Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
-Positive = Annotated[int, Meta(ge=1, le=2**40)]
-NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
-NewTokens = Annotated[int, Meta(ge=0, le=2**40, extra={"unit": "tokens"})]
+Positive = Annotated[int, Meta(ge=1, le=2**30)]
+NotNegative = Annotated[int, Meta(ge=0, le=2**24)]
+NewTokens = Annotated[int, Meta(ge=0, le=2**32, extra={"unit": "tokens"})]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Meta(gt=0.0, le=1.0)]
 PositiveNumber = Annotated[float, Meta(gt=0.0)]

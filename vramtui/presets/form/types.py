@@ -7,7 +7,7 @@ import msgspec
 
 Kind: TypeAlias = Literal["int", "float", "bool", "choice", "text", "list", "table"]
 
-BEYOND = 1 << 40
+BEYOND = 1 << 24
 
 
 class FormField(msgspec.Struct, frozen=True, kw_only=True):

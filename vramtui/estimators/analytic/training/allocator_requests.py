@@ -26,7 +26,7 @@ PASSING = "passing"
 BLOCKS_SHARE = 0.05
 LAST = frozenset({"norm", "lm_head"})
 # More than any card has: what the job would reserve where nothing is ever given back.
-ROOM = 1 << 60
+ROOM = 1 << 100
 
 
 class Journal:

@@ -1,0 +1,49 @@
+"""Bounds by meaning of a model's sizes, each by itself and what they make together.
+
+A model is made in one place, where its Struct is: by a preset, `--set`, or a reader of somebody's file.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Annotated
+
+from msgspec import Meta
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import MOST_LAYERS
+
+# Each is far beyond what was published: 1,000 layers (DeepNet, arXiv 2203.00555), widths
+# of 100,000, 256 heads, vocabularies of a million, 2,048 experts (Switch Transformers, arXiv 2101.03961).
+Layers = Annotated[int, Meta(ge=1, le=MOST_LAYERS)]
+LayersOrNone = Annotated[int, Meta(ge=0, le=MOST_LAYERS)]
+Heads = Annotated[int, Meta(ge=1, le=2**16)]
+Experts = Annotated[int, Meta(ge=1, le=2**16)]
+Words = Annotated[int, Meta(ge=1, le=2**28)]
+# Five hundred times the largest that was published (2 trillion).
+MOST_PARAMETERS = 2**50
+
+
+def check_parameters(key: str, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes whose product is more than any model's parameters.
+
+    Args:
+        key: the table, for the sentence to begin with.
+        sizes: each with its name.
+
+    Raises:
+        UserError: they are more than 2^50 together.
+    """
+    product = prod(sizes.values())
+    if product > MOST_PARAMETERS:
+        names = " x ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise UserError(f"{key}: {names} make {product:,} parameters; at most {MOST_PARAMETERS:,} are computed")
+
+
+def check_layers(key: str, layers: int) -> None:
+    """Refuse more layers than a model has, where several keys say how many there are.
+
+    Raises:
+        UserError: there are more than 4,096.
+    """
+    if layers > MOST_LAYERS:
+        raise UserError(f"{key} come to {layers:,} layers; at most {MOST_LAYERS:,} are computed")
