@@ -6,11 +6,10 @@ from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
 from vramtui.estimators.analytic.training.allocator_requests import (
+    AllocationTrace,
     Held,
-    Journal,
     Peaks,
     SimulatedJob,
-    Step,
     frozen_blocks,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -50,10 +49,10 @@ def _built(program: Program, workspace: int) -> SimulatedJob:
     return job
 
 
-def _pass(stages: Sequence[TapeStage]) -> list[Step]:
-    journal = Journal()
-    forward(stages, journal, training=False)
-    return journal.steps
+def _pass(stages: Sequence[TapeStage]) -> AllocationTrace:
+    trace = AllocationTrace()
+    forward(stages, trace, training=False)
+    return trace
 
 
 def _grow(job: SimulatedJob, before: int, after: int) -> None:

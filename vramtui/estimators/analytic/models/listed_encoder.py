@@ -106,4 +106,4 @@ def _scale(tapes: Sequence[Tape], listed: int, written: int) -> None:
     if listed == written or not written:
         return
     for node in (node for tape in tapes for node in tape.nodes):
-        node.grad_bytes = rounded(node.grad_bytes * listed // written)
+        node.set_gradient(rounded(node.grad_bytes * listed // written))

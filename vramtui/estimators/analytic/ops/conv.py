@@ -74,8 +74,8 @@ class LayerOps:
             )
         out_shape = (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
         weight = layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size
-        grad_bytes = self.own("conv", *weight, weights=layer.weights)
-        grad_bytes += self.own("conv", layer.out_channels, weights=layer.weights) if layer.bias else 0
+        weight_grad = self.own("conv", *weight, weights=layer.weights)
+        bias_grad = self.own("conv", layer.out_channels, weights=layer.weights) if layer.bias else 0
         trained = layer.weights != "frozen"
         x = self.ops.autocast_input(x, "conv input, cast")
         casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=trained)]
@@ -91,7 +91,8 @@ class LayerOps:
                 [out],
                 saves=[x, *copies[:1]] if trained else copies[:1],
                 flows=[(x, True), *((copy, trained) for copy in copies)],
-                grad_bytes=0 if copies else grad_bytes,
+                grad_bytes=0 if copies else weight_grad + bias_grad,
+                bias_grad_bytes=0 if copies else bias_grad,
                 workspace=forward if self.cudnn else 0 if plain else patches,
                 backward_workspace=backward if self.cudnn else patches,
                 gemm=not self.cudnn,
@@ -154,8 +155,8 @@ class LayerOps:
         if layer.norm in {"frozen", "l2"}:
             return self._fixed_norm(x, shape, layer)
         size = shape[0] if layer.norm in {"batch", "group", "layer2d"} else shape[-1]
-        grad_bytes = self.own("norm", size, weights=layer.weights)
-        grad_bytes += 0 if layer.norm == "rms" else self.own("norm", size, weights=layer.weights)
+        weight_grad = self.own("norm", size, weights=layer.weights)
+        bias_grad = 0 if layer.norm == "rms" else self.own("norm", size, weights=layer.weights)
         if layer.norm in {"layer", "layer2d"}:
             return self.ops.layer_norm(x, size, "layer norm")
         if layer.norm == "rms":
@@ -173,7 +174,15 @@ class LayerOps:
         out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=tracked)
         saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
         self.ops.tape.record(
-            Operator([x], [out], saves=[x], saved_outputs=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+            Operator(
+                [x],
+                [out],
+                saves=[x],
+                saved_outputs=saved,
+                flows=[(x, True)],
+                grad_bytes=weight_grad + bias_grad,
+                bias_grad_bytes=bias_grad,
+            )
         )
         return out
 

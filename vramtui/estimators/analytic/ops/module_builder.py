@@ -279,22 +279,23 @@ class ModuleBuilder:
     def filtered(self, x: Tensor, made: Image, module: str, weight: tuple[int, ...], *, bias: bool = True) -> Tensor:
         """A convolution with `weight` (out, in, ...) to an image of that size. Saves its input and cast weights."""
         numel = prod(weight)
-        grad_bytes = self.own(module, *weight)
-        added = self.own(module, weight[0]) if bias else 0
+        weight_grad = self.own(module, *weight)
+        bias_grad = self.own(module, weight[0]) if bias else 0
         x = self.ops.autocast_input(x, f"{module} input, cast")
         trained = self.net.trains
         casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
         casts.append(self.ops.weight_copy(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
         out = self.ops.tape.new(self.net.batch * made.numel, x.itemsize, module, tracked=x.tracked or trained)
-        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if added else 0
+        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if bias_grad else 0
         self.ops.tape.record(
             Operator(
                 [x, *copies],
                 [out],
                 saves=[x, *copies[:1]],
                 flows=[(x, True), *((tensor, True) for tensor in copies)],
-                grad_bytes=0 if copies else grad_bytes + added,
+                grad_bytes=0 if copies else weight_grad + bias_grad,
+                bias_grad_bytes=0 if copies else bias_grad,
                 sum_workspace=sums,
             )
         )
@@ -302,7 +303,7 @@ class ModuleBuilder:
 
     def group_norm(self, x: Tensor, channels: int, groups: int, module: str) -> Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
-        grad_bytes = self.own(module, channels) + self.own(module, channels)
+        weight_grad, bias_grad = self.own(module, channels), self.own(module, channels)
         if self.ops.autocast is not None:
             x = self.ops.cast(x, 4, f"{module} input in fp32")
         out = self.ops.tape.new(x.numel, x.itemsize, module, tracked=x.tracked or self.net.trains)
@@ -311,6 +312,14 @@ class ModuleBuilder:
             for name in ("mean", "1/σ")
         ]
         self.ops.tape.record(
-            Operator([x], [out], saves=[x], saved_outputs=saved, flows=[(x, True)], grad_bytes=grad_bytes)
+            Operator(
+                [x],
+                [out],
+                saves=[x],
+                saved_outputs=saved,
+                flows=[(x, True)],
+                grad_bytes=weight_grad + bias_grad,
+                bias_grad_bytes=bias_grad,
+            )
         )
         return out

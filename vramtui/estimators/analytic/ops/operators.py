@@ -96,11 +96,8 @@ class Operators:
         x = self.autocast_input(x, f"{label} input, cast")
         kept = self._in_fp8(x, label) if self.fp8 else x
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
-        grad_bytes = 0
-        if trained and weight is None:
-            grad_bytes = rounded(inner * outer * copies * self.parameter)
-        if trained and bias and added is None:
-            grad_bytes += rounded(outer * self.parameter)
+        weight_grad = rounded(inner * outer * copies * self.parameter) if trained and weight is None else 0
+        bias_grad = rounded(outer * self.parameter) if trained and bias and added is None else 0
         casts = [tensor for tensor in (weight, added) if tensor is not None]
         self.tape.record(
             Operator(
@@ -109,7 +106,8 @@ class Operators:
                 saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
                 flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
                 weight_first=not bias,
-                grad_bytes=grad_bytes,
+                grad_bytes=weight_grad + bias_grad,
+                bias_grad_bytes=bias_grad,
                 sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
                 gemm=True,
                 cached=not bias and self.tape.next_product(),
@@ -241,6 +239,7 @@ class Operators:
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         statistics = [self.tape.new(rows, 4, f"{label} {name}", tracked=False) for name in ("mean", "1/σ")]
         own = self.parameter if trained else self.frozen
+        grad = rounded(size * own) if trained else 0
         self.tape.record(
             Operator(
                 [x],
@@ -248,7 +247,8 @@ class Operators:
                 saves=[x],
                 saved_outputs=statistics,
                 flows=[(x, True)],
-                grad_bytes=2 * rounded(size * own) if trained else 0,
+                grad_bytes=2 * grad,
+                bias_grad_bytes=grad,
             )
         )
         return out

@@ -62,7 +62,7 @@ def with_policy(program: Program, run: TrainRun, sharing: Sharing) -> Program:
         return program
     tapes = {id(stage.tape): stage.tape for stage in program.stages}
     for node in (node for tape in tapes.values() for node in tape.nodes):
-        node.grad_bytes *= 4 // program.recipe.weights
+        node.set_gradient(node.grad_bytes * 4 // program.recipe.weights)
     recipe = msgspec.structs.replace(program.recipe, weights=4, frozen=4, states=4)
     return msgspec.structs.replace(program, recipe=recipe, notes=(*program.notes, POLICY_NOTE))
 

@@ -76,7 +76,7 @@ def share_gradients(stages: Sequence[TapeStage], sharing: Sharing) -> None:
         if sharing.stage >= 2:
             ranks *= sharing.expert_ranks if routed else sharing.ranks
         if node.grad_bytes and ranks > 1:
-            node.grad_bytes = rounded(-(-node.grad_bytes // ranks))
+            node.set_gradient(rounded(-(-node.grad_bytes // ranks)))
 
 
 def _nodes(stages: Sequence[TapeStage]) -> list[Node]:

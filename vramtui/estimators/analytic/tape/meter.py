@@ -10,10 +10,10 @@ Moment = tuple[int, BytesByGroup]
 
 
 class ReplayListener(Protocol):
-    """What a replay tells of each operator: a `Meter` counts it, a journal writes it down."""
+    """What a replay tells of each operator: a `Meter` counts it, an allocation trace writes it down."""
 
-    def take(self, group: str, size: int, owner: object = None) -> None:
-        """`size` bytes are allocated for `owner`, which frees them again."""
+    def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:
+        """`size` bytes are allocated for `owner`, which frees them again; `bias` of them are a block of their own."""
         ...
 
     def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
@@ -59,12 +59,12 @@ class Meter:
         # What each shared stretch added, and its fullest moment, both less what was there before.
         self.ran: dict[Hashable, tuple[Moment, Moment]] = {}
 
-    def take(self, group: str, size: int, owner: object = None) -> None:  # noqa: ARG002 - as in `free`
+    def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:  # noqa: ARG002 - for a trace
         """Allocate `size` bytes."""
         self.total += size
         self.held[group] = self.held.get(group, 0) + size
 
-    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a journal
+    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a trace
         """Free `size` bytes, of several tensors of one size where it is `pieces`."""
         self.total -= size
         self.held[group] -= size

@@ -236,8 +236,9 @@ def _look_backward(node: Node, meter: ReplayListener, *, accumulate: bool) -> No
 def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:
     """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
     product, grad_bytes = node.gemm and not node.grads_in_forward, node.grad_bytes
+    bias = node.bias_grad_bytes if into == GRADIENTS else 0
     if grad_bytes and node.weight_first:
-        meter.take(into, grad_bytes)
+        meter.take(into, grad_bytes, None, bias)
         if product:
             meter.gemm()
     fresh = []
@@ -252,7 +253,7 @@ def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str
             meter.gemm()
     if not node.weight_first:
         if grad_bytes:
-            meter.take(into, grad_bytes)
+            meter.take(into, grad_bytes, None, bias)
         if product:
             meter.gemm()
     return fresh

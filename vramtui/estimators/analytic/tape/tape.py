@@ -48,7 +48,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
         saved_outputs: further tensors it makes and keeps so, as a norm's statistics.
         saved_outside_graph: tensors it keeps itself, which stand until the graph goes, checkpoint or not.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
-        grad_bytes: bytes of parameter gradients its backward makes.
+        grad_bytes: bytes of parameter gradients its backward makes, of which `bias_grad_bytes` are a block of its own.
         gemm: whether it is a matrix product, which needs the thread's cuBLAS workspace.
         workspace: bytes needed only while it runs, and more in `scratch_blocks`, blocks of their own.
         backward_workspace: bytes needed only meanwhile; `backward_pieces`: the second gradient of a tied table, added
@@ -66,6 +66,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
     saved_outside_graph: Sequence[Tensor] = ()
     flows: Sequence[tuple[Tensor, bool]] = ()
     grad_bytes: int = 0
+    bias_grad_bytes: int = 0
     gemm: bool = False
     workspace: int = 0
     scratch_blocks: Sequence[int] = ()
@@ -95,6 +96,7 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
     saved_outside_graph: Sequence[Storage] = ()
     flows: Sequence[tuple[Tensor, bool]] = ()
     grad_bytes: int = 0
+    bias_grad_bytes: int = 0
     gemm: bool = False
     workspace: int = 0
     scratch_blocks: Sequence[int] = ()
@@ -105,6 +107,10 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
     grads_in_forward: bool = False
     cached: bool = False
     last_use_of: Sequence[Storage] = ()
+
+    def set_gradient(self, size: int) -> None:
+        """Count `size` bytes of parameter gradients, in one block."""
+        self.grad_bytes, self.bias_grad_bytes = size, 0
 
 
 def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
@@ -170,6 +176,7 @@ class Tape:
                 saved_outside_graph=saved_outside_graph,
                 flows=flows,
                 grad_bytes=operator.grad_bytes,
+                bias_grad_bytes=operator.bias_grad_bytes,
                 gemm=operator.gemm,
                 workspace=operator.workspace,
                 scratch_blocks=operator.scratch_blocks,

@@ -3,8 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from operator import itemgetter
 
 import msgspec
 
@@ -17,63 +15,113 @@ from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
 from vramtui.models.spec import Parameter
 
-# A take is (group, bytes, "", owner), a release (group, -bytes, "", owner), a matrix product ("", 0, "", None),
-# a take that is released before anything else happens (group, bytes, PASSING, owner). With another group at the end the
-# bytes of the owner's old storage are counted there from then on, as (new storage, old storage).
-Step = tuple[str, int, str, object]
-Held = tuple[int, object]
-PASSING = "passing"
 BLOCKS_SHARE = 0.05
 LAST = frozenset({"norm", "lm_head"})
 # More than any card has: what the job would reserve where nothing is ever given back.
 ROOM = 1 << 100
 
 
-class Journal:
-    """Writes down every take and release of a replay, of a block that repeats as often as it does."""
+class Take(msgspec.Struct, frozen=True, gc=False):
+    """A request of `size` bytes for `owner`."""
 
-    __slots__ = ("ran", "steps")
+    group: str
+    size: int
+    owner: object
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """The owner's newest block of that group and size goes."""
+
+    group: str
+    size: int
+    owner: object
+
+
+class Transient(msgspec.Struct, frozen=True, gc=False):
+    """A request that is released before anything else happens."""
+
+    size: int
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """The block of `old` belongs to `new`, and counts in its group, from here on."""
+
+    old: Storage
+    new: Storage
+
+
+class MatrixProduct(msgspec.Struct, frozen=True, gc=False):
+    """A matrix product, the first of which takes its thread's workspace."""
+
+
+Step = Take | Release | Transient | Move | MatrixProduct
+Held = tuple[int, object]
+
+
+class AllocationTrace:
+    """Writes down every take and release of a replay, of a block that repeats as often as it does.
+
+    Attributes:
+        steps: what happened, in its order.
+        largest: bytes of the largest request.
+    """
+
+    __slots__ = ("largest", "ran", "steps")
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.largest = 0
         self.ran: dict[Hashable, list[Step]] = {}
 
-    def take(self, group: str, size: int, owner: object = None) -> None:
-        """Note a request."""
+    def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:
+        """Note a request, and one more for a bias's share of it."""
         if size:
-            self.steps.append((group, size, "", owner))
+            self.largest = max(self.largest, size)
+            self.steps.append(Take(group, size - bias, owner))
+            if bias:
+                self.steps.append(Take(group, bias, owner))
 
     def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
         """Note a release, of several blocks of one size where it is `pieces`."""
         if not size:
             return
         last = self.steps[-1] if self.steps else None
-        taken = last is not None and last[:3] == (group, size, "") and last[3] is owner
-        if pieces == 1 and group != GRADIENTS and taken:
-            self.steps[-1] = (group, size, PASSING, owner)
+        if (
+            pieces == 1
+            and group != GRADIENTS
+            and isinstance(last, Take)
+            and (last.group, last.size) == (group, size)
+            and last.owner is owner
+        ):
+            self.steps[-1] = Transient(size)
         else:
-            self.steps += [(group, -(size // pieces), "", owner)] * pieces
+            self.steps += [Release(group, size // pieces, owner)] * pieces
 
     def move(self, old: Storage, new: Storage) -> None:
         """Note another owner for a block."""
-        self.steps.append((old.group, old.size, new.group, (new, old)))
+        self.steps.append(Move(old, new))
 
     def gemm(self) -> None:
         """Note that the thread needs its workspace."""
-        self.steps.append(("", 0, "", None))
+        self.steps.append(MatrixProduct())
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""
         sizes = [size for size in (workspace, *blocks) if size]
-        if len(sizes) == 1:
-            self.steps.append((SCRATCH, sizes[0], PASSING, None))
+        if not sizes:
             return
-        self.steps += [(SCRATCH, size, "", None) for size in sizes] + [(SCRATCH, -size, "", None) for size in sizes]
+        self.largest = max(self.largest, *sizes)
+        if len(sizes) == 1:
+            self.steps.append(Transient(sizes[0]))
+            return
+        self.steps += [Take(SCRATCH, size, None) for size in sizes]
+        self.steps += [Release(SCRATCH, size, None) for size in sizes]
 
     def sum_anew(self, size: int) -> None:
         """A parameter's gradient is another block from here on; the older of the two is let go."""
-        own = (SCRATCH, size, "", self)
-        self.steps += [own, (GRADIENTS, size, "", self), (GRADIENTS, -size, "", None), (SCRATCH, -size, "", self)]
+        self.largest = max(self.largest, size)
+        self.steps += [Take(SCRATCH, size, self), Take(GRADIENTS, size, self)]
+        self.steps += [Release(GRADIENTS, size, None), Release(SCRATCH, size, self)]
 
     def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
         """`once` as often as it happens, from one call."""
@@ -94,30 +142,28 @@ class SimulatedJob:
         self.largest = 0
         self.live: defaultdict[tuple[str, int], list[Held]] = defaultdict(list)
         self.asked = _asked(program.stages)
-        self.pairs = _pairs(program.trained, program.recipe.weights)
 
-    def play(self, steps: Sequence[Step], thread: str) -> None:
+    def play(self, trace: AllocationTrace, thread: str) -> None:
         """A pass of one thread, whose first matrix product takes its workspace."""
         live, allocator, asked = self.live, self.allocator, self.asked
-        malloc, free, pairs = allocator.malloc, allocator.free, self.pairs
-        self.largest = max(self.largest, max(map(itemgetter(1), steps), default=0))
-        for group, size, to, owner in steps:
-            if to == PASSING:
-                allocator.malloc_and_free(asked.get(size, size))
-            elif to:
-                assert isinstance(owner, tuple)  # as `move` wrote it
-                live[to, size].append((_picked(live[group, size], owner[1]), owner[0]))
-            elif size > 0 and group == GRADIENTS and size in pairs:
-                for piece in pairs[size]:
-                    live[group, piece].append((malloc(piece), None))
-            elif size > 0:
-                live[group, size].append((malloc(asked.get(size, size)), owner))
-            elif size < 0:
-                blocks = live[group, -size]
-                if blocks:
-                    free(_picked(blocks, owner))
-            elif not live[thread, 0]:
-                live[thread, 0] = [(malloc(self.workspace), None)]
+        malloc, free = allocator.malloc, allocator.free
+        self.largest = max(self.largest, trace.largest)
+        for step in trace.steps:
+            match step:
+                case Transient():
+                    allocator.malloc_and_free(asked.get(step.size, step.size))
+                case Take():
+                    live[step.group, step.size].append((malloc(asked.get(step.size, step.size)), step.owner))
+                case Release():
+                    blocks = live[step.group, step.size]
+                    if blocks:
+                        free(pop_block(blocks, step.owner))
+                case Move():
+                    block = pop_block(live[step.old.group, step.old.size], step.old)
+                    live[step.new.group, step.old.size].append((block, step.new))
+                case MatrixProduct():
+                    if not live[thread, 0]:
+                        live[thread, 0] = [(malloc(self.workspace), None)]
 
     def take(self, name: str, sizes: Iterable[int]) -> None:
         """Requests of these sizes under one name."""
@@ -140,7 +186,7 @@ class SimulatedJob:
                 blocks.clear()
 
 
-def _picked(blocks: list[Held], owner: object) -> int:
+def pop_block(blocks: list[Held], owner: object) -> int:
     """The owner's newest block, or the newest of all where it has none, as a gradient that another block handed on."""
     for at in range(len(blocks) - 1, -1, -1):
         if blocks[at][1] is owner:
@@ -156,17 +202,6 @@ def _asked(stages: Sequence[TapeStage]) -> dict[int, int]:
         for node in stage.tape.nodes
         for storage in node.makes
     }
-
-
-def _pairs(trained: Sequence[Parameter], itemsize: int) -> dict[int, tuple[int, int]]:
-    """Gradients of a weight and its bias, which tapes make as one; a tied output layer's stand apart in a model."""
-    found = {}
-    tables = [tensor for tensor in trained if not tensor.layer and len(tensor.shape) > 1]
-    tied = [(first, bias) for first in tables for bias in trained if bias.shape == first.shape[:1]]
-    for first, second in (*tied, *pairwise(trained)):
-        pair = rounded(first.numel * itemsize), rounded(second.numel * itemsize)
-        found[sum(pair)] = pair
-    return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * itemsize) for t in trained}}
 
 
 def spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
@@ -257,11 +292,11 @@ def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
         job.drop(GRADIENTS)
 
 
-def _micro_batch(stages: Sequence[TapeStage], *, accumulate: bool) -> tuple[list[Step], list[Step]]:
-    ahead, back = Journal(), Journal()
+def _micro_batch(stages: Sequence[TapeStage], *, accumulate: bool) -> tuple[AllocationTrace, AllocationTrace]:
+    ahead, back = AllocationTrace(), AllocationTrace()
     forward(stages, ahead, training=True)
     backward(stages, back, accumulate=accumulate)
-    return ahead.steps, back.steps
+    return ahead, back
 
 
 def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:

@@ -139,9 +139,11 @@ class Streams:
 
     def _vector(self, part: ModuleBuilder, name: str, count: int) -> None:
         """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
-        grad_bytes = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
+        weight_grad, bias_grad = part.own(name, count * self.width, self.width), part.own(name, count * self.width)
         out = part.ops.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
-        part.ops.tape.record(Operator([], [out], grad_bytes=grad_bytes, gemm=True))
+        part.ops.tape.record(
+            Operator([], [out], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
+        )
 
     def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
         d, part.ops.tape.group = self.width, MLP

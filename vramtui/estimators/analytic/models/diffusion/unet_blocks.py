@@ -24,11 +24,13 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: i
     """Two convolutions with norms, the time embedding of width `times` added between; the sum is divided by 1."""
     y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
     y, image = part.convolution(y, given, channels, 3, "conv1")
-    grad_bytes = part.own("time_emb_proj", channels, times) + part.own("time_emb_proj", channels)
+    weight_grad, bias_grad = part.own("time_emb_proj", channels, times), part.own("time_emb_proj", channels)
     steps = part.ops.tape.new(
         part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
     )
-    part.ops.tape.record(Operator([], [steps], grad_bytes=grad_bytes, gemm=True))
+    part.ops.tape.record(
+        Operator([], [steps], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
+    )
     added = part.ops.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
     part.ops.tape.record(Operator([y, steps], [added], flows=[(y, False), (steps, True)]))
     y = part.activation(part.group_norm(added, channels, NORM_GROUPS, "norm2"), "silu")
