@@ -19,7 +19,7 @@ from vramtui.core.schema.workload import InferRun, Lora, ServeRun, TrainRun, Wor
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.tape.replay import BACKWARD
-from vramtui.estimators.analytic.training.allocator_requests import AllocationTrace, Release, Take
+from vramtui.estimators.analytic.training.allocator_requests import Allocate, AllocationTrace, Release
 from vramtui.estimators.methods import estimates_by
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -80,8 +80,8 @@ def test_the_gradient_that_comes_in_is_freed_not_the_one_made_of_it() -> None:
     for buffer in (old, new):
         trace.take(BACKWARD, 2048, buffer)
     trace.free(BACKWARD, 2048, 1, old)
-    owned = [(type(step), step.owner is old) for step in trace.steps if isinstance(step, Take | Release)]
-    assert owned == [(Take, True), (Take, False), (Release, True)]
+    owned = [(type(step), step.owner is old) for step in trace.steps if isinstance(step, Allocate | Release)]
+    assert owned == [(Allocate, True), (Allocate, False), (Release, True)]
 
 
 def test_it_is_nearer_than_a_share() -> None:

@@ -21,7 +21,7 @@ LAST = frozenset({"norm", "lm_head"})
 ROOM = 1 << 100
 
 
-class Take(msgspec.Struct, frozen=True, gc=False):
+class Allocate(msgspec.Struct, frozen=True, gc=False):
     """A request of `size` bytes for `owner`."""
 
     group: str
@@ -54,7 +54,7 @@ class MatrixProduct(msgspec.Struct, frozen=True, gc=False):
     """A matrix product, the first of which takes its thread's workspace."""
 
 
-Step = Take | Release | Transient | Move | MatrixProduct
+Step = Allocate | Release | Transient | Move | MatrixProduct
 Held = tuple[int, object]
 
 
@@ -77,9 +77,9 @@ class AllocationTrace:
         """Note a request, and one more for a bias's share of it."""
         if size:
             self.largest = max(self.largest, size)
-            self.steps.append(Take(group, size - bias, owner))
+            self.steps.append(Allocate(group, size - bias, owner))
             if bias:
-                self.steps.append(Take(group, bias, owner))
+                self.steps.append(Allocate(group, bias, owner))
 
     def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
         """Note a release, of several blocks of one size where it is `pieces`."""
@@ -89,7 +89,7 @@ class AllocationTrace:
         if (
             pieces == 1
             and group != GRADIENTS
-            and isinstance(last, Take)
+            and isinstance(last, Allocate)
             and (last.group, last.size) == (group, size)
             and last.owner is owner
         ):
@@ -114,13 +114,13 @@ class AllocationTrace:
         if len(sizes) == 1:
             self.steps.append(Transient(sizes[0]))
             return
-        self.steps += [Take(SCRATCH, size, None) for size in sizes]
+        self.steps += [Allocate(SCRATCH, size, None) for size in sizes]
         self.steps += [Release(SCRATCH, size, None) for size in sizes]
 
     def sum_anew(self, size: int) -> None:
         """A parameter's gradient is another block from here on; the older of the two is let go."""
         self.largest = max(self.largest, size)
-        self.steps += [Take(SCRATCH, size, self), Take(GRADIENTS, size, self)]
+        self.steps += [Allocate(SCRATCH, size, self), Allocate(GRADIENTS, size, self)]
         self.steps += [Release(GRADIENTS, size, None), Release(SCRATCH, size, self)]
 
     def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
@@ -152,7 +152,7 @@ class SimulatedJob:
             match step:
                 case Transient():
                     allocator.malloc_and_free(asked.get(step.size, step.size))
-                case Take():
+                case Allocate():
                     live[step.group, step.size].append((malloc(asked.get(step.size, step.size)), step.owner))
                 case Release():
                     blocks = live[step.group, step.size]
