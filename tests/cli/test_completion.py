@@ -61,7 +61,7 @@ def test_help_has_groups_examples_and_exit_codes() -> None:
         assert title in overview
     assert "Exit codes: 0 fine" in overview
     one = CliRunner().invoke(program(), ["fit", "--help"], env=env).stdout
-    assert "Example: vramtui fit llama-3.1-8b-full --gpu h100" in one
+    assert "Example: vramtui fit Llama-3.1-8B --train --gpu h100" in one
     assert "Exit codes: 0 fine" in one
 
 

@@ -1,13 +1,15 @@
 """`vramtui card`: one job on one card as a picture to share."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.completion import cards, presets
-from vramtui.cli.estimate.command import MODELS, Settings, changed_preset, chosen_device, fit_of, named
+from vramtui.cli.estimate.command import changed_preset, chosen_device, fit_of, named
+from vramtui.cli.options.command_options import command_of, job_flags
+from vramtui.cli.options.job_options import CardOptions, JobName, Settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import group_of
@@ -15,24 +17,31 @@ from vramtui.core.estimate.devices import group_of
 KINDS = (".svg", ".png")
 
 
-def card(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions(CardOptions):
+    """What `vramtui card` takes."""
+
+    preset: JobName
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="An .svg, or a .png; vramtui-card-PRESET.svg by default."),
-    ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
-    settings: Settings = None,
-) -> None:
+    ] = None
+    settings: Settings = None
+
+
+@command_of(PictureOptions, flags=job_flags())
+def card(options: PictureOptions) -> None:
     """A picture to share: title, card, verdict and the stacked memory of a job.
 
     SVG needs nothing; PNG is drawn by librsvg, Inkscape or a browser on this machine. Never overwrites a file.
     """
     with exit_on_user_error():
-        found, device = changed_preset(preset, settings or []), chosen_device(gpu, memory)
+        found, device = (
+            changed_preset(options.preset, options.settings or []),
+            chosen_device(options.gpu, options.memory),
+        )
         stem = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in found.key)
-        path = output or Path(f"vramtui-card-{stem}.svg")
+        path = options.output or Path(f"vramtui-card-{stem}.svg")
         if path.suffix not in KINDS:
             raise UserError(f"{printable(path.name)} is neither an .svg nor a .png")
         if path.exists():

@@ -24,12 +24,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": ("vramtui export", "vramtui export --textfile /var/lib/node_exporter/vramtui.prom"),
     "serve": ("vramtui serve", "vramtui serve --demo --tabs 2"),
     "estimate": (
-        "vramtui estimate llama-3.1-8b-lora --gpu 4090",
-        "vramtui estimate gpt2-124m --set batch_size=32 --memory 24GiB -v",
+        "vramtui estimate Qwen3-8B --gpu 4090",
+        "vramtui estimate Qwen3-8B --lora --batch-size 4 --seq-len 4k --gpu 4090",
+        "vramtui estimate gpt2-124m --batch-size 32 --memory 24GB -v",
     ),
     "fit": (
         "vramtui fit llama-3.1-8b-lora",
-        "vramtui fit llama-3.1-8b-full --gpu h100",
+        "vramtui fit Llama-3.1-8B --train --gpu h100",
         "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8",
     ),
     "card": ("vramtui card llama-3.1-8b-lora --gpu h100 -o card.png",),
@@ -39,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "vramtui run --preset llama-3.1-8b-lora -- python train.py",
         "vramtui run --when-fits --needs 38GiB -- python train.py",
     ),
-    "pick": ("vramtui pick --needs 38GiB --uuid", "vramtui pick --preset llama-3.1-8b-lora"),
+    "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),
     "attach": ("vramtui attach 4213",),
     "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora",),
     "history": ("vramtui history --since 7d --failed", "vramtui history --json"),
@@ -70,6 +71,7 @@ def epilog_of(command: str) -> str:
     return "\n\n".join((*examples, EXIT_CODES))
 
 
+JOB_FLAG = "seq_len"  # a parameter of every command that takes a job's flags
 # What an option or an argument without a word of its own takes, by its name.
 _WORDS = {
     **dict.fromkeys(("replay", "token_file", "certificate", "key", "client_ca", "textfile", "file", "files"), "FILE"),
@@ -100,6 +102,10 @@ class WordedCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command."""
         given = list(args)
+        if any(parameter.name == JOB_FLAG for parameter in self.params):
+            from vramtui.cli.options.synonyms import spell_words  # noqa: PLC0415 - only of commands that take a job's flags
+
+            args = spell_words(args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -123,9 +129,9 @@ class WordedGroup(TyperGroup):
 
 def _of_job(command: str, option: str, arguments: list[str]) -> str:
     """What to write for an option of a training script or a server, such as `--batch-size 8`; empty for another."""
-    from vramtui.presets.importers.command_values import spelled_option  # noqa: PLC0415 - only after a slip
+    from vramtui.presets.importers.flags import spelled_option  # noqa: PLC0415 - only after a slip
 
-    if command not in {"estimate", "fit", "card", "trace"}:
+    if command not in {"estimate", "fit", "card", "pick", "trace"}:
         return ""
     at = next((at for at, word in enumerate(arguments) if word.partition("=")[0] == option), len(arguments))
     written = " ".join(arguments[at : at + 2])

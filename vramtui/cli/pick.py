@@ -1,28 +1,40 @@
 """`vramtui pick`: the GPU with room for a job, for scripts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
 from vramtui.cli.completion import presets
+from vramtui.cli.options.command_options import command_of, job_flags
+from vramtui.cli.options.job_options import MODELS, Json, Settings
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 
 if TYPE_CHECKING:
     from vramtui.core.observation.readings import Gpu
 
 
-def pick(
+@dataclass(frozen=True, kw_only=True)
+class PickOptions:
+    """What `vramtui pick` takes."""
+
     preset: Annotated[
-        str | None, typer.Option(help="The job's preset: a name or a path.", autocompletion=presets)
-    ] = None,
-    needs: Annotated[str | None, typer.Option(metavar="SIZE", help="Or what it needs on each GPU: 38GiB.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="How many GPUs; 1, or what the preset shares over.")] = None,
-    uuid: Annotated[bool, typer.Option("--uuid", help="Print uuids instead of indices.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-) -> None:
-    """Print the index of the GPU with most room for a job, for scripts. Exit code 1 when none has enough.
+        str | None, typer.Argument(metavar="[PRESET]", help=MODELS, autocompletion=presets, show_default=False)
+    ] = None
+    needs: Annotated[str | None, typer.Option(metavar="SIZE", help="Or what it needs on each GPU: 38GiB.")] = None
+    settings: Settings = None
+    gpus: Annotated[int | None, typer.Option(min=1, help="How many GPUs; 1, or what the preset shares over.")] = None
+    uuid: Annotated[bool, typer.Option("--uuid", help="Print uuids instead of indices.")] = False
+    demo: Annotated[bool, typer.Option("--demo", help="Of the built-in demo host.")] = False
+    json: Json = False
+
+
+@command_of(PickOptions, flags=job_flags("gpus"))
+def pick(options: PickOptions) -> None:
+    """Print the index of the GPU with most room, for a job or for any, for scripts. Exit code 1 when none has enough.
 
     Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. Of AMD's cards they are for
     ROCR_VISIBLE_DEVICES; where a machine has both, NVIDIA's are looked at. The GPU is not claimed: `vramtui run
@@ -34,14 +46,21 @@ def pick(
         from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - as above
         from vramtui.cli.run.device_variables import own_index, runtime_uuid, usable  # noqa: PLC0415 - as above
-        from vramtui.cli.run.placement import candidates, need_of  # noqa: PLC0415 - as above
+        from vramtui.cli.run.placement import Need, candidates, need_of  # noqa: PLC0415 - as above
 
-        need = need_of(needs, None if preset is None else changed_preset(preset, []), gpus)
-        sample = open_source(demo=False, replay=None).source.read()
+        settings = options.settings or []
+        if options.preset is None and settings:
+            raise UserError(f"{settings[0].rstrip('=')} is of a job: name its preset or model, vramtui pick MODEL")
+        if options.preset is None and options.needs is None:
+            need = Need(0, None, options.gpus or 1)
+        else:
+            found = None if options.preset is None else changed_preset(options.preset, settings)
+            need = need_of(options.needs, found, options.gpus)
+        sample = open_source(demo=options.demo, replay=None).source.read()
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
             fail(NO, no_room(usable(sample.gpus), len(chosen), need.count))
-        if json:
+        if options.json:
             from vramtui.cli.common.console import print_json  # noqa: PLC0415 - only where it is asked for
 
             gpus_chosen = [
@@ -50,7 +69,7 @@ def pick(
             ]
             print_json({"schema": 1, "gpus": gpus_chosen})
         else:
-            named = runtime_uuid if uuid else own_index
+            named = runtime_uuid if options.uuid else own_index
             print(",".join(str(named(gpu, sample.gpus)) for gpu, _ in chosen))
 
 

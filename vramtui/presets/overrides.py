@@ -10,7 +10,11 @@ from msgspec import inspect
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, adapted_modules
+from vramtui.presets.importers.flags import spelled_option, whole
+from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, settings_of
 from vramtui.presets.reader import match_faults
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
 
@@ -18,35 +22,65 @@ NOTHING = "none"
 # In which a key without its table is looked for, and then in the tables of these.
 TABLES = ("run", "parallel", "model")
 KIND = ("run", "kind")
+LORA = ("run", "lora")
 PRESET_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(Preset))
+
+
+class Override(msgspec.Struct, frozen=True):
+    """One thing that somebody sets: a key and its value, as they were written."""
+
+    key: tuple[str, ...]
+    text: str
+    written: str
+
+    @property
+    def flag(self) -> JobFlag | None:
+        """The flag that a single word stands for, unless it is a key's last part and comes from `--set`."""
+        return flag_named(self.key[0]) if len(self.key) == 1 else None
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it was written as an option of its own: `--batch-size=8`."""
+        return self.written.startswith("--")
+
+    @property
+    def shown(self) -> str:
+        """As a sentence about it begins."""
+        return printable(self.written.rstrip("=") if self.is_option else f"--set {self.written}")
 
 
 def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     """`preset` with each `KEY=VALUE` set, where KEY is dotted as in `run.batch_size` and VALUE is written as in TOML
-    (quotes around text may be left out; `none` takes an optional value away). The table may be left out of a key, and a
-    name that the options of programs have is taken for its key: `batch`, `seq_len`.
+    (quotes around text and brackets around a list may be left out, 32k is 32,768; `none` takes an optional value away).
+    The table may be left out of a key; a flag is `--batch-size=8`, and its name is a key as well: `quant=4bit`.
 
     A changed run no longer has the figures measured of the old one, and a changed shape no longer the card's
     parameter count, so these are dropped unless they are set too. A changed `run.kind` goes first; it drops the keys
-    that the new kind does not have, and mixed precision where the new kind only answers.
+    that the new kind does not have, and mixed precision where the new kind only answers. Adapters whose rank or layers
+    nobody says get the usual ones.
 
     Raises:
         UserError: a setting is not KEY=VALUE, or its key or value is wrong.
     """
-    settings = list(settings)
-    if not settings:
+    given = [_split(setting) for setting in settings]
+    if not given:
         return preset
     tables: dict[str, Any] = msgspec.to_builtins(preset)
-    keys = []
-    for setting in sorted(settings, key=lambda setting: _split(setting)[0] not in {KIND, KIND[1:]}):
-        key, text = _full_key(*_split(setting), tables)
-        if schema_at(key[:1], tables) is None:
-            raise UserError(f"--set {printable(setting)}: {_unknown(key, tables)}")
-        _set(tables, key, text, setting)
-        keys.append(key)
-        if key == KIND:
-            _drop_stale(tables, keys)
+    options = {one.flag.name: one.flag for one in given if one.is_option and one.flag is not None}
+    kind = asked_kind(options)
+    keys: list[tuple[str, ...]] = []
+    if kind is not None and kind != (tables.get("run") or {}).get("kind"):
+        given.insert(0, Override(KIND, kind, f"--{kind}"))
+    for setting in sorted(given, key=_order):
+        for key, text in _keys_of(setting, tables):
+            if schema_at(key[:1], tables) is None:
+                raise UserError(f"{setting.shown}: {_unknown(key, tables)}")
+            _set(tables, key, text, setting)
+            keys.append(key)
+            if key == KIND:
+                _drop_stale(tables, keys)
     _drop_stale(tables, keys)
+    _complete_adapters(tables, preset.model)
     try:
         changed = msgspec.convert(tables, Preset)
     except msgspec.ValidationError as error:
@@ -55,34 +89,62 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
         faults = match_faults(changed)
         if not faults:
             return changed
-    blamed = settings[0] if len(settings) == 1 else _blamed(faults[0], settings)
-    raise UserError(f"--set {printable(blamed)}: {faults[0].sentence}")
+    raise UserError(f"{_blamed(faults[0], given)}: {_sentence(faults[0], tables)}")
 
 
-def _split(setting: str) -> tuple[tuple[str, ...], str]:
+def _split(setting: str) -> Override:
     name, equals, text = setting.partition("=")
     key = tuple(part.strip() for part in name.split("."))
     if not equals or not all(key):
         raise UserError(f"--set {printable(setting)}: write it as KEY=VALUE, for example run.batch_size=8")
-    return key, text.strip()
+    return Override(key, text.strip(), setting)
 
 
-def _full_key(key: tuple[str, ...], text: str, tables: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    """`batch_size` as `run.batch_size`: where the preset itself has no such key, the first table that has it, or the
-    key that an option of that name stands for.
+def _order(setting: Override) -> int:
+    """The kind of run before its keys, and last what is shared over all GPUs, of which others take theirs first."""
+    if setting.key in {KIND, KIND[1:]}:
+        return 0
+    return 2 if setting.flag is not None and setting.flag.name == "gpus" else 1
+
+
+def _keys_of(setting: Override, tables: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The keys in full that a setting sets, and their values: of `batch_size` where the preset itself has no such key
+    the first table that has it, unless it is a flag's name.
     """
-    if schema_at(key, tables) is not None:
-        return key, text
+    key, text, flag = setting.key, setting.text, setting.flag
     if key == KIND[1:]:
-        return KIND, text
-    found = next((full for full in _keys(tables) if full[-len(key) :] == key), None)
-    if found is None and len(key) == 1:
-        from vramtui.presets.importers.command_values import spelled_option  # noqa: PLC0415 - for a name of no key alone
+        yield KIND, text
+    elif schema_at(key, tables) is not None:
+        # `run.lora` is a table; somebody who gives it a number means its rank.
+        yield ((*key, "rank"), text) if key == LORA and whole(text) else (key, text)
+    elif flag is not None:
+        yield from ((tuple(full.split(".")), value) for full, value in settings_of(flag, text, tables))
+    else:
+        known = next((full for full in _keys(tables) if full[-len(key) :] == key), None)
+        option = spelled_option(key[0], text) if known is None and len(key) == 1 else None
+        yield (tuple(option[0].split(".")), option[1]) if option is not None else (known or key, text)
 
-        option = spelled_option(key[0], text)
-        if option is not None:
-            return tuple(option[0].split(".")), option[1]
-    return found or key, text
+
+def _complete_adapters(tables: dict[str, Any], model: Model) -> None:
+    """The usual rank and layers of adapters of which something is said."""
+    run = tables.get("run")
+    lora = run.get("lora") if isinstance(run, dict) else None
+    if isinstance(lora, dict):
+        lora.setdefault("rank", USUAL_RANK)
+        if adapted_modules(model):
+            lora.setdefault("target_modules", list(adapted_modules(model)))
+
+
+def _sentence(fault: Fault, tables: Mapping[str, Any]) -> str:
+    """What is wrong, with the kind of run that has such a key where this one has not."""
+    if fault.unknown and fault.key[:1] == ("run",) and len(fault.key) > 1:
+        runs = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
+        kind = tables["run"].get("kind")
+        having = next((name for name, run in runs.items() if fault.key[1] in run.__struct_fields__), None)
+        if having is not None and having != kind:
+            plain = fault.sentence.partition(" (did you mean")[0]
+            return f"{plain} but of {KINDS[having]}: add --{having}, or kind={having}"
+    return fault.sentence
 
 
 def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -108,14 +170,14 @@ def _unknown(key: tuple[str, ...], tables: Mapping[str, Any]) -> str:
     return f"{dotted(key)} is not a key of a preset{meant}"
 
 
-def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: str) -> None:
+def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: Override) -> None:
     table = tables
     for part in key[:-1]:
         if table.get(part) is None:
             table[part] = {}
         table = table[part]
         if not isinstance(table, dict):
-            raise UserError(f"--set {printable(setting)}: {part} is no table, it has no keys")
+            raise UserError(f"{setting.shown}: {part} is no table, it has no keys")
     choices = _choices(text)
     table[key[-1]] = choices[0]
     if key[-1] == "kind":
@@ -131,12 +193,16 @@ def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: str) 
 
 
 def _choices(text: str) -> list[Any]:
-    """What `text` may mean: the TOML value it writes, or itself."""
+    """What `text` may mean: the TOML value it writes, itself, a number such as 32k, or a list's parts."""
     try:
         read = toml.loads(f"value = {text}")
     except (ValueError, RecursionError):
-        return [text]
-    return [read["value"], text] if set(read) == {"value"} else [text]
+        read = {}
+    choices = [read["value"], text] if set(read) == {"value"} else [text]
+    number = whole(text)
+    if number is not None:
+        choices.append(int(number))
+    return [*choices, [part.strip(" '\"") for part in text.strip("[]").split(",")]]
 
 
 def _drop_stale(tables: dict[str, Any], keys: list[tuple[str, ...]]) -> None:
@@ -167,10 +233,14 @@ def _known_to_run(tables: Mapping[str, Any]) -> set[str]:
     return set()
 
 
-def _blamed(fault: Fault, settings: list[str]) -> str:
+def _blamed(fault: Fault, given: list[Override]) -> str:
     """The setting whose key the fault is about."""
-    for setting in settings:
-        key, _ = _split(setting)
+    if len(given) == 1:
+        return given[0].shown
+    for setting in given:
+        key = setting.key
+        if setting.flag is not None:
+            key = tuple(setting.flag.key.split("."))
         if key in {fault.key[: len(key)], fault.key[1 : 1 + len(key)]}:
-            return setting
-    return " ".join(settings)
+            return setting.shown
+    return " ".join(setting.shown for setting in given)

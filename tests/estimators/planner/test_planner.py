@@ -15,12 +15,21 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import (
+    Checkpointing,
+    InferRun,
+    Lora,
+    Precision,
+    ServeRun,
+    TrainRun,
+    Workload,
+    adapted_modules,
+)
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.methods import USUAL
 from vramtui.estimators.planner.largest import CEILING, by_lines, largest_from, largest_that
-from vramtui.estimators.planner.mitigations import adapted_modules, mitigations_for
+from vramtui.estimators.planner.mitigations import mitigations_for
 from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
 from vramtui.presets.library import PresetLibrary
 

@@ -10,9 +10,17 @@ import msgspec
 from vramtui.app.plan.sharding import AS_IS, schemes_for
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import Checkpointing, Lora, Optimizer, Precision, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import (
+    Checkpointing,
+    Lora,
+    Optimizer,
+    Precision,
+    ServeRun,
+    TrainRun,
+    Workload,
+    adapted_modules,
+)
 from vramtui.estimators.planner.card_table import FSDP, can_share
-from vramtui.estimators.planner.mitigations import adapted_modules
 from vramtui.estimators.planner.planner import own_length
 
 DOUBLINGS = 40

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,25 +12,18 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error
-from vramtui.cli.completion import cards, methods, presets
-from vramtui.cli.completion import settings as known_settings
+from vramtui.cli.completion import methods
 from vramtui.cli.estimate.calibrated import Corrected, corrected, side_by_side, uncalibrated_lines
+from vramtui.cli.options.command_options import command_of, job_flags
+from vramtui.cli.options.job_options import CardOptions, Hub, JobFile, JobName, Json, Settings
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import asked_size
-from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import asked_size, is_size
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.schema.preset import PresetFile
 
-MODELS = "A preset's name, a path, a downloaded model's name, or axolotl's YAML and the like."
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings),
-]
-JobFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Take the run's settings from a file of accelerate, DeepSpeed or the like."),
-]
 Images = Annotated[
     list[str] | None,
     typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
@@ -48,60 +42,61 @@ Method = Annotated[
 ]
 
 
-def estimate(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
-    settings: Settings = None,
-    job_file: JobFile = None,
-    image: Images = None,
-    audio: Sound = None,
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions(CardOptions):
+    """What `vramtui estimate` takes."""
+
+    preset: JobName
+    settings: Settings = None
+    job_file: JobFile = None
+    image: Images = None
+    audio: Sound = None
     over: Annotated[
         str | None,
         typer.Option(metavar="KEY[=A,B]", help="A table over the values of a setting: run.quantization."),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …", autocompletion=cards)
-    ] = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GiB.")] = None,
-    method: Method = None,
+    ] = None
+    method: Method = None
     trace: Annotated[
         bool, typer.Option("--trace", help="Build and run it on fake tensors: --method traced; of a config, the model.")
-    ] = False,
-    hub: Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for a model's config and headers.")] = False,
+    ] = False
+    hub: Hub = False
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", "-v", help="Every part with its arithmetic and source.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-) -> None:
+    ] = False
+    explain: Annotated[bool, typer.Option("--explain", "-v", help="Every part with its arithmetic and source.")] = False
+    json: Json = False
+
+
+@command_of(EstimateOptions, flags=job_flags())
+def estimate(options: EstimateOptions) -> None:
     """What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."""
     with exit_on_user_error():
-        if trace and method not in {None, "traced"}:
-            raise UserError(f"--trace is --method traced; it does not go with --method {method}")
-        if trace and hub:
+        if options.trace and options.method not in {None, "traced"}:
+            raise UserError(f"--trace is --method traced; it does not go with --method {options.method}")
+        if options.trace and options.hub:
             raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
-        method = "traced" if trace else method
-        changed = changed_preset(preset, settings or [], job_file, traced=trace, hub=hub)
-        found, notes = _pictured(changed, image or [], audio or [])
-        device = chosen_device(gpu, memory)
-        asked = gpu is not None or memory is not None
-        if over is not None:
-            plain = not (method or calibrated or explain)
-            _tabulated(found, over, device if asked else None, json=json, plain=plain)
+        method = "traced" if options.trace else options.method
+        changed = changed_preset(
+            options.preset, options.settings or [], options.job_file, traced=options.trace, hub=options.hub
+        )
+        found, notes = _pictured(changed, options.image or [], options.audio or [])
+        device = chosen_device(options.gpu, options.memory)
+        if options.over is not None:
+            plain = not (method or options.calibrated or options.explain)
+            _tabulated(found, options.over, device if options.asks else None, json=options.json, plain=plain)
             return
-        made = _made(found, device, method, notes, calibrated=calibrated)
+        made = _made(found, device, method, notes, calibrated=options.calibrated)
         estimates = side_by_side(made)
-        if json:
+        if options.json:
             from vramtui.cli.estimate.json_document import estimate_document  # noqa: PLC0415 - only where it is asked for
 
-            print_json(estimate_document(found, made, device if asked else None))
+            print_json(estimate_document(found, made, device if options.asks else None))
         else:
             from vramtui.cli.estimate.text import print_estimates  # noqa: PLC0415 - as above
 
-            print_estimates(found, estimates, device, asked=asked, explain=explain)
+            print_estimates(found, estimates, device, asked=options.asks, explain=options.explain)
             sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
-        if asked:
+        if options.asks:
             exit_by(fit_of(one, device) for one in deciding([one.now for one in made]))
 
 
@@ -174,11 +169,13 @@ def changed_preset(
 
 
 def chosen_device(gpu: str | None, memory: str | None) -> Device:
-    """The card that --gpu names, with the memory that --memory says.
+    """The card that --gpu names, with the memory that --memory or --gpu itself says.
 
     Raises:
         UserError: the card is not known or the size is none.
     """
+    if gpu is not None and memory is None and is_size(gpu):
+        gpu, memory = None, gpu
     device = card(gpu or DEFAULT_CARD)
     if memory is None:
         return device
@@ -203,15 +200,17 @@ def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[
 
 @contextmanager
 def named(found: PresetFile) -> Iterator[None]:
-    """Put the preset's file before what an estimator has to say about it."""
-    from vramtui.presets.reader import shown  # noqa: PLC0415 - takes time to load
+    """Put the preset's file, or the model as it was named, before what an estimator has to say about it."""
+    from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - takes time to load
+    from vramtui.presets.reader import shown  # noqa: PLC0415 - as above
 
     try:
         yield
     except UserError as error:
         if str(error).startswith("--"):
             raise
-        raise UserError(f"{shown(Path(found.path))}: {error}") from None
+        name = shown(Path(found.path)) if is_written(found) else printable(found.key)
+        raise UserError(f"{name}: {error}") from None
 
 
 def fit_of(one: Estimate, device: Device) -> Fit:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -9,8 +10,10 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
-from vramtui.cli.completion import cards, presets
-from vramtui.cli.estimate.command import MODELS, JobFile, Settings, changed_preset, chosen_device, named
+from vramtui.cli.completion import presets
+from vramtui.cli.estimate.command import changed_preset, chosen_device, named
+from vramtui.cli.options.command_options import command_of, job_flags
+from vramtui.cli.options.job_options import MODELS, CardOptions, JobFile, Json, Settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
@@ -20,32 +23,33 @@ from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner, key_in_full
 
 
-def fit(
-    preset: Annotated[
-        list[str],
-        typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets),
-    ],
-    gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = None,
-    vary: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(CardOptions):
+    """What `vramtui fit` takes."""
+
+    preset: Annotated[list[str], typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets)]
+    gpus: Annotated[int | None, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = None
+    vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")] = (
+        None
+    )
     over: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Given twice: a map of what fits over two values."),
-    ] = None,
-    settings: Settings = None,
-    job_file: JobFile = None,
+    ] = None
+    settings: Settings = None
+    job_file: JobFile = None
     sbatch: Annotated[
         bool, typer.Option("--sbatch", help="Resource lines for Slurm: the smallest allocation of --gpu that holds it.")
-    ] = False,
-    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs that a node has.")] = 8,
+    ] = False
+    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs that a node has.")] = 8
     gres_type: Annotated[
         str | None, typer.Option(metavar="TYPE", help="With --sbatch: the site's name for that GPU (`sinfo -o %G`).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-) -> None:
+    ] = None
+    json: Json = False
+
+
+@command_of(FitOptions, flags=job_flags("gpus"))
+def fit(options: FitOptions) -> None:
     """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
 
     Without a card: which card do I need? Every card that is known, for one preset or for several beside each other.
@@ -53,29 +57,29 @@ def fit(
     Exit code 1 when the preset as it stands does not fit; without a card, when it fits none.
     """
     with exit_on_user_error():
-        if gpu is None and memory is None and not (over or vary or gpus or sbatch):
-            _cards([changed_preset(one, settings or [], job_file) for one in preset], json=json)
+        changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
+        if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
+            _cards(changed, json=options.json)
             return
-        if gpu is None and memory is None:
+        if not options.asks:
             raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
-        if len(preset) > 1:
+        if len(changed) > 1:
             raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
-        found = changed_preset(preset[0], settings or [], job_file)
-        device = chosen_device(gpu, memory)
-        if sbatch:
+        found, device = changed[0], chosen_device(options.gpu, options.memory)
+        if options.sbatch:
             from vramtui.cli.fit.sbatch import print_sbatch  # noqa: PLC0415 - only where it is asked for
 
-            print_sbatch(found, device, per_node, gres_type)
+            print_sbatch(found, device, options.per_node, options.gres_type)
             return
-        if gpus is not None:
-            found = shared_over(found, gpus)
-        if over:
-            _map(found, device, over, json=json)
+        if options.gpus is not None:
+            found = shared_over(found, options.gpus)
+        if options.over:
+            _map(found, device, options.over, json=options.json)
             return
         with named(found):
-            plan = _plan(found, device, gpus or 1, vary)
-        if json:
-            print_json(fit_document(found, device, gpus or 1, plan))
+            plan = _plan(found, device, options.gpus or 1, options.vary)
+        if options.json:
+            print_json(fit_document(found, device, options.gpus or 1, plan))
         else:
             _print_plan(found, device, plan)
         exit_by((plan.fit,))

@@ -65,7 +65,7 @@ def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
 
 def _key(name: str) -> str:
     """A name that the options of programs have, `batch`, as the key that it stands for."""
-    from vramtui.presets.importers.command_values import spelled_option  # noqa: PLC0415 - as in `map_of`
+    from vramtui.presets.importers.flags import spelled_option  # noqa: PLC0415 - as in `map_of`
 
     spelled = spelled_option(name, "1")
     return name if spelled is None else spelled[0]

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
 from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
+from vramtui.cli.options.command_options import command_of, job_flags
+from vramtui.cli.options.job_options import Hub, Settings
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 
@@ -72,9 +75,11 @@ def check(
         typer.echo(f"{count} {'preset is' if count == 1 else 'presets are'} right")
 
 
-@presets.command(cls=WordedCommand)
-def new(
-    name: Annotated[str, typer.Argument(help="Its name.")],
+@dataclass(frozen=True, kw_only=True)
+class NewOptions:
+    """What `vramtui presets new` takes."""
+
+    name: Annotated[str, typer.Argument(help="Its name.")]
     source: Annotated[
         str,
         typer.Option(
@@ -83,15 +88,23 @@ def new(
             help="A model's path or name, or another preset.",
             autocompletion=known_presets,
         ),
-    ],
-    hub: Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for the model's config and headers.")] = False,
-) -> None:
+    ]
+    settings: Settings = None
+    hub: Hub = False
+
+
+@presets.command(cls=WordedCommand)
+@command_of(NewOptions, flags=job_flags())
+def new(options: NewOptions) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
     from vramtui.presets.draft.creation import create_preset  # noqa: PLC0415 - only this command writes one
 
     with exit_on_user_error():
-        typer.echo(printable(str(create_preset(PresetLibrary(), name, source, hub=hub))))
+        path = create_preset(
+            PresetLibrary(), options.name, options.source, settings=options.settings or (), hub=options.hub
+        )
+        typer.echo(printable(str(path)))
 
 
 @presets.command(cls=WordedCommand)

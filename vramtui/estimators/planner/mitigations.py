@@ -9,11 +9,9 @@ import msgspec
 
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.diffusion_models import PipelineModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, Workload, adapted_modules
 from vramtui.estimators.analytic.optimizers.registry import FUSED
-from vramtui.estimators.analytic.sizes.parameters import attention_shapes
 
 # What a mitigation weighs in the choice of the cheapest set. The steps are wide, so that a few of one sort do not
 # outweigh one of the next.
@@ -26,7 +24,6 @@ ONE_MACHINE = 8
 LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
 FIRST_OFFLOAD = 16.0  # GiB of weights in host memory that is tried first; then twice as much
 # What diffusers calls the linear layers of its attentions.
-DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 # Those that keep two fp32 moments of each parameter.
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
 
@@ -175,13 +172,6 @@ def mitigations_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]
     return tuple(sorted(offered, key=lambda one: one.weight))
 
 
-def adapted_modules(model: Model) -> tuple[str, ...]:
-    """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
-    if isinstance(model, TransformerModel):
-        return tuple(attention_shapes(model))
-    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
-
-
 def _mitigation(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # noqa: ANN401 - values of any key
     """Keys are written with two underscores for the dot."""
     return make_mitigation(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
@@ -238,14 +228,14 @@ def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Mitigation]:
     modules = adapted_modules(model)
     if run.lora is not None or not modules:
         return
-    adapters = {"rank": 16, "target_modules": list(modules)}
+    adapters = {"rank": USUAL_RANK, "target_modules": list(modules)}
     cost = "trains adapters beside frozen weights, not the model itself"
-    yield _mitigation("LoRA of rank 16", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
+    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
     if not isinstance(model, TransformerModel):
         return
     cost += ", which are rounded to 4 bits"
     yield _mitigation(
-        "QLoRA of rank 16",
+        f"QLoRA of rank {USUAL_RANK}",
         OTHER_RESULT + LOWER_PRECISION,
         cost,
         run__lora=adapters,

@@ -1,7 +1,7 @@
 """A new preset in the person's own folder, from a model's file or from another preset."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,27 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
+from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import open_text, shown
 from vramtui.presets.toml.writer import write_preset_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def create_preset(library: PresetLibrary, name: str, source: str, *, hub: bool = False) -> Path:
-    """Write the preset `name` from `source`, a model's path or name in a local store, or the name or path of a preset;
-    another preset's text is copied with its comments. With `hub` the network may be asked for it.
+def create_preset(
+    library: PresetLibrary, name: str, source: str, *, settings: Sequence[str] = (), hub: bool = False
+) -> Path:
+    """Write a preset from a model or another preset, whose text is copied with its comments unless it is changed.
+
+    Args:
+        library: the presets there are; it is written into the person's own folder.
+        name: the new one's.
+        source: a model's path or name, or the name or path of a preset.
+        settings: changes as `apply_overrides` takes them.
+        hub: the network may be asked for the model.
 
     Raises:
-        UserError: the name cannot be a file's or is taken, or the source cannot be read.
+        UserError: the name cannot be a file's or is taken, the source cannot be read, or a setting is wrong.
     """
     checked_name(name)
     path = library.user_folder / f"{name}.toml"
@@ -33,7 +42,7 @@ def create_preset(library: PresetLibrary, name: str, source: str, *, hub: bool =
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
     found = preset_named(source, library, hub=hub)
-    write_preset_text(path, text_of(found))
+    write_preset_text(path, as_toml(apply_overrides(found.preset, settings)) if settings else text_of(found))
     return path
 
 

@@ -13,14 +13,9 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Lora, ServeRun, TrainRun, Workload
 from vramtui.presets.importers.command_lines import CommandLine, read_command_line
 from vramtui.presets.importers.file_offers import Offer
-from vramtui.presets.importers.flags import SHARED, whole
+from vramtui.presets.importers.flags import OWN, whole
 from vramtui.presets.importers.process_offers import family_of, image_size, offers_in_command
 
-# What scripts of people's own call the two sizes, where no library's option says them.
-_OWN = {
-    **dict.fromkeys(("batch", "bs", "b", "mini_batch_size"), "run.batch_size"),
-    **dict.fromkeys(("seq", "block", "max_len", "ctx_len"), "run.sequence_length"),
-}
 # Switches that give a job adapters, of libraries and of scripts of people's own.
 _ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora")
 _OFF = {"false", "no", "none", "0", "off"}
@@ -33,15 +28,6 @@ _SERVERS = re.compile(
 )
 # The shape is the preset's: a command line that names another one names another model.
 _HEADS = ("run", "parallel")
-
-
-def spelled_option(name: str, value: str) -> tuple[str, str] | None:
-    """The key that an option of many programs stands for and its value there; None where there is no such option."""
-    if name in _OWN:
-        return _OWN[name], value
-    found = SHARED.get(name)
-    spelt = found[1](value) if found is not None else None
-    return (found[0], spelt) if found is not None and spelt is not None else None
 
 
 def with_command(found: PresetFile, command: str) -> PresetFile:
@@ -112,7 +98,7 @@ def _offers(line: CommandLine) -> Iterator[Offer]:
         option.key: option for option in offers_in_command(line, family_of(line)) if option.key.split(".")[0] in _HEADS
     }
     for option in line.options:
-        key = _OWN.get(option.name)
+        key = OWN.get(option.name)
         value = whole(option.value)
         if key is not None and key not in read and value is not None:
             read[key] = Offer(key=key, value=value, flag=option.flag)

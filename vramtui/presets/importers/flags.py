@@ -24,9 +24,9 @@ OPTIMIZERS = {
     "paged_adamw_8bit": "paged_adamw_8bit", "bitsandbytes.optim.pagedadamw8bit": "paged_adamw_8bit",
     "lion_32bit": "lion", "lion": "lion",
 }  # fmt: skip
-_ATTENTIONS = {"flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash", "sdpa": "flash",
+ATTENTIONS = {"flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash", "sdpa": "flash",
                "fa2": "flash", "eager": "eager", "disabled": "eager", "fused": "cudnn", "unfused": "eager"}  # fmt: skip
-_CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16",
+CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16",
            "f32": "fp32", "q8_0": "int8", "q4_0": "int4", "int8": "int8", "int4": "int4"}  # fmt: skip
 _QUANTIZATIONS = {"awq": "int4", "awq_marlin": "int4", "gptq": "int4", "gptq_marlin": "int4", "fp8": "fp8",
                   "bitsandbytes": "nf4", "w8a8_int8": "int8", "w8a8_fp8": "fp8"}  # fmt: skip
@@ -168,11 +168,16 @@ SHARED: dict[str, tuple[str, Spelling]] = {
         ("gradient_checkpointing", "enable_activation_checkpointing", "activation_checkpointing"),
         ("run.checkpointing", when_on("full")),
     ),
-    **dict.fromkeys(("attn_implementation", "flash_attn"), ("run.attention", either(_ATTENTIONS))),
+    **dict.fromkeys(("attn_implementation", "flash_attn"), ("run.attention", either(ATTENTIONS))),
     "torch_compile": ("run.compile", when_on("true")),
     "use_liger_kernel": ("run.use_liger_kernel", when_on("true")),
 }  # fmt: skip
 
+# What scripts of people's own call the two sizes, where no library's option says them.
+OWN = {
+    **dict.fromkeys(("batch", "bs", "b", "mini_batch_size"), "run.batch_size"),
+    **dict.fromkeys(("seq", "block", "max_len", "ctx_len"), "run.sequence_length"),
+}
 FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
     "trainer": {
         **SHARED,
@@ -220,7 +225,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
             lambda value: value if value in {"full", "selective"} else None,
         ),
         "recompute_activations": ("run.checkpointing", lambda _value: "selective"),
-        "attention_backend": ("run.attention", either(_ATTENTIONS)),
+        "attention_backend": ("run.attention", either(ATTENTIONS)),
         "use_flash_attn": ("run.attention", lambda _value: "flash"),
         "num_layers": ("model.num_hidden_layers", whole),
         "hidden_size": ("model.hidden_size", whole),
@@ -244,7 +249,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "gpu_memory_utilization": ("run.gpu_memory_utilization", portion),
         "dtype": ("run.precision", either(DTYPES)),
         **dict.fromkeys(("quantization", "q"), ("run.quantization", either(_QUANTIZATIONS))),
-        "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
+        "kv_cache_dtype": ("run.kv_cache", either(CACHES)),
         "block_size": ("run.block_size", whole),
         "enforce_eager": ("run.enforce_eager", lambda _value: "true"),
         "cpu_offload_gb": ("run.cpu_offload_gb", number),
@@ -259,7 +264,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "mem_fraction_static": ("run.mem_fraction_static", portion),
         "dtype": ("run.precision", either(DTYPES)),
         "quantization": ("run.quantization", either(_QUANTIZATIONS)),
-        "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
+        "kv_cache_dtype": ("run.kv_cache", either(CACHES)),
         "page_size": ("run.block_size", whole),
         "disable_cuda_graph": ("run.enforce_eager", lambda _value: "true"),
         **dict.fromkeys(("tp", "tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
@@ -284,7 +289,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "cuda_memory_fraction": ("run.gpu_memory_utilization", portion),
         "dtype": ("run.precision", either(DTYPES)),
         "quantize": ("run.quantization", either(_TGI_QUANTIZATIONS)),
-        "kv_cache_dtype": ("run.kv_cache", either({**_CACHES, "fp8_e4m3fn": "fp8"})),
+        "kv_cache_dtype": ("run.kv_cache", either({**CACHES, "fp8_e4m3fn": "fp8"})),
         "cuda_graphs": ("run.enforce_eager", {"0": "true"}.get),
         "num_shard": ("parallel.tensor", whole),
     },
@@ -293,7 +298,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         **dict.fromkeys(("np", "parallel"), ("run.max_num_seqs", whole)),
         **dict.fromkeys(("ub", "ubatch_size"), ("run.max_num_batched_tokens", whole)),
         **dict.fromkeys(("ngl", "gpu_layers", "n_gpu_layers"), ("run.gpu_layers", llama_cpp_layers)),
-        **dict.fromkeys(("ctk", "cache_type_k"), ("run.kv_cache", either(_CACHES))),
+        **dict.fromkeys(("ctk", "cache_type_k"), ("run.kv_cache", either(CACHES))),
     },
 }
 # The families that are servers, and what a preset calls each.
@@ -309,3 +314,12 @@ MODEL_FLAGS = (
     "model", "m", "hf_repo", "hf", "checkpointer.checkpoint_dir", "init_from", "config",
 )  # fmt: skip
 GGUF_QUANTIZATIONS = get_args(Quantization)
+
+
+def spelled_option(name: str, value: str) -> tuple[str, str] | None:
+    """The key that an option of many programs stands for and its value there; None where there is no such option."""
+    if name in OWN:
+        return OWN[name], value
+    found = SHARED.get(name)
+    spelt = found[1](value) if found is not None else None
+    return (found[0], spelt) if found is not None and spelt is not None else None

@@ -82,7 +82,9 @@ def _multiplied(run: TrainRun) -> Precision:
 
 def _check(model: TransformerModel, run: TrainRun) -> None:
     if run.quantization is not None and run.lora is None:
-        raise UserError(f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora]")
+        raise UserError(
+            f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora] (--qlora)"
+        )
     if run.frozen_layers > model.num_hidden_layers:
         raise UserError(
             f"run.frozen_layers = {run.frozen_layers} is more than model.num_hidden_layers = {model.num_hidden_layers}"

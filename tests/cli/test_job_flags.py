@@ -1,0 +1,155 @@
+"""The first things that people type after `vramtui estimate MODEL`: each works, or names what does."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vramtui.cli.main import program
+
+RUNNER = CliRunner()
+MODEL = "Llama-3.1-8B"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "150")
+    return tmp_path
+
+
+def run(command: str, typed: str) -> Result:
+    return RUNNER.invoke(program([command]), [command, MODEL, *shlex.split(typed)])
+
+
+def settings(typed: str) -> dict[str, Any]:
+    """Run and parallel of the preset that `presets new` writes for what was typed."""
+    done = RUNNER.invoke(program(["presets"]), ["presets", "new", "mine", "--from", MODEL, *shlex.split(typed)])
+    assert done.exit_code == 0, done.stderr
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - reads the folder of this test
+
+    preset = PresetLibrary().get("mine").preset
+    import msgspec  # noqa: PLC0415 - as above
+
+    tables: dict[str, Any] = msgspec.to_builtins(preset)
+    return {"run": tables["run"], "parallel": tables["parallel"] or {}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "key", "value"),
+    [
+        ("--batch-size 8", "run.batch_size", 8),
+        ("--batch 8", "run.batch_size", 8),
+        ("-b 8", "run.batch_size", 8),
+        ("-bs 8", "run.batch_size", 8),
+        ("--per_device_train_batch_size 8", "run.batch_size", 8),
+        ("--seq-len 32k", "run.sequence_length", 32_768),
+        ("-s 4096", "run.sequence_length", 4096),
+        ("--context 8k", "run.sequence_length", 8192),
+        ("--max-model-len 32768", "run.sequence_length", 32_768),
+        ("--serve --max-model-len 16k", "run.max_model_len", 16_384),
+        ("--train", "run.kind", "train"),
+        ("--infer", "run.kind", "infer"),
+        ("--serve", "run.engine", "vllm"),
+        ("--serve sglang", "run.engine", "sglang"),
+        ("--vllm", "run.kind", "serve"),
+        ("--sglang", "run.engine", "sglang"),
+        ("--lora", "run.lora.rank", 16),
+        ("--lora 32", "run.lora.rank", 32),
+        ("--lora", "run.lora.target_modules", ["q_proj", "k_proj", "v_proj", "o_proj"]),
+        ("--qlora", "run.quantization", "nf4-double"),
+        ("--qlora", "run.lora.rank", 16),
+        ("--quant 4bit", "run.quantization", "nf4"),
+        ("--quant Q4_K_M", "run.quantization", "q4_k_m"),
+        ("--quantization awq", "run.quantization", "int4"),
+        ("--4bit", "run.quantization", "nf4"),
+        ("--load-in-4bit", "run.quantization", "nf4"),
+        ("--load_in_8bit True", "run.quantization", "int8"),
+        ("--int8", "run.quantization", "int8"),
+        ("--fp8", "run.quantization", "fp8"),
+        ("--fp16", "run.precision", "fp16"),
+        ("--bf16", "run.precision", "bf16"),
+        ("--dtype float16", "run.precision", "fp16"),
+        ("--precision fp32", "run.precision", "fp32"),
+        ("--optimizer adafactor", "run.optimizer", "adafactor"),
+        ("--optim adamw_bnb_8bit", "run.optimizer", "adamw_8bit"),
+        ("--gradient-checkpointing", "run.checkpointing", "full"),
+        ("--train --checkpointing none", "run.checkpointing", "none"),
+        ("--attn-implementation sdpa", "run.attention", "flash"),
+        ("--kv-cache-dtype fp8", "run.kv_cache", "fp8"),
+        ("--tp 2", "parallel.tensor", 2),
+        ("--pp 2", "parallel.pipeline", 2),
+        ("--gpus 2", "parallel.tensor", 2),
+        ("--train --gpus 8", "parallel.data", 8),
+        ("--train --gpus 8", "parallel.strategy", "fsdp"),
+        ("--train --gpus 8 --tp 2", "parallel.data", 4),
+        ("--fsdp 8", "parallel.strategy", "fsdp"),
+        ("--train --set lora=16", "run.lora.rank", 16),
+        ("--train --set lora.rank=16", "run.lora.target_modules", ["q_proj", "k_proj", "v_proj", "o_proj"]),
+        ("--train --set run.lora.target_modules=q_proj,v_proj", "run.lora.target_modules", ["q_proj", "v_proj"]),
+        ("--set seq=32k", "run.sequence_length", 32_768),
+        ("--set sequence_length=32k", "run.sequence_length", 32_768),
+        ("--set context=32k", "run.sequence_length", 32_768),
+        ("--set quant=4bit", "run.quantization", "nf4"),
+        ("--set dtype=half", "run.precision", "fp16"),
+        ("--set tp=2", "parallel.tensor", 2),
+    ],
+)
+def test_what_people_type_first_sets_the_key(typed: str, key: str, value: object) -> None:
+    table: Any = settings(typed)
+    for part in key.split("."):
+        table = table[part]
+    assert table == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize("typed", ["--gpu 4090", '--gpu "RTX 4090"', "--gpu h100", "--gpu A100", "--gpu 24GB"])
+@pytest.mark.parametrize("command", ["estimate", "fit"])
+def test_a_card_is_its_name_or_its_size(command: str, typed: str) -> None:
+    done = run(command, typed)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("✓ fits")
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("--infer --lora", "--infer is for inference and --lora for training: use one of them"),
+        ("--serve --optimizer adamw", "--serve is for a server and --optimizer for training"),
+        ("--batch-size 0", "--batch-size=0: run.batch_size is 0; it must be at least 1"),
+        ("--gpus 0", "--gpus 0: write how many GPUs"),
+        ("--quant 5bit", "--quant=5bit: run.quantization is '5bit'; it is one of"),
+        ("--train --quant 4bit", "add [run.lora] (--qlora)"),
+        ("--set optimizer=adamm", "not a key of an inference run but of training: add --train, or kind=train"),
+        ("--memory 24", "24 would be bytes; write 24GiB"),
+    ],
+)
+def test_what_does_not_go_is_one_sentence(typed: str, sentence: str) -> None:
+    done = run("estimate", typed)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_of_a_flag_is_the_job_of_its_key() -> None:
+    flags = run("estimate", "--lora 8 -b 2 -s 1k --json")
+    keys = run(
+        "estimate",
+        '--set run.kind=train --set \'run.lora={rank=8,target_modules=["q_proj","k_proj","v_proj","o_proj"]}\''
+        " --set run.batch_size=2 --set run.sequence_length=1024 --json",
+    )
+    assert flags.exit_code == 0, flags.output
+    assert json.loads(flags.stdout)["estimates"][0]["process"] == json.loads(keys.stdout)["estimates"][0]["process"]
+
+
+def test_pick_takes_a_model_and_its_flags_or_nothing() -> None:
+    emptiest = RUNNER.invoke(program(["pick"]), ["pick", "--demo"])
+    assert emptiest.exit_code == 0, emptiest.output
+    assert emptiest.stdout.strip().isdigit()
+    job = RUNNER.invoke(program(["pick"]), ["pick", MODEL, "--quant", "4bit", "--demo"])
+    assert job.exit_code == 0, job.output
+    lone = RUNNER.invoke(program(["pick"]), ["pick", "--lora", "--demo"])
+    assert lone.exit_code == 2
+    assert "name its preset or model" in lone.stderr

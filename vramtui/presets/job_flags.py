@@ -1,0 +1,214 @@
+"""The words that everybody knows of training scripts and servers, and the keys of a preset that each stands for.
+
+One table serves the options of all commands (`--batch-size 8`) and the short keys of `--set` (`batch_size=8`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.workload import USUAL_RANK, Checkpointing, Engine, Quantization
+from vramtui.presets.importers.flags import ATTENTIONS, CACHES, DTYPES, OPTIMIZERS, whole
+
+KINDS = {"train": "training", "infer": "inference", "serve": "a server"}
+QUANTIZATIONS = {
+    **{name.replace("_", "-"): name for name in get_args(Quantization)},
+    **dict.fromkeys(("4bit", "4", "bnb", "bitsandbytes", "bnb-4bit"), "nf4"),
+    **dict.fromkeys(("8bit", "8", "bnb-8bit", "w8a8", "llm.int8"), "int8"),
+    **dict.fromkeys(("awq", "gptq", "w4a16"), "int4"),
+    "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0", "w8a8-fp8": "fp8",
+}  # fmt: skip
+ENGINES = {**{name: name for name in get_args(Engine)}, "trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
+SPELT_OPTIMIZERS = {
+    **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()},
+    **dict.fromkeys(("adamw8bit", "8bit-adam", "adam8bit", "adam-8bit", "bnb-adamw"), "adamw_8bit"),
+    **dict.fromkeys(("paged-adamw", "paged-adamw-32bit"), "paged_adamw_32bit"),
+}
+CHECKPOINTINGS = {
+    **{name: name for name in get_args(Checkpointing)},
+    **dict.fromkeys(("true", "on", "yes", "1"), "full"),
+    **dict.fromkeys(("false", "off", "no", "0"), "none"),
+}
+
+
+class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
+    """One of these words.
+
+    Attributes:
+        name: as the option is written, without its dashes.
+        help: what it sets, for `--help`.
+        short: its letter.
+        metavar: what it takes; in square brackets where it may stand alone, empty for a switch.
+        key: of a preset; empty where the kind of run is all that it sets, or where `settings_of` says more.
+        serve_key: the key of a server that is meant, where it is another.
+        kind: of the run that has that key: what the job becomes.
+        words: values as people write them, in lower case with dashes, and as a preset does.
+        alone: the value of a flag that stands alone.
+        more: keys that go with it.
+        spellings: other names of the same option, of libraries and other programs.
+    """
+
+    name: str
+    help: str
+    short: str = ""
+    metavar: str = ""
+    key: str = ""
+    serve_key: str = ""
+    kind: str = ""
+    words: Mapping[str, str] = {}
+    alone: str = ""
+    more: Mapping[str, str] = {}
+    spellings: tuple[str, ...] = ()
+
+    def value_of(self, text: str) -> str:
+        """The value as a preset has it; what is no known word, as it stands."""
+        return self.words.get(text.lower().replace("_", "-"), text) if text else self.alone
+
+    def is_value(self, text: str) -> bool:
+        """Whether `text` behind a flag that may stand alone belongs to it."""
+        return whole(text) is not None or text.lower().replace("_", "-") in self.words
+
+
+FLAGS = (
+    JobFlag(name="train", help="Training: all weights, or adapters with --lora.", kind="train"),
+    JobFlag(name="infer", help="Inference, as where nothing is said.", kind="infer", spellings=("inference",)),
+    JobFlag(
+        name="serve", metavar="[ENGINE]", help=f"A server: {', '.join(get_args(Engine))}.", kind="serve",
+        key="run.engine", words=ENGINES, alone="vllm", spellings=("engine",),
+    ),
+    JobFlag(
+        name="batch-size", short="b", metavar="N", help="Sequences at once on one GPU; requests of a server.",
+        key="run.batch_size", serve_key="run.max_num_seqs",
+        spellings=("batch", "bs", "micro-batch-size", "per-device-train-batch-size", "train-batch-size",
+                   "max-num-seqs", "max-batch-size"),
+    ),
+    JobFlag(
+        name="seq-len", short="s", metavar="TOKENS", help="Tokens in each sequence: 4096, 32k; a server's longest.",
+        key="run.sequence_length", serve_key="run.max_model_len",
+        spellings=("seq", "seqlen", "sequence", "seq-length", "sequence-len", "sequence-length", "context",
+                   "context-len", "context-length", "ctx", "ctx-len", "ctx-size", "max-model-len", "max-seq-len",
+                   "max-seq-length", "max-length", "max-len", "model-max-length", "cutoff-len", "block-size"),
+    ),
+    JobFlag(
+        name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
+        words=DTYPES, spellings=("dtype", "torch-dtype"),
+    ),
+    JobFlag(
+        name="lora", metavar="[RANK]", help=f"Training of adapters beside frozen weights; rank {USUAL_RANK}.",
+        kind="train", key="run.lora.rank", alone=str(USUAL_RANK),
+        spellings=("lora-r", "lora-rank", "use-lora", "peft", "use-peft"),
+    ),
+    JobFlag(
+        name="qlora", metavar="[RANK]", help="The same beside weights in nf4, quantized twice.", kind="train",
+        key="run.lora.rank", alone=str(USUAL_RANK), more={"run.quantization": "nf4-double"}, spellings=("use-qlora",),
+    ),
+    JobFlag(
+        name="quant", metavar="TYPE", help="Weights as 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
+        key="run.quantization", words=QUANTIZATIONS, spellings=("quantization", "quantize", "quantisation", "bits"),
+    ),
+    JobFlag(
+        name="optimizer", metavar="NAME", help="adamw, adamw_8bit, adafactor, muon, sgd …", kind="train",
+        key="run.optimizer", words=SPELT_OPTIMIZERS, spellings=("optim", "optimiser"),
+    ),
+    JobFlag(
+        name="checkpointing", metavar="[HOW]", help="Activations made again: full, selective, none.", kind="train",
+        key="run.checkpointing", words=CHECKPOINTINGS, alone="full",
+        spellings=("gradient-checkpointing", "grad-checkpointing", "activation-checkpointing", "checkpoint"),
+    ),
+    JobFlag(
+        name="attention", metavar="KERNEL", help="flash, efficient, cudnn, or eager, which keeps the scores.",
+        key="run.attention", words={name.replace("_", "-"): known for name, known in ATTENTIONS.items()},
+        spellings=("attn", "attn-implementation", "attn-impl", "flash-attn"),
+    ),
+    JobFlag(
+        name="kv-cache", metavar="TYPE", help="Keys and values kept as fp8, int8 …", key="run.kv_cache",
+        words={name.replace("_", "-"): known for name, known in CACHES.items()},
+        spellings=("kv-cache-dtype", "kv-dtype", "cache-type", "cache-type-k"),
+    ),
+    JobFlag(
+        name="tp", metavar="N", help="Tensor parallel over so many GPUs.", key="parallel.tensor",
+        spellings=("tensor-parallel", "tensor-parallel-size", "tp-size", "num-shard"),
+    ),
+    JobFlag(
+        name="pp", metavar="N", help="Pipeline parallel over so many GPUs.", key="parallel.pipeline",
+        spellings=("pipeline-parallel", "pipeline-parallel-size", "pp-size"),
+    ),
+    JobFlag(
+        name="fsdp", metavar="N", help="Weights, gradients and states sharded over so many GPUs.", kind="train",
+        key="parallel.data", more={"parallel.strategy": "fsdp"}, spellings=("zero3", "fsdp2"),
+    ),
+    JobFlag(
+        name="gpus", metavar="N", help="GPUs to share the job: FSDP of training, else tensor parallel.",
+        spellings=("num-gpus", "gpu-count", "n-gpus", "devices", "nproc-per-node", "world-size"),
+    ),
+)  # fmt: skip
+BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, flag.short, *flag.spellings) if name}
+# Switches of libraries and guesses, and the flag with its value that each stands for.
+SWITCHES: dict[str, tuple[str, str]] = {
+    **{name: ("precision", name) for name in ("bf16", "fp16", "fp32", "tf32")},
+    **dict.fromkeys(("half", "float16"), ("precision", "fp16")),
+    **dict.fromkeys(("bfloat16",), ("precision", "bf16")),
+    **dict.fromkeys(("4bit", "load-in-4bit", "nf4", "int4"), ("quant", "4bit")),
+    **dict.fromkeys(("8bit", "load-in-8bit", "int8"), ("quant", "8bit")),
+    "fp8": ("quant", "fp8"),
+    **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "tensorrt-llm")},
+    **dict.fromkeys(("training", "finetune", "fine-tune", "full"), ("train", "")),
+}
+
+
+def flag_named(name: str) -> JobFlag | None:
+    """The flag called so, whatever its dashes and case."""
+    return BY_NAME.get(name.lstrip("-").lower().replace("_", "-"))
+
+
+def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
+    """The kind of run that flags, by their names, ask for.
+
+    Raises:
+        UserError: two of them ask for different ones.
+    """
+    first: tuple[str, str] | None = None
+    for name, flag in flags.items():
+        if flag.kind and first is not None and first[1] != flag.kind:
+            one, other = KINDS[first[1]], KINDS[flag.kind]
+            raise UserError(f"--{first[0]} is for {one} and --{name} for {other}: use one of them")
+        first = first or ((name, flag.kind) if flag.kind else None)
+    return first[1] if first is not None else None
+
+
+def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys and values that a flag sets in a preset.
+
+    Args:
+        flag: which.
+        text: its value as it was written.
+        tables: the preset so far, with the kind of run that it will have.
+
+    Raises:
+        UserError: the job cannot be shared so.
+    """
+    kind = (tables.get("run") or {}).get("kind")
+    if flag.name == "gpus":
+        yield from _shared_over(text, kind, tables.get("parallel") or {})
+        return
+    if flag.key:
+        yield (flag.serve_key if kind == "serve" and flag.serve_key else flag.key), flag.value_of(text)
+    yield from flag.more.items()
+
+
+def _shared_over(text: str, kind: str | None, parallel: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Data-parallel ranks with sharded weights for training; the ranks of a preset that has others share with those."""
+    gpus = whole(text)
+    if gpus is None:
+        raise UserError(f"--gpus {text}: write how many GPUs, from 1")
+    if kind != "train":
+        yield "parallel.tensor", gpus
+        return
+    others = parallel.get("tensor", 1) * parallel.get("pipeline", 1) * parallel.get("context", 1)
+    if int(gpus) % others:
+        raise UserError(f"--gpus {gpus}: the job is shared in groups of {others}, which {gpus} is no multiple of")
+    yield "parallel.data", str(int(gpus) // others)
+    if parallel.get("strategy", "ddp") == "ddp" and int(gpus) > others:
+        yield "parallel.strategy", "fsdp"
