@@ -179,3 +179,42 @@ def test_packages_of_another_environment_are_nobodys_own_lines(file: str, *, own
     from vramtui.estimators.traced.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
 
     assert is_users(file) == own
+
+
+LOOP = """
+import torch
+net = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+best = 9
+for rows in {rows}:
+    loss = net(torch.randn(rows, 64, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if {stops}:
+        break
+    best = loss.item()
+"""
+
+
+def test_a_value_that_ends_the_code_is_told_as_the_constant_that_it_is(tmp_path: Path) -> None:
+    result = traced(tmp_path, LOOP.format(rows=[8] * 9, stops="loss.item() >= best"), steps=6)
+    (note,) = (sentence for sentence in result.warnings if "ended itself" in sentence)
+    assert "after 2 of 6 steps" in note
+    assert "script.py:11" in note
+    assert not any("ended itself" in one for one in traced(tmp_path, LOOP.format(rows=[8] * 9, stops="0")).warnings)
+
+
+def test_batches_of_other_sizes_are_told_of(tmp_path: Path) -> None:
+    differ = traced(tmp_path, LOOP.format(rows=[64, 256, 128], stops="0"))
+    assert any("16.0 KiB to 64.0 KiB of inputs" in sentence for sentence in differ.warnings)
+    assert not any("batches differ" in one for one in traced(tmp_path, LOOP.format(rows=[64] * 3, stops="0")).warnings)
+
+
+def test_a_card_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:
+    code = "import torch\nkept = [torch.zeros(1 << 30, dtype=torch.uint8, device='cuda') for _ in range(99)]"
+    result = traced(tmp_path, code)
+    assert result.asked == 1 << 30
+    assert result.missing is not None
+    held = result.total_memory - result.context - result.peak_reserved
+    assert result.missing == (1 << 30) - held

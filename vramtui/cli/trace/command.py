@@ -173,10 +173,10 @@ def verdict_line(result: "TraceResult") -> str:
     where = result.timeline[-1].phase if result.timeline else "build"
     step = result.timeline[-1].step if result.timeline else -1
     when = f"{where} of step {step}" if step >= 0 else where
-    return (
-        f"{SIGNS['does not fit']} does not fit {result.device}: has {format_bytes(result.total_memory)}, and had"
-        f" {format_bytes(result.process)} taken when more was asked for in {when}"
-    )
+    taken = f"{format_bytes(result.process)} of {format_bytes(result.total_memory)} taken"
+    more = "more" if result.asked is None else f"{format_bytes(result.asked)} more"
+    short = "" if result.missing is None else f": {format_bytes(result.missing)} short"
+    return f"{SIGNS['does not fit']} does not fit {result.device}: {when} asked for {more} with {taken}{short}"
 
 
 def document(result: "TraceResult", smaller: "LargestBatch | None" = None) -> dict[str, object]:

@@ -5,6 +5,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import msgspec
+
 from vramtui.cli.common.category_bars import NAMES, Bars
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, unit_of
@@ -15,6 +17,7 @@ NARROWEST = 60
 MOST_STEPS = 6
 MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and what a script does beside
 GAP = "  "
+_OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
 def print_result(result: TraceResult, verdict: str) -> None:
@@ -33,7 +36,8 @@ def print_result(result: TraceResult, verdict: str) -> None:
 
 
 def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
-    """One line for each phase's end, its bar as long as its own peak."""
+    """One line for each phase's end, its bar as long as its own peak; the steps of many optimizers are one."""
+    rows = _one_step_of_many(rows)
     top = max((row.peak_allocated for row in rows), default=0) or 1
     unit, name = unit_of(top)
     figures = [
@@ -65,6 +69,20 @@ def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
         print(f"{_aligned(cells, widths)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
     seen = {category for row in rows for category, size in row.categories.items() if size}
     print(f"\n{bars.legend(seen, width)}\n")
+
+
+def _one_step_of_many(rows: tuple[TraceRow, ...]) -> tuple[TraceRow, ...]:
+    """The rows, where several optimizers take the same step with one `step` and one `zero_grad` for all of them."""
+    merged: list[TraceRow] = []
+    for row in rows:
+        same = [i for i, before in enumerate(merged) if (before.step, before.phase) == (row.step, row.phase)]
+        if row.phase not in _OF_OPTIMIZERS or not same or any(r.phase not in _OF_OPTIMIZERS for r in merged[same[0] :]):
+            merged.append(row)
+            continue
+        before = merged[same[0]]
+        peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
+        merged[same[0]] = msgspec.structs.replace(row, **peaks)
+    return tuple(merged)
 
 
 def _like_those_around(rows: tuple[TraceRow, ...]) -> range:

@@ -14,6 +14,9 @@ class AllocatorOutOfMemory(Exception):
         reserved: what the allocator held.
         total: the device's memory.
         allowed: the limit that a memory fraction sets, if one was set.
+
+    Attributes:
+        missing: how much of `segment_size` was not to be had.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class AllocatorOutOfMemory(Exception):
         allowed: int | None = None,
     ) -> None:
         self.requested = requested
+        self.missing = segment_size - (free if allowed is None else min(free, max(allowed - reserved, 0)))
         self.segment_size = segment_size
         self.free = free
         self.allocated = allocated

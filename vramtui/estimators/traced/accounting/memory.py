@@ -45,6 +45,8 @@ class SimulatedMemory:
         self.operator: Any = None
         self.stream = 0
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
+        self.refused: AllocatorOutOfMemory | None = None  # the last request that was too much
+        self.guesses_read: set[str] = set()  # lines that read a value which follows from data
         self.warnings: list[str] = []
         self._said: set[str] = set()
         self.sign_of_life: Callable[[], None] = lambda: None
@@ -74,6 +76,7 @@ class SimulatedMemory:
         try:
             entry.block = allocator.malloc(entry.nbytes, self.stream)
         except AllocatorOutOfMemory as error:
+            self.refused = error
             raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)
         self.events += 1

@@ -1,9 +1,10 @@
 """Turns a trace's journal into its answer: rows, the peak, the largest allocations, the fine trace."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
+from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.accounting.categories import Categories, category_of
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
@@ -11,6 +12,7 @@ from vramtui.estimators.traced.process.results import LiveAllocation, Progress, 
 
 _LARGEST = 10
 _POINTS = 2000
+ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 
 
 class TraceRecorder:
@@ -66,6 +68,7 @@ class TraceRecorder:
         self.categories.mark()
         at_peak = memory.live(memory.peak_event)
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
+        refused = memory.refused if out_of_memory is not None else None
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
         return TraceResult(
             torch=str(torch.__version__),
@@ -82,11 +85,23 @@ class TraceRecorder:
             context=context,
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_held(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
-            warnings=tuple(memory.warnings),
+            warnings=(*memory.warnings, *_differing_batches(self.rows)),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
+            asked=refused.segment_size if refused is not None else None,
+            missing=refused.missing if refused is not None else None,
             series=_thinned(memory),
             events=memory.events,
+        )
+
+
+def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
+    """A note where the batches of the steps seen were not of one size: an epoch's largest is most likely another."""
+    sizes = [row.categories.get("inputs", 0) for row in rows if row.phase == "forward"]
+    if sizes and max(sizes) > ALIKE * min(sizes):
+        yield (
+            f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
+            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
         )
 
 

@@ -309,7 +309,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
-        known = values.read(self.memory.book, func, args)
+        known = values.read(self.memory, func, args)
         if known is not values.NOT_A_READ:
             self.memory.only_once()
             return known

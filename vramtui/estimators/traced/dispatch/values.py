@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 from vramtui.estimators.traced.dispatch.host import is_real
 
@@ -52,11 +53,12 @@ def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | Non
         return None if entry is None or entry.guessed else value_of(book, tensor)
 
 
-def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
+def read(memory: SimulatedMemory, func: Any, args: tuple[Any, ...]) -> Any:
     """What an operator gives that answers with a number: NOT_A_READ for every other operator.
 
     `.item()` is a guess where there is no value; tensors that cannot be compared are alike if their shapes are.
     """
+    book = memory.book
     if func in _COMPARISONS:
         with torch._C._DisableTorchDispatch():
             answer = _compute(book, (func, args, {}))[1]
@@ -66,7 +68,14 @@ def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
     tensor = args[0]
     with torch._C._DisableTorchDispatch():
         value = value_of(book, tensor) if isinstance(tensor, FakeTensor) else tensor
+        if isinstance(tensor, FakeTensor) and (value is None or _is_guessed(book, tensor)):
+            memory.guesses_read.add(memory.user_line())
         return _guess(tensor.dtype).item() if value is None else value.item()
+
+
+def _is_guessed(book: StorageBook, tensor: torch.Tensor) -> bool:
+    entry = book.find(tensor)
+    return entry is not None and entry.guessed
 
 
 def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from io import RawIOBase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,8 +21,12 @@ from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
+if TYPE_CHECKING:
+    from vramtui.estimators.traced.session import TraceSession
+
 TESTED = "2.13"
 OUTSIDE = "torch {} ran; figures are held to the real PyTorch {} alone, whose rules allocator and kernels follow"
+MOST_LINES = 3  # that a note names
 SILENCE = 5.0  # seconds after which a running trace says what it is at
 
 
@@ -104,6 +108,7 @@ def trace_here(
         try:
             kept = _run(request) if code is None else code()
             session.phases.finish()
+            _note_guesses(session, request.steps)
         except TraceFinished as finished:
             kept = finished
         except BaseException as error:  # whatever stopped the code is put in words
@@ -115,6 +120,17 @@ def trace_here(
         result = session.recorder.result(context, full)
         del kept
     return result
+
+
+def _note_guesses(session: "TraceSession", steps: int) -> None:
+    """Say which values were constants to code that ended itself, after fewer steps than were asked for."""
+    lines = sorted(filter(None, session.memory.guesses_read))
+    if lines and 0 < session.phases.steps_done < steps:
+        more = f" and {len(lines) - MOST_LINES} lines more" if len(lines) > MOST_LINES else ""
+        session.memory.warn(
+            f"the code ended itself after {session.phases.steps_done} of {steps} steps; values that follow from data, "
+            f"read at {', '.join(lines[:MOST_LINES])}{more}, are constants in a trace, and its end may hang on them"
+        )
 
 
 class SignsOfLife(threading.Thread):

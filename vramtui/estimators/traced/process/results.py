@@ -97,6 +97,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         warnings: what the figures leave out, a sentence each.
         bounded: whether sizes that depend on data are in it, at their bound; the warnings name each place.
         out_of_memory: why the code stopped early, when the card was too small for it.
+        asked: what the request that failed then tried to get from the card, `missing` how much of it was not there.
         series: the fine trace, thinned; its peak is in it.
         events: how many allocations and releases there were.
     """
@@ -119,6 +120,8 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     bounded: bool = False
     out_of_memory: str | None = None
+    asked: int | None = None
+    missing: int | None = None
     series: tuple[TracePoint, ...]
     events: int
 
