@@ -19,7 +19,8 @@ from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.sizes.parameters import linear_shapes
+from vramtui.estimators.analytic.sizes.adapters import linear_layers
+from vramtui.models.specs.decoder import decoder_spec
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
 from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
@@ -349,7 +350,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
     assert isinstance(run, TrainRun)
     assert run.lora is not None
     assert (run.lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4")
-    names = tuple(linear_shapes(found.preset.model))  # type: ignore[arg-type] # a decoder
+    names = tuple(linear_layers(decoder_spec(found.preset.model)))  # type: ignore[arg-type] # a decoder
     named = msgspec.structs.replace(run, lora=msgspec.structs.replace(run.lora, target_modules=names))
     workload = msgspec.structs.replace(found.preset.workload, run=named)
     assert ANALYTIC.estimate(found.preset.workload, CARDS[DEFAULT_CARD]).parts == (

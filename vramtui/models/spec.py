@@ -54,9 +54,9 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         """Of the tensors that are its own, not its parts'."""
         return ()
 
-    def cache_per_token(self) -> int:
-        """Numbers that it keeps of a token in a KV cache."""
-        return 0
+    def cache_parts(self) -> tuple[int, ...]:
+        """Numbers of a token in each tensor that it keeps of a sequence."""
+        return ()
 
 
 class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,9 +140,13 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
             parts = [(kind, -(-kind.layers * (stop - first) // self.layers)) for kind in self.listed_caches]
             kinds = [msgspec.structs.replace(kind, layers=layers) for kind, layers in parts if layers]
             return tuple(sorted(kinds, key=lambda kind: kind.window is not None))
+        return self.caches_by_kind(first, stop)
+
+    def caches_by_kind(self, first: int, stop: int) -> tuple[LayerCache, ...]:
+        """The same by the modules alone, whatever is listed."""
         counts: dict[tuple[int, int | None], int] = {}
         for block in self.blocks:
-            key = sum(module.cache_per_token() for module in block.modules), block.window
+            key = sum(sum(module.cache_parts()) for module in block.modules), block.window
             counts[key] = counts.get(key, 0) + block.count(first, stop)
         ordered = sorted(counts.items(), key=lambda item: item[0][1] is not None)
         return tuple(

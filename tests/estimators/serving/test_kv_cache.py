@@ -5,7 +5,8 @@ import pytest
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_2_7B, LLAMA_8B, LLAMA_70B
 from vramtui.core.base.units import KIB
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.estimators.analytic.sizes.kv_cache import bytes_per_token, cache_bits, cache_bytes, cache_layers
+from vramtui.estimators.analytic.sizes.kv_cache import bytes_per_token, cache_bits, cache_bytes
+from vramtui.models.specs.decoder import decoder_spec
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,8 @@ def test_types_of_the_cache() -> None:
 
 
 def test_sliding_layers_keep_their_window() -> None:
-    kinds = cache_layers(GEMMA_3_27B)
-    assert [(kind.count, kind.window) for kind in kinds] == [(10, None), (52, 1024)]
+    kinds = decoder_spec(GEMMA_3_27B).caches()
+    assert [(kind.layers, kind.window) for kind in kinds] == [(10, None), (52, 1024)]
     each = 2 * 16 * 128 * 2
     assert cache_bytes(kinds, 32768, 16) == each * (10 * 32768 + 52 * 1024)
     assert cache_bytes(kinds, 100, 16) == each * 62 * 100

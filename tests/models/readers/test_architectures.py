@@ -18,8 +18,9 @@ from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
-from vramtui.estimators.analytic.sizes.kv_cache import cache_layers, state_bytes
+from vramtui.estimators.analytic.sizes.kv_cache import state_bytes
 from vramtui.models.readers.config_json import decode_object
+from vramtui.models.specs.decoder import decoder_spec
 
 ROOT = Path(__file__).parents[3]
 # The least share of each kind that is answered, and whose parameters are equal.
@@ -167,9 +168,9 @@ def cache_of(config: dict[str, Any]) -> int:
     model = preset_from(_cut(config)).model
     assert isinstance(model, TransformerModel)
     total = 0
-    for kind in cache_layers(model):
+    for kind in decoder_spec(model).caches():
         kept = TOKENS if kind.window is None else min(TOKENS, kind.window - 1)
-        total += kind.count * (kept * kind.numbers * 2 + state_bytes(kind, 2))
+        total += kind.layers * (kept * kind.per_token * 2 + state_bytes(kind, 2))
     return total
 
 

@@ -13,8 +13,8 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.sizes.parameters import model_tensors
 from vramtui.models.readers.config_json import read_config
+from vramtui.models.specs.decoder import decoder_spec
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
@@ -116,7 +116,7 @@ def test_exl3_is_counted_by_its_bits(bits: float, head: int) -> None:
     assert preset.run.quantization is None
     assert "is not known" not in preset.notes
     kept = sum(group.numel * group.count * (group.bits or 16) for group in preset.model.tensors)
-    sizes = {tensor.module: tensor for tensor in model_tensors(plain.model)}
+    sizes = {tensor.module: tensor for tensor in decoder_spec(plain.model).tensors()}
     whole = {name: tensor.numel * tensor.count for name, tensor in sizes.items()}
     linear = [tensor for tensor in sizes.values() if tensor.layer and len(tensor.shape) == 2]
     wanted = sum(tensor.numel * tensor.count for tensor in linear) * bits + whole["lm_head"] * head

@@ -60,6 +60,10 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     state: Numbers = 0
     state_fp32: Numbers = 0
 
+    def cached(self, tokens: int) -> int:
+        """Of `tokens` tokens those that it keeps."""
+        return tokens if self.window is None else min(tokens, self.window)
+
 
 class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a tower for images or sound holds while it runs follows from these.

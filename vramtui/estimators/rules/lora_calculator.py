@@ -2,9 +2,10 @@
 
 from vramtui.core.schema.rule_inputs import LoraCalculatorRule
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.analytic.sizes.parameters import adapter_tensors
+from vramtui.estimators.analytic.sizes.adapters import adapter_tensors
 from vramtui.estimators.rules.base import Rule, RuleSheet, gib, share
 from vramtui.estimators.rules.shapes import inference, parameter_count, training
+from vramtui.models.specs.decoder import decoder_spec
 
 SOURCE = "Published LoRA memory calculator, with Gemma 2 27B as its example (hidden size 4068 as printed there)"
 
@@ -53,7 +54,8 @@ def adapt(workload: Workload) -> LoraCalculatorRule | None:
     model, run, length = found
     count = parameter_count(model)
     lora = run.lora if isinstance(run, TrainRun) else None
-    trained = sum(tensor.numel * tensor.count for tensor in adapter_tensors(model, lora)) if lora is not None else 0
+    adapters = adapter_tensors(decoder_spec(model), lora) if lora is not None else ()
+    trained = sum(tensor.numel * tensor.count for tensor in adapters)
     return LoraCalculatorRule(
         parameters=count,
         ratio=min(1.0, trained / (count + trained)),

@@ -15,6 +15,7 @@ class AttentionModule(Module, frozen=True, kw_only=True):
     """Self-attention; `fused` makes queries, keys and values in one product, `qk_norm` norms heads of the first two."""
 
     kind: ClassVar[Kind] = "attention"
+    cache_source: ClassVar[str] = "Shazeer 2019 (arXiv 1911.02150); Ainslie et al. 2023 (arXiv 2305.13245)"
     hidden: int
     heads: int
     kv_heads: int
@@ -39,6 +40,25 @@ class AttentionModule(Module, frozen=True, kw_only=True):
             *((NormModule(name="qk_norm", size=self.head_dim, repeat=2),) if self.qk_norm else ()),
         )
 
-    def cache_per_token(self) -> int:
-        """A key and a value for each head (Shazeer 2019, arXiv 1911.02150; Ainslie et al. 2023, arXiv 2305.13245)."""
-        return 2 * self.kv_heads * self.head_dim
+    @property
+    def key_dim(self) -> int:
+        """Width of a head of queries and keys."""
+        return self.head_dim
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head of values."""
+        return self.head_dim
+
+    @property
+    def rotary_dim(self) -> int:
+        """Width of what is turned by its place."""
+        return self.head_dim
+
+    def cache_parts(self) -> tuple[int, int]:
+        """A key and a value for each head."""
+        return self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
+
+    def cache_words(self) -> str:
+        """The same as one would write it down."""
+        return f"2 x {self.kv_heads} heads x {self.head_dim}"

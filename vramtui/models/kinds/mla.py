@@ -16,6 +16,7 @@ class MlaModule(Module, frozen=True, kw_only=True):
     """Latent attention; queries are not compressed where `q_rank` is None."""
 
     kind: ClassVar[Kind] = "mla"
+    cache_source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434), section 2.1: keys and values compressed together"
     hidden: int
     heads: int
     q_rank: int | None
@@ -48,6 +49,20 @@ class MlaModule(Module, frozen=True, kw_only=True):
             *(NormModule(name="a_norm", size=rank, style=self.norm) for rank in ranks if rank),
         )
 
-    def cache_per_token(self) -> int:
-        """The latent and the keys' shared rotary part (section 2.1)."""
-        return self.kv_rank + self.rotary_dim
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values once they are unpacked: as many as heads."""
+        return self.heads
+
+    @property
+    def key_dim(self) -> int:
+        """Width of a head of queries and keys."""
+        return self.plain_dim + self.rotary_dim
+
+    def cache_parts(self) -> tuple[int, int]:
+        """The latent, and the keys' rotary part, which all heads share."""
+        return self.kv_rank, self.rotary_dim
+
+    def cache_words(self) -> str:
+        """The same as one would write it down."""
+        return f"({self.kv_rank} latent + {self.rotary_dim} rotary)"

@@ -14,13 +14,17 @@ from vramtui.models.kinds.norm import NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 
-@lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
 def decoder_spec(model: TransformerModel) -> ModelSpec:
     """What the decoder consists of.
 
     Raises:
         UserError: its sizes contradict each other.
     """
+    return _expand(model)
+
+
+@lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
+def _expand(model: TransformerModel) -> ModelSpec:
     check_shapes(model)
     hidden = model.hidden_size
     before = [EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]
@@ -35,6 +39,16 @@ def decoder_spec(model: TransformerModel) -> ModelSpec:
         listed_caches=model.caches,
         basis=model.basis,
     )
+
+
+def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
+    """The attention of its blocks, which all have the same.
+
+    Raises:
+        UserError: its sizes contradict each other.
+    """
+    modules = decoder_spec(model).blocks[0].modules
+    return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
 
 
 def _head(model: TransformerModel) -> tuple[Module, ...]:

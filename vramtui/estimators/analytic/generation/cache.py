@@ -4,11 +4,13 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
-from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, CacheLayers, shape_words, state_bytes
+from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, shape_words, state_bytes
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.specs.decoder import attention_of
 
 # The newest tokens of a quantised cache, which stay as they are until there are so many (transformers, QuantizedLayer).
 RESIDUAL = 128
@@ -44,7 +46,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         seen = past if window is None else min(past, window - 1)
         return Cache(past=seen, itemsize=self.itemsize, bits=self.bits)
 
-    def layer(self, model: TransformerModel, kind: CacheLayers, length: int) -> int:
+    def layer(self, model: TransformerModel, kind: LayerCache, length: int) -> int:
         """Bytes that one layer of `kind` keeps of `length` tokens: two tensors."""
         tokens = kind.cached(self.length if self.fixed else length)
         states = rounded(self.batch * kind.state * self.itemsize) + rounded(self.batch * kind.state_fp32 * 4)
@@ -58,17 +60,17 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         packed = numel - newest
         return rounded(-(-int(packed * self.bits) // 8)) + rounded(newest * self.itemsize)
 
-    def formula(self, model: TransformerModel, kinds: tuple[CacheLayers, ...]) -> str:
+    def formula(self, model: TransformerModel, kinds: tuple[LayerCache, ...]) -> str:
         """The arithmetic in words."""
         itemsize = f"{self.itemsize if self.bits is None else self.bits / 8:g} B"
         terms = [
-            f"{kind.count} layers x {self.batch} x {kind.cached(self.length):,} tokens x "
+            f"{kind.layers} layers x {self.batch} x {kind.cached(self.length):,} tokens x "
             f"{shape_words(model, kind)} x {itemsize}"
             for kind in kinds
-            if kind.numbers
+            if kind.per_token
         ]
         terms += [
-            f"{kind.count} layers x {self.batch} x {state_bytes(kind, self.itemsize):,} B of state"
+            f"{kind.layers} layers x {self.batch} x {state_bytes(kind, self.itemsize):,} B of state"
             for kind in kinds
             if kind.state or kind.state_fp32
         ]
@@ -103,8 +105,8 @@ def generation_cache(run: InferRun, compute: int, length: int) -> GenerationCach
     )
 
 
-def _each(model: TransformerModel, kind: CacheLayers) -> tuple[int, int]:
+def _each(model: TransformerModel, kind: LayerCache) -> tuple[int, int]:
     """Numbers of a token in a layer's two tensors: keys and values, or MLA's latent and rotary part."""
-    if model.kv_lora_rank is not None and not model.caches:
-        return model.kv_lora_rank, model.qk_rope_head_dim or 0
-    return kind.numbers - kind.numbers // 2, kind.numbers // 2
+    if not model.caches:
+        return attention_of(model).cache_parts()
+    return kind.per_token - kind.per_token // 2, kind.per_token // 2

@@ -8,6 +8,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.generation.cache import GenerationCache, generation_cache
@@ -17,7 +18,7 @@ from vramtui.estimators.analytic.models.decoder_program import buffers_of, maske
 from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
 from vramtui.estimators.analytic.parallel.pipeline import part_of, received
-from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers, cache_source
+from vramtui.estimators.analytic.sizes.kv_cache import cache_source
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.partition import ALONE, Share, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import recipe
@@ -32,6 +33,7 @@ from vramtui.estimators.analytic.training.parts import model_facts, tower_facts,
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.models.specs.decoder import attention_of, decoder_spec
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
 SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
@@ -133,7 +135,7 @@ class Generation:
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
                 tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
-                stages.append(TapeStage(tape, kind.count))
+                stages.append(TapeStage(tape, kind.layers))
         return [*stages, TapeStage(writer.answer())] if self.share.ends else stages
 
     def held_bytes(self, sequence: int, past: int) -> int:
@@ -144,9 +146,8 @@ class Generation:
         model, itemsize = self.share.model, self.recipe.stream
         if model.implementation == "plain":
             return 0
-        rope_dim = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
         rows = self.run.batch_size * sequence
-        tables = 2 * rounded(rows * (rope_dim or 0) * itemsize) if model.position == "rope" else 0
+        tables = 2 * rounded(rows * attention_of(model).rotary_dim * itemsize) if model.position == "rope" else 0
         stream = rounded(self.run.batch_size * sequence * model.hidden_size * itemsize)
         if model.position == "learned":
             tables = rounded(rows * model.hidden_size * itemsize)
@@ -165,18 +166,18 @@ class Generation:
             return rounded(self.run.batch_size * queries * keys * self.recipe.compute)
         return rounded(queries * keys) if window is not None and keys >= window else 0
 
-    def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
+    def _kinds(self, first: int, stop: int) -> tuple[LayerCache, ...]:
         """Layers that slide before those that do not, which hold more."""
-        return tuple(reversed(cache_layers(self.share.model, first, stop)))
+        return tuple(reversed(decoder_spec(self.share.model).caches(first, stop)))
 
-    def _tape_kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
+    def _tape_kinds(self, first: int, stop: int) -> tuple[LayerCache, ...]:
         """The same for the tapes: those of the sizes, where the model lists what its layers keep."""
-        return tuple(reversed(cache_layers(msgspec.structs.replace(self.share.model, caches=()), first, stop)))
+        return tuple(reversed(decoder_spec(self.share.model).caches_by_kind(first, stop)))
 
     def cache_bytes(self, length: int) -> int:
         """Keys and values of `length` tokens in every layer, each in a tensor of its own."""
         kinds = self._kinds(self.share.first, self.share.stop)
-        return sum(kind.count * self.cache.layer(self.share.model, kind, length) for kind in kinds)
+        return sum(kind.layers * self.cache.layer(self.share.model, kind, length) for kind in kinds)
 
     def _facts(self, stages: list[TapeStage]) -> dict[str, Fact]:
         model = self.share.model

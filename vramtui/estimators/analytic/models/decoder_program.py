@@ -14,14 +14,7 @@ from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRu
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
-from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
-from vramtui.estimators.analytic.sizes.parameters import (
-    adapter_tensors,
-    embedding_tensors,
-    head_tensors,
-    layer_tensors,
-    model_tensors,
-)
+from vramtui.estimators.analytic.sizes.adapters import adapter_tensors
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
@@ -29,7 +22,8 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.models.spec import Parameter
+from vramtui.models.spec import ModelSpec, Parameter
+from vramtui.models.specs.decoder import decoder_spec
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
@@ -39,7 +33,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         UserError: the workload contradicts itself.
     """
     _check(model, run)
-    base = model_tensors(model)
+    spec = decoder_spec(model)
     kept = recipe(run.precision, lora=run.lora)
     kernel = kernel_of(model, run.attention, _multiplied(run), device.capability)
     setting = Setting(
@@ -55,7 +49,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         selective=run.checkpointing,
         liger=run.use_liger_kernel,
     )
-    frozen, trained = _split(model, run, base)
+    frozen, trained = _split(spec, run)
     buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
     sequence = setting.sequence
     return Program(
@@ -93,15 +87,14 @@ def _check(model: TransformerModel, run: TrainRun) -> None:
         raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
 
 
-def _split(model: TransformerModel, run: TrainRun, base: tuple[Parameter, ...]) -> tuple[tuple[Parameter, ...], ...]:
+def _split(spec: ModelSpec, run: TrainRun) -> tuple[tuple[Parameter, ...], ...]:
     """The frozen tensors and the trained ones."""
     if run.lora is not None:
-        return base, adapter_tensors(model, run.lora)
+        return spec.tensors(), adapter_tensors(spec, run.lora)
     if not run.frozen_layers:
-        return (), base
-    first, layers = run.frozen_layers, model.num_hidden_layers
-    below = (*embedding_tensors(model), *layer_tensors(model, 0, first))
-    return below, (*layer_tensors(model, first, layers), *head_tensors(model))
+        return (), spec.tensors()
+    below = (*spec.tensors_before(), *spec.block_tensors(0, run.frozen_layers))
+    return below, (*spec.block_tensors(run.frozen_layers, spec.layers), *spec.tensors_after())
 
 
 def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: Device) -> list[TapeStage]:
@@ -121,8 +114,8 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
         kinds = [(count, here)]
         if masked:
             sliding = masked_setting(model, run, here, device)
-            layers = reversed(cache_layers(msgspec.structs.replace(model, caches=()), first, first + count))
-            kinds = [(kind.count, here if kind.window is None else sliding) for kind in layers]
+            layers = reversed(decoder_spec(model).caches_by_kind(first, first + count))
+            kinds = [(kind.layers, here if kind.window is None else sliding) for kind in layers]
         for alike, kind in kinds:
             tape = Decoder(model, kind).block(tracked=tracked, routed=routed)
             stages.append(TapeStage(tape, alike, checkpointed=again and not below))

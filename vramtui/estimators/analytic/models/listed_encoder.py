@@ -15,13 +15,13 @@ from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.encoder import Encoder, EncoderStyle
-from vramtui.estimators.analytic.sizes.parameters import model_tensors
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import Parameter
+from vramtui.models.specs.decoder import decoder_spec
 
 # Scores get a learned bias by distance, which these models add in Python.
 _RELATIVE = "relative"
@@ -85,7 +85,7 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         gated=len(down) > 1 and up[0] == 2 * down[1] > 0, upcast=first and not twin.max_position_embeddings
     )
     program = Encoder(twin, run, device, style).program()
-    tensors = model_tensors(model)
+    tensors = decoder_spec(model).tensors()
     for part in (True, False):
         written, listed = (_of(part, each) for each in (program.trained, tensors))
         tapes = [stage.tape for stage in program.stages if (stage is program.stages[1]) is part]

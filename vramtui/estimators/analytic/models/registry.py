@@ -24,8 +24,8 @@ from vramtui.estimators.analytic.models.encoder_decoder import encoder_decoder_p
 from vramtui.estimators.analytic.models.listed_encoder import listed_encoder_program, runs_as_encoder
 from vramtui.estimators.analytic.models.resnet import resnet_program
 from vramtui.estimators.analytic.models.sequential import layer_list_program
-from vramtui.estimators.analytic.sizes.parameters import model_tensors
 from vramtui.estimators.analytic.tape.program import Program
+from vramtui.models.specs.decoder import decoder_spec
 
 PROGRAMS: dict[type, Callable[..., Program]] = {
     SequentialModel: layer_list_program,
@@ -64,8 +64,7 @@ def parameter_count(model: Model) -> int:
         UserError: the shapes contradict each other, or the kind of model has no shapes.
     """
     if isinstance(model, TransformerModel):
-        tensors = model_tensors(model)
-        return sum(tensor.numel * tensor.count for tensor in tensors)
+        return sum(tensor.numel * tensor.count for tensor in decoder_spec(model).tensors())
     if isinstance(model, PipelineModel):
         groups = [group for encoder in model.encoders for group in encoder.tensors]
         rest = sum(group.numel * group.count for group in (*groups, *model.vae.tensors))

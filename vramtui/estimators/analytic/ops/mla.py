@@ -7,14 +7,17 @@ shared by all heads, values (b, n, s, e); r is kv_lora_rank.
 from vramtui.estimators.analytic.ops.attention import Heads
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, Writer
 from vramtui.estimators.analytic.ops.self_attention import attend, cached, rotated
-from vramtui.estimators.analytic.sizes.parameters import latent_dims
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.models.kinds.mla import MlaModule
+from vramtui.models.specs.decoder import attention_of
 
 
 def latent_attention(writer: Writer, x: Tensor) -> Tensor:
     """Queries, keys and values through low ranks; the cache keeps the latent and the keys' shared rotary part."""
     model, setting, tape = writer.model, writer.setting, writer.tape
-    plain, rope_dim, values = latent_dims(model)
+    module = attention_of(model)
+    assert isinstance(module, MlaModule)
+    plain, rope_dim, values = module.plain_dim, module.rotary_dim, module.value_dim
     d, heads, tokens = model.hidden_size, model.num_attention_heads, setting.tokens
     wide, rank = plain + rope_dim, model.kv_lora_rank or 0
     bias = model.attention_bias

@@ -24,7 +24,7 @@ from vramtui.estimators.analytic.parallel.pipeline import (
 )
 from vramtui.estimators.analytic.parallel.trainer import Flight, ShardedTrainer
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, share_gradients, sharing_of
-from vramtui.estimators.analytic.sizes.parameters import adapter_tensors, layer_tensors
+from vramtui.estimators.analytic.sizes.adapters import adapter_tensors
 from vramtui.estimators.analytic.sizes.partition import (
     Share,
     check_parallel,
@@ -36,6 +36,7 @@ from vramtui.estimators.analytic.sizes.partition import (
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.spec import Parameter
+from vramtui.models.specs.decoder import decoder_spec
 
 HALVES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 POLICY_NOTE = (
@@ -132,14 +133,14 @@ def _tensors(
     share: Share, part: TransformerModel, run: TrainRun
 ) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
     """The rank's frozen tensors and its trained ones."""
-    every = share_tensors(share)
+    every, spec = share_tensors(share), decoder_spec(part)
     if run.lora is not None:
-        return every, adapter_tensors(part, run.lora)
+        return every, adapter_tensors(spec, run.lora)
     if not run.frozen_layers:
         return (), every
     first = run.frozen_layers
-    below = [divided(tensor, share.experts) for tensor in layer_tensors(part, 0, first)]
-    above = [divided(tensor, share.experts) for tensor in layer_tensors(part, first, share.layers)]
+    below = [divided(tensor, share.experts) for tensor in spec.block_tensors(0, first)]
+    above = [divided(tensor, share.experts) for tensor in spec.block_tensors(first, share.layers)]
     outside = [tensor for tensor in every if not tensor.layer and tensor.module not in {"lm_head", "norm"}]
     ending = [tensor for tensor in every if tensor.module in {"lm_head", "norm"}]
     return (*outside, *below), (*above, *ending)

@@ -8,27 +8,21 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart, context_length, served
 from vramtui.estimators.analytic.sizes.kv_cache import (
-    CacheLayers,
     bytes_per_token,
     cache_bits,
     cache_bytes,
-    cache_layers,
     cache_source,
     shape_words,
-)
-from vramtui.estimators.analytic.sizes.parameters import (
-    embedding_tensors,
-    head_tensors,
-    layer_tensors,
-    model_tensors,
 )
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
 from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import held
 from vramtui.models.spec import Parameter
+from vramtui.models.specs.decoder import decoder_spec
 
 MICRO_BATCH = 512
 CACHE_STEP = 256
@@ -62,13 +56,12 @@ class Offloaded:
         return quantized(tensors, self.recipe.frozen, self.run.quantization, self.model.num_hidden_layers).bytes
 
     def _tensors(self) -> tuple[Parameter, ...]:
-        model = self.model
-        model_tensors(model)  # refuses shapes that contradict each other
-        tensors = list(layer_tensors(model, self.first, model.num_hidden_layers))
+        spec = decoder_spec(self.model)
+        tensors = list(spec.block_tensors(self.first, spec.layers))
         if self.output:
-            tensors += head_tensors(model)
-            if model.tie_word_embeddings:
-                tensors += embedding_tensors(model)[:1]
+            tensors += spec.tensors_after()
+            if self.model.tie_word_embeddings:
+                tensors += spec.tensors_before()[:1]
         return tuple(tensors)
 
     def in_host_memory(self) -> int:
@@ -87,17 +80,21 @@ class Offloaded:
 
     def cache(self) -> tuple[int, str]:
         """Bytes of the offloaded layers' cache for the whole context, and the arithmetic."""
-        kinds = tuple(self._window(kind) for kind in cache_layers(self.model, self.first))
+        kinds = tuple(self._window(kind) for kind in decoder_spec(self.model).caches(self.first))
         size = cache_bytes(kinds, self.context, self.bits)
         each = f"{shape_words(self.model)} x {self.bits / 8:g} B"
-        terms = [f"{kind.count} layers x {kind.cached(self.context):,} tokens x {each}" for kind in kinds]
+        terms = [f"{kind.layers} layers x {kind.cached(self.context):,} tokens x {each}" for kind in kinds]
         return size, " + ".join(terms) or "no layer is on the card"
 
-    def _window(self, kind: CacheLayers) -> CacheLayers:
+    def _window(self, kind: LayerCache) -> LayerCache:
         """A sliding layer keeps its window and one micro-batch, in steps of 256."""
         if kind.window is None:
             return kind
-        return CacheLayers(kind.count, kind.numbers, -(-(kind.window + self.batch) // CACHE_STEP) * CACHE_STEP)
+        return LayerCache(
+            layers=kind.layers,
+            per_token=kind.per_token,
+            window=-(-(kind.window + self.batch) // CACHE_STEP) * CACHE_STEP,
+        )
 
     def compute(self) -> tuple[int, str]:
         """The compute buffer in fp32: logits beside the stream, or a layer's MLP and the mask."""

@@ -4,8 +4,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
 from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.models.specs.decoder import decoder_spec
 
 # Tokens that sliding layers have room for, of those that others have, and states of whole sequences beside keys and
 # values: SGLang's own defaults (server_args.py, swa_full_tokens_ratio and mamba_full_memory_ratio).
@@ -43,10 +43,10 @@ def pool_of(share: Share, bits: float, room: int, page: int) -> TokenPool:
     Raises:
         UserError: no layer has keys and values.
     """
-    kinds = cache_layers(share.model, share.first, share.stop)
-    straight = int(sum(kind.count * kind.numbers for kind in kinds if kind.window is None) * bits / 8)
-    sliding = int(sum(kind.count * kind.numbers for kind in kinds if kind.window is not None) * bits / 8)
-    state = int(sum(kind.count * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
+    kinds = decoder_spec(share.model).caches(share.first, share.stop)
+    straight = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is None) * bits / 8)
+    sliding = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is not None) * bits / 8)
+    state = int(sum(kind.layers * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
     if not straight + sliding:
         raise UserError(
             "run.kind = 'serve': a model whose layers keep states alone has no pool of tokens; take run.kind = 'infer'"

@@ -3,8 +3,9 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers
+from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.models.specs.decoder import decoder_spec
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +62,13 @@ def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> 
     Raises:
         UserError: no layer has keys and values.
     """
-    kinds = tuple(kind for kind in cache_layers(share.model, share.first, share.stop) if kind.numbers)
+    kinds = tuple(kind for kind in decoder_spec(share.model).caches(share.first, share.stop) if kind.per_token)
     if not kinds:
         raise UserError(
             "run.kind = 'serve': a model whose layers keep states alone has no pages; take run.kind = 'infer'"
         )
-    size = min(kind.count for kind in kinds)
-    numbers = max(kind.numbers for kind in kinds)
+    size = min(kind.layers for kind in kinds)
+    numbers = max(kind.per_token for kind in kinds)
     return Pages(
         page=int(size * block * numbers * bits / 8),
         block=block,
@@ -78,5 +79,5 @@ def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> 
     )
 
 
-def _group(kind: CacheLayers, size: int) -> tuple[int | None, int]:
-    return kind.window, -(-kind.count // size)
+def _group(kind: LayerCache, size: int) -> tuple[int | None, int]:
+    return kind.window, -(-kind.layers // size)

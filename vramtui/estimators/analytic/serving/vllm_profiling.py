@@ -4,9 +4,10 @@ import msgspec
 
 from vramtui.core.base.units import MIB
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.estimators.analytic.sizes.parameters import latent_dims
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.mla import MlaModule
+from vramtui.models.specs.decoder import attention_of
 
 # fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are
 # sampled from, their probabilities, and the exponential noise that these are divided by. The logits as computed live
@@ -109,12 +110,12 @@ def expert_workspace(share: Share, run: ProfiledPass) -> int:
 
 def _attention(model: TransformerModel) -> tuple[int, str]:
     """Numbers for each token beside the residual stream while a layer attends."""
-    heads, stream = model.num_attention_heads, f"{STREAMS} x {model.hidden_size} stream"
-    if model.kv_lora_rank is None:
-        queries, keys = heads * model.head_size, 2 * model.kv_heads * model.head_size
+    module, stream = attention_of(model), f"{STREAMS} x {model.hidden_size} stream"
+    heads = module.heads
+    if not isinstance(module, MlaModule):
+        queries, keys = heads * module.head_dim, 2 * module.kv_heads * module.head_dim
         return 2 * queries + keys, f"{stream} + {queries + keys} queries, keys, values + {queries} answers"
-    plain, rope_dim, values = latent_dims(model)
-    wide = heads * (2 * (plain + rope_dim) + plain + 2 * values)
+    wide = heads * (2 * module.key_dim + module.plain_dim + 2 * module.value_dim)
     return wide, f"{stream} + {heads} heads x {wide // heads} unpacked from the latent"
 
 

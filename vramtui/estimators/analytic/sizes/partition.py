@@ -6,13 +6,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
-from vramtui.estimators.analytic.sizes.parameters import (
-    check_shapes,
-    embedding_tensors,
-    head_tensors,
-    layer_tensors,
-)
 from vramtui.models.spec import Parameter
+from vramtui.models.specs.decoder import check_shapes, decoder_spec
 
 ALONE = Parallel()
 
@@ -176,12 +171,12 @@ def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[i
 
 def share_tensors(share: Share) -> tuple[Parameter, ...]:
     """The parameter tensors of one rank. The last holds a copy of an embedding that is the output layer as well."""
-    model = share.model
-    tensors = [divided(tensor, share.experts) for tensor in layer_tensors(model, share.first, share.stop)]
+    model, spec = share.model, decoder_spec(share.model)
+    tensors = [divided(tensor, share.experts) for tensor in spec.block_tensors(share.first, share.stop)]
     if share.begins:
-        tensors = [*embedding_tensors(model), *tensors]
+        tensors = [*spec.tensors_before(), *tensors]
     if share.ends:
-        tensors += head_tensors(model)
+        tensors += spec.tensors_after()
         if model.tie_word_embeddings and not share.begins:
             tensors.append(Parameter("lm_head", (model.vocab_size, model.hidden_size)))
     return tuple(tensors)

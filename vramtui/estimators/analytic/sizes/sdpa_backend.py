@@ -4,8 +4,8 @@ from typing import Literal
 
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, Precision
-from vramtui.estimators.analytic.sizes.parameters import latent_dims
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
+from vramtui.models.specs.decoder import attention_of
 
 Kernel = Literal["eager", "flash", "efficient", "math"]
 # No choice hangs on the length, from two tokens on.
@@ -27,17 +27,17 @@ def kernel_of(
     """
     if attention == "eager":
         return "eager"
-    keys, values = head_dims(model)
-    heads = model.num_attention_heads
-    grouped = model.kv_heads < heads and model.kv_lora_rank is None and not masked
+    module = attention_of(model)
+    heads = module.heads
+    grouped = module.kv_heads < heads and not masked
     if grouped and not model.enable_gqa:
         return "math"
     kind = precision.partition("-")[0]
     call = AttentionCall(
         dtype={"fp8": "bf16", "tf32": "fp32"}.get(kind, kind),
-        query=(1, heads, _TOKENS, keys),
-        key=(1, model.kv_heads if grouped else heads, _TOKENS, keys),
-        value=(1, model.kv_heads if grouped else heads, _TOKENS, values),
+        query=(1, heads, _TOKENS, module.key_dim),
+        key=(1, module.kv_heads if grouped else heads, _TOKENS, module.key_dim),
+        value=(1, module.kv_heads if grouped else heads, _TOKENS, module.value_dim),
         masked=masked,
         causal=not masked,
         grouped=grouped,
@@ -57,17 +57,10 @@ def masks(model: TransformerModel, attention: Attention, queries: int, keys: int
     return attention != "eager" and window is not None and queries > 1 and keys >= window
 
 
-def head_dims(model: TransformerModel) -> tuple[int, int]:
-    """Width of a head of keys, and of values."""
-    if model.kv_lora_rank is None:
-        return model.head_size, model.head_size
-    plain, rope_dim, values = latent_dims(model)
-    return plain + rope_dim, values
-
-
 def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) -> tuple[str, ...]:
     """What the choice took for granted, where it is not what was asked for."""
-    grouped = model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None
+    module = attention_of(model)
+    grouped = module.kv_heads < module.heads
     note = ""
     if taken == "math":
         if grouped and not model.enable_gqa:

@@ -6,7 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.estimators.analytic.sizes.parameters import model_tensors
+from vramtui.models.specs.decoder import decoder_spec
 
 
 def config_of(model: TransformerModel) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def config_of(model: TransformerModel) -> dict[str, Any]:
 
 
 def _numbers(model: TransformerModel) -> int:
-    return sum(tensor.numel * tensor.count for tensor in model_tensors(model))
+    return sum(tensor.numel * tensor.count for tensor in decoder_spec(model).tensors())
 
 
 def _kind(model: TransformerModel) -> str | None:

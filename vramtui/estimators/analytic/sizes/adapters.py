@@ -1,0 +1,91 @@
+"""The tensors of adapters (LoRA, DoRA) beside a model's linear layers."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.schema.workload import Lora
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.moe import MoeModule
+from vramtui.models.spec import ModelSpec, Parameter
+
+
+def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
+    """The A (rank x in) and B (out x rank) matrices beside every targeted linear layer; DoRA's magnitudes (out).
+
+    A target that is in the experts alone has none, as peft passes over what it does not find as long as it finds
+    another (peft 0.21, tuners/tuners_utils.py, `inject_adapter`).
+
+    Raises:
+        UserError: a target is not a linear layer of the model's blocks, or all are in the experts.
+    """
+    layers = linear_layers(spec)
+    tensors: list[Parameter] = []
+    for target in lora.target_modules:
+        if target not in layers:
+            guess = nearest(target, layers)
+            raise UserError(
+                f"run.lora.target_modules: {target!r} is not a linear layer of this model{guess}; "
+                f"it has: {', '.join(layers)}"
+            )
+        layer, count = layers[target]
+        if not count:
+            continue
+        tensors.append(Parameter(target, (lora.rank, layer.in_features), count, layer=True))
+        tensors.append(Parameter(target, (layer.out_features, lora.rank), count, layer=True))
+        if lora.use_dora:
+            tensors.append(Parameter(target, (layer.out_features,), count, layer=True))
+    if not tensors and lora.target_modules:
+        named = ", ".join(lora.target_modules)
+        raise UserError(f"run.lora.target_modules: {named} are in the experts, where peft puts no adapters")
+    return tuple(tensors)
+
+
+def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
+    """The linear layers of the blocks by name, and how many there are; of those that experts alone have, none."""
+    layers: dict[str, tuple[LinearModule, int]] = {}
+    for block in spec.blocks:
+        for module in block.modules:
+            times = 0 if isinstance(module, MoeModule) else block.count(0, spec.layers)
+            for part in module.expert().parts() if isinstance(module, MoeModule) else module.parts():
+                if isinstance(part, LinearModule):
+                    first, count = layers.get(part.name, (part, 0))
+                    layers[part.name] = first, count + times
+    return layers
+
+
+# What families of transformers call a linear layer, as peft's `target_modules` has it, beside the names used here.
+_NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "query_key_value": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
+    "Wqkv": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
+    "c_attn": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
+    "dense": (("o_proj",),),
+    "out_proj": (("o_proj",),),
+    "dense_h_to_4h": (("up_proj",),),
+    "dense_4h_to_h": (("down_proj",),),
+    "c_fc": (("up_proj",),),
+    "fc1": (("up_proj",),),
+    "fc2": (("down_proj",),),
+    "fc_in": (("up_proj",),),
+    "fc_out": (("down_proj",),),
+    # torchtune's.
+    "output_proj": (("o_proj",),),
+    "w1": (("gate_proj",),),
+    "w2": (("down_proj",),),
+    "w3": (("up_proj",),),
+}
+ALL_LINEAR = "all-linear"  # peft's word for every linear layer but the head
+
+
+def own_names(spec: ModelSpec, lora: Lora) -> Lora:
+    """The adapters with their layers named as here, where the model's family calls them otherwise; `all-linear` is
+    every linear layer of its blocks. Experts, whose weights are one tensor, have none.
+    """
+    layers = linear_layers(spec)
+    names: list[str] = []
+    for target in lora.target_modules:
+        if target == ALL_LINEAR:
+            names += [name for name, (_, count) in layers.items() if count]
+            continue
+        known = () if target in layers else _NAMES_ELSEWHERE.get(target, ())
+        names += next((own for own in known if layers.keys() >= set(own)), (target,))
+    return msgspec.structs.replace(lora, target_modules=tuple(dict.fromkeys(names)))
