@@ -59,3 +59,10 @@ def test_folding_loses_nothing_and_keeps_within_the_width(text: str, width: int)
 def test_folding_breaks_at_spaces_and_through_words_that_are_too_long() -> None:
     assert folded("python train.py --config", 15) == ["python train.py", "--config"]
     assert folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]
+
+
+@given(st.text(alphabet="ab 漢é", max_size=200), st.integers(2, 30))
+def test_a_folded_line_holds_every_word_within_its_width(text: str, width: int) -> None:
+    lines = folded(text, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())

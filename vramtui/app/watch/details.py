@@ -81,24 +81,31 @@ def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
 
 def folded(text: str, width: int) -> list[str]:
     """`text` in lines of at most `width` cells, broken at spaces; a longer word is broken."""
-    lines, line = [], ""
+    lines, line, taken = [], "", 0
     for word in text.split(" "):
-        joined = f"{line} {word}" if line else word
-        if cell_len(joined) > width and line and cell_len(word) <= width:
+        cells = cell_len(word)
+        if line and taken + 1 + cells > width and cells <= width:
             lines.append(line)
-            joined = word
-        *whole, line = _chopped(joined, width)
-        lines += whole
+            line, taken = word, cells
+        elif taken + bool(line) + cells <= width:
+            line, taken = f"{line} {word}" if line else word, taken + bool(line) + cells
+        else:
+            *whole, line = _chopped(f"{line} {word}" if line else word, width)
+            lines += whole
+            taken = cell_len(line)
     return [*lines, line] if line else lines
 
 
 def _chopped(text: str, width: int) -> list[str]:
-    lines = [""]
-    for character in text:
-        if cell_len(lines[-1] + character) > width:
-            lines.append("")
-        lines[-1] += character
-    return lines
+    """`text` in lines of `width` cells, each character measured once."""
+    lines, begun, taken = [], 0, 0
+    for place, character in enumerate(text):
+        cells = cell_len(character)
+        if taken + cells > width:
+            lines.append(text[begun:place])
+            begun, taken = place, 0
+        taken += cells
+    return [*lines, text[begun:]]
 
 
 def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:

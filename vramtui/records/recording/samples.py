@@ -14,6 +14,7 @@ from typing import overload
 
 import msgspec
 
+from vramtui.core.observation.bounded_samples import bounded
 from vramtui.core.observation.readings import Sample, decode_sample
 from vramtui.records.recording.deltas import DeltaLine, following
 
@@ -28,16 +29,16 @@ def is_whole(line: bytes) -> bool:
 
 
 def sample_in(line: bytes, before: Sample | None) -> Sample:
-    """The sample that a line of a recording tells, after the one before it.
+    """The sample that a line of a recording tells, after the one before it; without what no host has.
 
     Raises:
         msgspec.DecodeError: it is none, or does not follow (which UnicodeDecodeError also tells).
     """
     if is_whole(line):
-        return decode_sample(line)
+        return bounded(decode_sample(line))
     if before is None:
         raise msgspec.ValidationError("it says what changed, and there is no sample before it")
-    return following(before, msgspec.json.decode(line, type=DeltaLine).delta)
+    return bounded(following(before, msgspec.json.decode(line, type=DeltaLine).delta), before)
 
 
 class Samples(Sequence[Sample]):

@@ -13,6 +13,7 @@ import msgspec
 
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
+from vramtui.core.observation.bounded_samples import bounded
 from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Memory, Process, Sample
 from vramtui.sources.prometheus.client import PrometheusSeries
 
@@ -66,11 +67,13 @@ def samples_of(series: Iterable[tuple[Mapping[str, str], float]], taken_at: Mapp
         if pod[1]:
             found.pods[pod] = None
     return {
-        host: Sample(
-            taken_at=taken_at[host],
-            source="prometheus",
-            host=Host(name=host),
-            gpus=tuple(sorted((_gpu(device, found) for device, found in devices.items()), key=_place)),
+        host: bounded(
+            Sample(
+                taken_at=taken_at[host],
+                source="prometheus",
+                host=Host(name=host),
+                gpus=tuple(sorted((_gpu(device, found) for device, found in devices.items()), key=_place)),
+            )
         )
         for host, devices in hosts.items()
     }

@@ -1,0 +1,203 @@
+"""A sample that somebody else made (recording, feed, another host, Prometheus), without what no host has.
+
+Figures have the bounds of NVML's (`limits`). Texts are as long as a reader of this machine makes them at most: what is
+shown has to be measured, and one of a megabyte would hold the screen. Every reader of samples asks here.
+"""
+
+from collections import Counter
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from vramtui.core.base.text import printable, shortened
+from vramtui.core.observation.limits import MOST_DEVICES, MOST_PROCESSES, is_possible, is_size
+from vramtui.core.observation.readings import Absence, Ancestors, Gpu, Host, JobRank, Memory, Problem, Process, Sample
+
+LONGEST_NAME: Final = 256  # characters: NVML's names have 96, a user's 32
+LONGEST_PATH: Final = 4096  # PATH_MAX
+LONGEST_COMMAND: Final = 1 << 16  # as much as is read of a command line here
+LONGEST_SENTENCE: Final = 2000
+MOST_PROBLEMS: Final = 200
+MOST_TOLD: Final = 5  # figures that are named of those left out
+MOST_PERCENT: Final = 1e6  # of processors: a host of ten thousand
+LEFT_OUT: Final = "impossible figures"
+CUT_SHORT: Final = "problems"
+
+_TEXTS: Final[dict[type, dict[str, int]]] = {
+    Sample: {"source": LONGEST_NAME},
+    Host: {"name": LONGEST_NAME, "driver_version": LONGEST_NAME, "cuda_version": LONGEST_NAME},
+    Gpu: dict.fromkeys(("uuid", "name", "pci_bus_id", "vendor", "mig_parent", "mig_profile"), LONGEST_NAME)
+    | {"reason": LONGEST_SENTENCE},
+    Process: {
+        "user": LONGEST_NAME, "name": LONGEST_PATH, "command": LONGEST_COMMAND, "container": LONGEST_NAME,
+    },
+    JobRank: {"job": LONGEST_PATH, "launcher": LONGEST_NAME},
+    Ancestors: {"command": LONGEST_COMMAND},
+    Problem: {"where": LONGEST_NAME, "message": LONGEST_SENTENCE, "hint": LONGEST_SENTENCE},
+}  # fmt: skip
+_FIGURES: Final = tuple(
+    name
+    for name in Gpu.__struct_fields__
+    if name not in _TEXTS[Gpu]
+    and name not in {"absent", "index", "state", "memory", "processes", "processes_trusted", "throttle_reasons"}
+    and name not in {"mig_used", "final_peaks"}
+)
+_SIZES: Final = ("used_memory", "peak_memory", "host_memory")
+Read = TypeVar("Read", bound=msgspec.Struct)
+
+
+def bounded(sample: Sample, before: Sample | None = None) -> Sample:
+    """`sample` without what no host says; the very same where there is nothing of that.
+
+    GPUs and processes keep their places, by which a recording's next line speaks of them.
+
+    Args:
+        sample: as it was decoded.
+        before: the one before it, as this gave it: what both share was looked at.
+    """
+    old = () if before is None else before.gpus
+    told: list[str] = []
+    gpus = [
+        gpu
+        if place < len(old) and gpu is old[place]
+        else _gpu(place, gpu, old[place] if place < len(old) else None, told)
+        for place, gpu in enumerate(sample.gpus[:MOST_DEVICES])
+    ]
+    _tell_apart(gpus, told)
+    stays = before is not None and not told  # what is shared with the sample before was told of there
+    problems = _problems(sample.problems, told, len(sample.gpus), stays=stays)
+    changed: dict[str, Any] = {}
+    if any(one is not other for one, other in zip(gpus, sample.gpus, strict=False)) or len(gpus) < len(sample.gpus):
+        changed["gpus"] = tuple(gpus)
+    if problems != sample.problems:
+        changed["problems"] = problems
+    host = _cut(sample.host)
+    if host.cpu_percent is not None and not 0 <= host.cpu_percent <= MOST_PERCENT:
+        host = msgspec.structs.replace(host, cpu_percent=None)
+    if host is not sample.host:
+        changed["host"] = host
+    return _cut(msgspec.structs.replace(sample, **changed) if changed else sample)
+
+
+def _cut(read: Read) -> Read:
+    """`read` with its texts no longer than anybody's."""
+    changed = {
+        name: shortened(text, most)
+        for name, most in _TEXTS[type(read)].items()
+        if (text := getattr(read, name)) is not None and len(text) > most
+    }
+    return msgspec.structs.replace(read, **changed) if changed else read
+
+
+def _gpu(place: int, gpu: Gpu, old: Gpu | None, told: list[str]) -> Gpu:
+    changed = _figures(gpu, place, told)
+    memory = _memory(gpu.memory, f"GPU {place} memory", told)
+    if memory is not gpu.memory:
+        changed["memory"] = memory
+    processes = _processes(gpu.processes, () if old is None else old.processes, f"GPU {place}", told)
+    if processes is not gpu.processes:
+        changed["processes"] = processes
+    if not 0 <= gpu.index < MOST_DEVICES:
+        told.append(f"GPU {place} index {_number(gpu.index)}")
+        changed["index"] = place
+    if gpu.mig_used is not None and not is_size(gpu.mig_used):
+        changed["mig_used"] = None
+    if any(not is_size(size) for size in gpu.final_peaks.values()) or len(gpu.final_peaks) > MOST_PROCESSES:
+        changed["final_peaks"] = {}
+    reasons = gpu.throttle_reasons
+    if reasons is not None and (len(reasons) > len(_FIGURES) or any(len(reason) > LONGEST_NAME for reason in reasons)):
+        changed["throttle_reasons"] = tuple(shortened(reason, LONGEST_NAME) for reason in reasons[: len(_FIGURES)])
+    return _cut(msgspec.structs.replace(gpu, **changed) if changed else gpu)
+
+
+def _figures(gpu: Gpu, place: int, told: list[str]) -> dict[str, Any]:
+    """The metrics that are left out, and why each is."""
+    # A figure that was left out of the sample before may be there again.
+    absent = {name: why for name, why in gpu.absent.items() if name not in _FIGURES or getattr(gpu, name) is None}
+    if len(absent) > 2 * len(Gpu.__struct_fields__):
+        absent = {name: why for name, why in absent.items() if name in Gpu.__struct_fields__}
+    changed: dict[str, Any] = {}
+    for name in _FIGURES:
+        value = getattr(gpu, name)
+        if value is not None and not is_possible(name, value):
+            told.append(f"GPU {place} {name} {_number(value)}")
+            changed[name], absent[name] = None, Absence.FAILED
+    return changed if absent == gpu.absent else changed | {"absent": absent}
+
+
+def _memory(memory: Memory, where: str, told: list[str]) -> Memory:
+    sizes = {name: getattr(memory, name) for name in ("total", "used", "reserved", "free")}
+    wrong = {name: size for name, size in sizes.items() if size is not None and not is_size(size)}
+    if sizes["total"] == 0 and sizes["used"]:
+        wrong["total"] = 0
+    told += [f"{where} {name} {_number(size)}" for name, size in wrong.items()]
+    return msgspec.structs.replace(memory, **dict.fromkeys(wrong)) if wrong else memory
+
+
+def _processes(rows: tuple[Process, ...], old: tuple[Process, ...], where: str, told: list[str]) -> tuple[Process, ...]:
+    if rows is old:
+        return rows
+    seen = {id(row) for row in old}
+    made = [row if id(row) in seen else _process(row, where, told) for row in rows[:MOST_PROCESSES]]
+    is_same = len(made) == len(rows) and all(one is other for one, other in zip(made, rows, strict=True))
+    return rows if is_same else tuple(made)
+
+
+def _process(row: Process, where: str, told: list[str]) -> Process:
+    changed: dict[str, Any] = {}
+    for name in _SIZES:
+        size = getattr(row, name)
+        if size is not None and not is_size(size):
+            told.append(f"{where} pid {row.pid} {name} {_number(size)}")
+            changed |= {name: None, "absent": {**changed.get("absent", row.absent), name: Absence.FAILED}}
+    if row.cpu_percent is not None and not 0 <= row.cpu_percent <= MOST_PERCENT:
+        changed["cpu_percent"] = None
+    if row.sm_percent is not None and not 0 <= row.sm_percent <= 100:
+        changed["sm_percent"] = None
+    if row.rank is not None and (rank := _cut(row.rank)) is not row.rank:
+        changed["rank"] = rank
+    if row.ancestors is not None:
+        above = _cut(row.ancestors)
+        if len(above.pids) > LONGEST_NAME:
+            above = msgspec.structs.replace(above, pids=above.pids[:LONGEST_NAME])
+        if above is not row.ancestors:
+            changed["ancestors"] = above
+    return _cut(msgspec.structs.replace(row, **changed) if changed else row)
+
+
+def _tell_apart(gpus: list[Gpu], told: list[str]) -> None:
+    """Two devices of one uuid would be selected together and have each other's processes."""
+    if len({gpu.uuid for gpu in gpus}) == len(gpus):
+        return
+    seen: Counter[str] = Counter()
+    for place, gpu in enumerate(gpus):
+        seen[gpu.uuid] += 1
+        if seen[gpu.uuid] > 1:
+            told.append(f"GPU {place} uuid of another GPU")
+            gpus[place] = msgspec.structs.replace(gpu, uuid=f"{gpu.uuid} ({seen[gpu.uuid]})")
+
+
+def _problems(problems: tuple[Problem, ...], told: list[str], devices: int, *, stays: bool) -> tuple[Problem, ...]:
+    """What the other side says, cut short, and behind it what was left out here or, where that `stays`, before."""
+    if not told and devices <= MOST_DEVICES and not problems:
+        return problems
+    before = [problem for problem in problems if problem.where == LEFT_OUT and stays]
+    kept = [_cut(problem) for problem in problems if problem.where not in (LEFT_OUT, CUT_SHORT)]
+    made = kept[:MOST_PROBLEMS]
+    if len(kept) > MOST_PROBLEMS:
+        made.append(Problem(where=CUT_SHORT, message=f"and {len(kept) - MOST_PROBLEMS:,} more"))
+    if devices > MOST_DEVICES:
+        made.append(Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown"))
+    made += before[:1]
+    if told:
+        made.append(Problem(where=LEFT_OUT, message=f"left out: {_listed(told)}"))
+    return problems if made == list(problems) else tuple(made)
+
+
+def _listed(told: list[str]) -> str:
+    more = f" and {len(told) - MOST_TOLD:,} more" if len(told) > MOST_TOLD else ""
+    return printable(shortened(f"{', '.join(told[:MOST_TOLD])}{more}", LONGEST_SENTENCE))
+
+
+def _number(value: object) -> str:
+    return shortened(str(value), 40)
