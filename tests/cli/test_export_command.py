@@ -1,5 +1,6 @@
 """`vramtui export` serves loopback, or writes a file, and says nothing old for new."""
 
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.export.command import Tls, address_of, check_options, serve_metrics
+from vramtui.cli.export.server import MOST_CLIENTS
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.export.metrics import NAMES, MetricFamily, up_metric
@@ -70,3 +72,21 @@ def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFix
     assert "vramtui_processes" not in scrape()
     with pytest.raises(UserError, match="address already in use"):
         serve_metrics(address.removeprefix("http://").removesuffix("/metrics"), Tls(), collector)
+
+
+def test_clients_that_say_nothing_keep_nobody_out(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
+    from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
+
+    serve_metrics("127.0.0.1:0", Tls(), SampleCollector())
+    address = capsys.readouterr().err.split()[-1]
+    port = int(address.rpartition(":")[2].partition("/")[0])
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(4 * MOST_CLIENTS)]
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - loopback
+            assert b"vramtui_up" in answer.read()
+        silent[0].settimeout(10)
+        assert silent[0].recv(1) == b""
+    finally:
+        for one in silent:
+            one.close()

@@ -5,6 +5,7 @@ that scraped a page of dcgm-exporter's and this program's own exporter.
 """
 
 import json
+import socket
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence
 from vramtui.monitor.fleet import Fleet, RemoteHost
 from vramtui.monitor.session import MonitorSession
-from vramtui.sources.prometheus.client import PrometheusClient, PrometheusSeries
+from vramtui.sources.prometheus.client import MOST_OBJECTS, PATIENCE, PrometheusClient, PrometheusSeries
 from vramtui.sources.prometheus.dcgm import past_samples, present, samples_of
 from vramtui.sources.prometheus.source import SILENT, PrometheusFleet, PrometheusSource
 
@@ -195,6 +196,37 @@ def test_a_server_that_refuses_or_is_another_is_a_sentence(stub: Stub) -> None:
     assert "no dcgm-exporter" in failed.value.hint
     with pytest.raises(SourceFailed, match="no answer"):
         PrometheusClient("http://127.0.0.1:1").query("up")
+
+
+@pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b""])
+def test_a_server_that_drips_is_not_waited_for(drip: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PATIENCE, "query", 0.3)
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        client, _ = listening.accept()
+        with client:
+            client.sendall(drip)
+            while not over.wait(0.05):
+                client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        client = PrometheusClient(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(SourceFailed, match="no whole answer within 0 s"):
+            client.query("up")
+        with pytest.raises(SourceFailed, match=r"no whole answer|still goes on"):
+            client.query("up")
+        over.set()
+
+
+def test_more_series_than_any_cluster_has_are_refused_before_they_are_read(stub: Stub) -> None:
+    stub.answer = (
+        200,
+        b'{"status": "success", "data": {"result": [' + b'{"metric":{}},' * (MOST_OBJECTS // 2) + b"]}}",
+    )
+    with pytest.raises(SourceFailed, match="more series than"):
+        PrometheusClient(stub.url).query("up")
 
 
 def test_a_token_is_read_anew_and_told_to_nobody_else(stub: Stub, tmp_path: Path) -> None:

@@ -180,25 +180,20 @@ def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> Callab
     Raises:
         UserError: the address cannot be listened at.
     """
-    from prometheus_client import start_http_server  # noqa: PLC0415 - of an extra
+    from prometheus_client import make_wsgi_app  # noqa: PLC0415 - of an extra
 
+    from vramtui.cli.export.server import MetricsServer, tls_context  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.records.export.metrics import up_metric  # noqa: PLC0415 - as above
 
     registry = _registry(collector)
     collector.put((up_metric(up=False),))
     address, port = address_of(listen)
     try:
-        server, _ = start_http_server(
-            port,
-            address,
-            registry,
-            certfile=None if tls.certificate is None else str(tls.certificate),
-            keyfile=None if tls.key is None else str(tls.key),
-            client_cafile=None if tls.client_ca is None else str(tls.client_ca),
-            client_auth_required=tls.client_ca is not None,
-        )
+        server = MetricsServer((address, port), tls_context(*tls))
     except OSError as error:
         raise UserError(f"--listen {listen}: {os_reason(error)}") from None
+    server.set_app(make_wsgi_app(registry))
+    threading.Thread(target=server.serve_forever, name="serve metrics", daemon=True).start()
     scheme = "http" if tls.certificate is None else "https"
     sys.stderr.write(f"vramtui: metrics at {scheme}://{address}:{server.server_port}/metrics\n")
     return lambda: None

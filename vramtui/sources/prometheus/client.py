@@ -2,19 +2,26 @@
 
 import http.client
 import ssl
+import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from ipaddress import ip_address
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 
-TIMEOUT = 10.0  # seconds
+TIMEOUT = 10.0  # seconds of each read
+PATIENCE = {"query": 10.0, "query_range": 30.0}  # seconds of a whole exchange
 LARGEST = 256 << 20  # bytes of an answer: a past of 15 minutes of 10,000 GPUs is 100 MiB
+# Each series has two objects, and each of its values is a list: these 10,000 GPUs have 90,000 series, and their past
+# 40,000 with 60 values each.
+MOST_OBJECTS, MOST_LISTS = 1 << 19, 3_000_000
 LONGEST_TOKEN = 16384
 
 
@@ -65,6 +72,7 @@ class PrometheusClient:
         self.title = parts.netloc
         self._base = url.rstrip("/")
         self._token_file = token_file
+        self._reading: threading.Thread | None = None
         self._opener = urllib.request.build_opener(
             _NoRedirect(), urllib.request.HTTPSHandler(context=ssl.create_default_context())
         )
@@ -90,18 +98,11 @@ class PrometheusClient:
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has seen
             f"{self._base}/api/v1/{what}", data=urllib.parse.urlencode(fields).encode(), headers=self._headers()
         )
-        try:
-            with self._opener.open(request, timeout=TIMEOUT) as answer:
-                text = answer.read(LARGEST + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(error.code, error.read(1 << 16)) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            why = getattr(reason, "strerror", None) or str(reason)
-            raise SourceFailed(f"{self.title}: no answer: {printable(why).lower()[:200]}.") from None
+        text = self._whole(request, PATIENCE[what])
         if len(text) > LARGEST:
             raise SourceFailed(f"{self.title}: the answer is larger than {LARGEST >> 20} MiB.")
+        if text.count(b"{") > MOST_OBJECTS or text.count(b"[") > MOST_LISTS:
+            raise SourceFailed(f"{self.title}: the answer has more series than {MOST_OBJECTS // 20:,} GPUs have.")
         try:
             read = msgspec.json.decode(text, type=_Answer)
         except (msgspec.DecodeError, RecursionError):
@@ -109,6 +110,43 @@ class PrometheusClient:
         if read.status != "success" or read.data is None:
             raise SourceFailed(f"{self.title}: {printable(read.error)[:200] or 'the query failed'}.")
         return read.data.result
+
+    def _whole(self, request: urllib.request.Request, patience: float) -> bytes:
+        """What the server answers, all of it within `patience` seconds: each byte may come in time, and the last never.
+
+        It is read on a thread, as headers may drip as well, where nobody can look at a clock between two reads.
+        """
+        if self._reading is not None and self._reading.is_alive():
+            raise SourceFailed(f"{self.title}: its answer before this one still goes on.")
+        until = time.monotonic() + patience
+        answers: SimpleQueue[bytes | SourceFailed] = SimpleQueue()
+        self._reading = threading.Thread(
+            target=lambda: answers.put(self._read(request, until)), name="read prometheus", daemon=True
+        )
+        self._reading.start()
+        try:
+            answer = answers.get(timeout=patience)
+        except Empty:
+            raise SourceFailed(f"{self.title}: no whole answer within {patience:.0f} s.") from None
+        if isinstance(answer, SourceFailed):
+            raise answer
+        return answer
+
+    def _read(self, request: urllib.request.Request, until: float) -> bytes | SourceFailed:
+        pieces, size = [], 0
+        try:
+            with self._opener.open(request, timeout=TIMEOUT) as answer:
+                while size <= LARGEST and time.monotonic() < until and (piece := answer.read1(1 << 20)):
+                    pieces.append(piece)
+                    size += len(piece)
+        except urllib.error.HTTPError as error:
+            with error:
+                return self._refused(error.code, error.read(1 << 16))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            why = getattr(reason, "strerror", None) or str(reason)
+            return SourceFailed(f"{self.title}: no answer: {printable(why).lower()[:200]}.")
+        return b"".join(pieces)
 
     def _headers(self) -> dict[str, str]:
         if self._token_file is None:
