@@ -32,7 +32,7 @@ sequence_length = 4096
 precision = "bf16-mixed"
 
 [match]
-command = 'train\\.py.*Llama-3\\.1-8B.*--lora'
+all = [["train.py"], ["Llama-3.1-8B"], ["--lora"]]
 """
 Edited = tuple[Still, Pilot[None], EditorScreen]
 

@@ -81,7 +81,7 @@ PRESETS = (
             notes="QKV adapters, one card.",
             model=MODEL,
             run=TrainRun(batch_size=4, sequence_length=4096, lora=LORA),
-            match=Match(command=r"train\.py.*Llama-3\.1-8B.*--lora"),
+            match=Match(all=(("train.py",), ("Llama-3.1-8B",), ("--lora",))),
         ),
     ),
     PresetFile(

@@ -271,7 +271,7 @@ OWN_CODE = PresetFile(
     key="own",
     path="own.toml",
     bundled=False,
-    preset=Preset(name="own", model=TorchModel(file="jobs/own.py"), run=TrainRun(), match=Match(command=r"train\.py")),
+    preset=Preset(name="own", model=TorchModel(file="jobs/own.py"), run=TrainRun(), match=Match(all=(("train.py",),))),
 )
 
 

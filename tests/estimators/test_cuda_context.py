@@ -87,7 +87,7 @@ def test_an_estimate_counts_the_context_that_the_job_has(run: TrainRun | InferRu
 
 
 def test_a_matched_process_is_taken_as_its_environment_says() -> None:
-    matcher = Matcher([preset("a", command="train")])
+    matcher = Matcher([preset("a", "train")])
     eager = msgspec.structs.replace(process(1, "train"), module_loading="eager")
     found = matcher.match(sample(eager, process(2, "train")), {})
     taken, other = found[key(1)], found[key(2)]

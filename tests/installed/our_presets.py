@@ -9,7 +9,7 @@ from vramtui.presets.library import bundled_folder
 def add_preset(config: Path, name: str = "ours", batch: int = 1) -> Path:
     """A preset called `name` in the config folder `config`, after a bundled one but with this batch size."""
     text = (bundled_folder() / "llama" / "llama-3.1-8b-lora.toml").read_text("utf-8")
-    text = re.sub(r"(?m)^command = .*$", "command = 'train_llama'", text)
+    text = re.sub(r"(?m)^all = .*\nnone = .*$", 'all = [["train_llama"]]', text)
     text = re.sub(r"(?m)^batch_size = .*$", f"batch_size = {batch}", text)
     path = config / "presets" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)

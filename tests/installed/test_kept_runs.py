@@ -24,7 +24,7 @@ kind = "train"
 batch_size = 8
 sequence_length = 1024
 [match]
-command = 'train_llama\\.py'
+all = [["train_llama.py"]]
 """
 
 

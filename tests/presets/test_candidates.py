@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vramtui.core.observation.matcher import Candidate, required_words
+from vramtui.core.observation.matcher import Candidate
 from vramtui.presets import PresetLibrary
 
 PRESET = """name = "Mine"
@@ -28,18 +28,12 @@ def test_bundled_presets_say_in_their_match_what_they_say_as_a_whole(tmp_path: P
     assert list(PresetLibrary(tmp_path).candidates()) == whole
 
 
-def test_the_commands_of_most_bundled_presets_are_looked_for_by_words_first(tmp_path: Path) -> None:
-    candidates = PresetLibrary(tmp_path).candidates()
-    wordless = [one.key for one in candidates if one.match.command and not required_words(one.match.command)]
-    assert 10 * len(wordless) < len(candidates)
-
-
 def test_a_persons_own_are_read_as_a_whole(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(f"{PRESET}[match]\ncommand = 'mine'\n")
-    (tmp_path / "broken.toml").write_text("[match]\ncommand = 'broken'\n")
+    (tmp_path / "mine.toml").write_text(f'{PRESET}[match]\nall = [["mine"]]\n')
+    (tmp_path / "broken.toml").write_text("[match]\nall = [['broken']]\n")
     (tmp_path / "silent.toml").write_text(PRESET)
     library = PresetLibrary(tmp_path, tmp_path / "none")
-    assert [(one.key, one.bundled, one.match.command) for one in library.candidates()] == [("mine", False, "mine")]
+    assert [(one.key, one.bundled, one.match.all) for one in library.candidates()] == [("mine", False, (("mine",),))]
     assert library.find("mine") is not None
     assert library.find("broken") is None
     assert library.find("nobody") is None

@@ -143,9 +143,9 @@ def test_bytes_that_are_easily_lost(tmp_path: Path) -> None:
     assert not draft.is_changed
     draft.edits.set_value("run.batch_size", "21")
     draft.edits.set_value("run.sequence_length", "5")
-    draft.edits.set_value("match.command", "x\\.py")
+    draft.edits.set_value("match.gpu", "H\\100")
     draft.save()
-    added = b'batch_size\t=  21  # more does not fit\r\nsequence_length = 5\r\n\r\n[match]\r\ncommand = "x\\\\.py"\r\n'
+    added = b'batch_size\t=  21  # more does not fit\r\nsequence_length = 5\r\n\r\n[match]\r\ngpu = "H\\\\100"\r\n'
     assert path.read_bytes() == b"\xef\xbb\xbf" + text.encode().replace(
         b"batch_size\t=  2_0  # more does not fit\r\n", added
     )
@@ -235,21 +235,21 @@ def test_lists_and_texts_as_people_type_them() -> None:
     draft.edits.set_value("run.lora.rank", "4")
     draft.edits.set_value("run.lora.target_modules", "q_proj, v_proj")
     draft.edits.set_value("notes", 'He said "8\\8"\n\x7f')
-    draft.edits.set_value("match.command", "train\\.py")
+    draft.edits.set_value("match.gpu", "H\\100")
     assert draft.problems == ()
     assert 'target_modules = ["q_proj", "v_proj"]' in draft.text
     assert draft.preset is not None
     assert draft.preset.notes == 'He said "8\\8"\n\x7f'
     assert draft.preset.match is not None
-    assert draft.preset.match.command == "train\\.py"
+    assert draft.preset.match.gpu == "H\\100"
 
 
 def test_quotes_stay_as_they_were() -> None:
-    draft = Draft.new(NOTED + "[match]\ncommand = 'train\\.py'\n", "small")
-    draft.edits.set_value("match.command", "tune\\.py")
-    assert "command = 'tune\\.py'\n" in draft.text
-    draft.edits.set_value("match.command", "it's\\.py")
-    assert 'command = "it\'s\\\\.py"\n' in draft.text
+    draft = Draft.new(NOTED + "[match]\ngpu = 'H\\100'\n", "small")
+    draft.edits.set_value("match.gpu", "H\\200")
+    assert "gpu = 'H\\200'\n" in draft.text
+    draft.edits.set_value("match.gpu", "it's\\20")
+    assert 'gpu = "it\'s\\\\20"\n' in draft.text
 
 
 def test_a_line_that_is_no_toml_does_not_lock_the_form() -> None:
@@ -473,7 +473,7 @@ def test_something_else_may_look_at_the_preset_too() -> None:
     assert not draft.is_current
 
 
-KEYS = ("run.batch_size", "run.sequence_length", "run.lora.rank", "name", "match.command", "parallel.data", "run.kind")
+KEYS = ("run.batch_size", "run.sequence_length", "run.lora.rank", "name", "match.gpu", "parallel.data", "run.kind")
 EDITS = st.one_of(
     st.tuples(st.just("set"), st.sampled_from(KEYS), st.text("0123xy'\"\\ é", max_size=4)),
     st.tuples(st.just("unset"), st.sampled_from((*KEYS, "run.lora", "match")), st.just("")),

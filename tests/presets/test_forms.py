@@ -31,7 +31,7 @@ lora = { rank = 4, target_modules = ["q_proj",
   "v_proj"] }
 
 [match]
-command = 'train\\.py'
+gpu = 'H100'
 """
 
 
@@ -110,7 +110,7 @@ def test_groups_know_whether_they_are_there() -> None:
         ("run.precision", "choice", "fp32", 14),
         ("run.lora.rank", "int", "4", 15),
         ("run.lora.target_modules", "list", '["q_proj",\n  "v_proj"]', 15),
-        ("match.command", "text", "train\\.py", 19),
+        ("match.gpu", "text", "H100", 19),
         ("run.optimizer", "choice", None, None),
         ("run.lora.use_dora", "bool", None, None),
         ("run.max_grad_norm", "float", None, None),

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from vramtui.core.base.text import printable
+from vramtui.core.observation.matcher import matches
+from vramtui.core.observation.readings import Gpu, Process
 from vramtui.presets import PresetLibrary, find_problems
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import fields_of
@@ -38,7 +40,7 @@ COMMANDS = {
             "run.max_grad_norm": "1.0",
             "run.gradient_accumulation_steps": "2",
             "parallel.data": "16",
-            "match.command": r"train\.py.*Llama\-3\.1\-8B",
+            "match.all": '[["train.py"], ["Llama-3.1-8B"]]',
         },
     ),
     "accelerate with FSDP, weights loaded in bf16": (
@@ -57,7 +59,7 @@ COMMANDS = {
             "parallel.data": "4",
             "parallel.strategy": "fsdp",
             "parallel.zero_stage": "3",
-            "match.command": r"sft\.py.*Qwen2\.5\-7B",
+            "match.all": '[["sft.py"], ["Qwen2.5-7B"]]',
         },
     ),
     "vLLM": (
@@ -74,7 +76,7 @@ COMMANDS = {
             "run.kv_cache": "fp8",
             "run.max_num_seqs": "64",
             "parallel.tensor": "4",
-            "match.command": r"vllm.*Llama\-3\.1\-70B\-Instruct",
+            "match.all": '[["vllm"], ["Llama-3.1-70B-Instruct"]]',
         },
     ),
     "vLLM as a module": (
@@ -85,7 +87,7 @@ COMMANDS = {
             "run.precision": "fp16",
             "run.quantization": "int4",
             "parallel.tensor": "2",
-            "match.command": r"vllm\.entrypoints\.openai\.api_server.*Qwen2\.5\-7B\-Instruct",
+            "match.all": '[["vllm.entrypoints.openai.api_server"], ["Qwen2.5-7B-Instruct"]]',
         },
     ),
     "SGLang": (
@@ -101,7 +103,7 @@ COMMANDS = {
             "run.mem_fraction_static": "0.8",
             "run.enforce_eager": "true",
             "parallel.tensor": "2",
-            "match.command": r"sglang\.launch_server.*Llama\-3\.1\-8B",
+            "match.all": '[["sglang.launch_server"], ["Llama-3.1-8B"]]',
         },
     ),
     "TensorRT-LLM": (
@@ -117,7 +119,7 @@ COMMANDS = {
             "run.max_num_batched_tokens": "4096",
             "run.free_gpu_memory_fraction": "0.95",
             "parallel.tensor": "4",
-            "match.command": r"trtllm\-serve.*Llama\-3\.1\-70B\-Instruct",
+            "match.all": '[["trtllm-serve"], ["Llama-3.1-70B-Instruct"]]',
         },
     ),
     "TGI": (
@@ -137,7 +139,7 @@ COMMANDS = {
             "run.kv_cache": "fp8",
             "run.enforce_eager": "true",
             "parallel.tensor": "2",
-            "match.command": r"text\-generation\-launcher.*Llama\-3\.1\-8B\-Instruct",
+            "match.all": '[["text-generation-launcher"], ["Llama-3.1-8B-Instruct"]]',
         },
     ),
     "TGI's server, which holds the memory": (
@@ -150,7 +152,7 @@ COMMANDS = {
             "run.kind": "serve",
             "run.engine": "vllm",
             "run.precision": "bf16",
-            "match.command": r"text\-generation\-server.*Llama\-3\.1\-8B\-Instruct",
+            "match.all": '[["text-generation-server"], ["Llama-3.1-8B-Instruct"]]',
         },
     ),
     "qlora.py": (
@@ -167,7 +169,7 @@ COMMANDS = {
             "run.gradient_accumulation_steps": "16",
             "run.max_grad_norm": "0.3",
             "run.precision": "bf16-mixed",
-            "match.command": r"qlora\.py.*Llama\-3\.1\-8B",
+            "match.all": '[["qlora.py"], ["Llama-3.1-8B"]]',
         },
     ),
     "deepspeed": (
@@ -183,7 +185,7 @@ COMMANDS = {
             "run.precision": "bf16-mixed",
             "run.attention": "flash",
             "parallel.data": "16",
-            "match.command": r"train\.py.*Llama\-3\.1\-8B",
+            "match.all": '[["train.py"], ["Llama-3.1-8B"]]',
         },
     ),
     "llama.cpp": (
@@ -198,7 +200,7 @@ COMMANDS = {
             "run.max_num_batched_tokens": "256",
             "run.gpu_layers": "20",
             "run.kv_cache": "int8",
-            "match.command": r"llama\-server.*Meta\-Llama\-3\.1\-8B\-Instruct\-Q4_K_M\.gguf",
+            "match.all": '[["llama-server"], ["Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"]]',
         },
     ),
     "torchtune": (
@@ -216,7 +218,7 @@ COMMANDS = {
             "run.sequence_length": "2048",
             "run.optimizer": "adamw",
             "parallel.data": "2",
-            "match.command": "lora_finetune_distributed.*8B_lora",
+            "match.all": '[["lora_finetune_distributed"], ["8B_lora"]]',
         },
     ),
     "axolotl": (
@@ -231,7 +233,7 @@ COMMANDS = {
             "run.sequence_length": "4096",
             "run.quantization": "nf4",
             "run.lora.rank": "8",
-            "match.command": r"axolotl.*Meta\-Llama\-3\.1\-8B",
+            "match.all": '[["axolotl"], ["Meta-Llama-3.1-8B"]]',
         },
     ),
     "nanoGPT": (
@@ -243,7 +245,7 @@ COMMANDS = {
             "run.sequence_length": "512",
             "run.precision": "fp16-mixed",
             "run.max_grad_norm": "0.5",
-            "match.command": r"train\.py.*gpt2",
+            "match.all": '[["train.py"], ["gpt2"]]',
         },
     ),
     "Megatron": (
@@ -268,7 +270,7 @@ COMMANDS = {
             "parallel.sequence_parallel": "true",
             "parallel.strategy": "zero",
             "parallel.zero_stage": "1",
-            "match.command": r"pretrain_gpt\.py",
+            "match.all": '[["pretrain_gpt.py"]]',
         },
     ),
     "diffusers": (
@@ -286,18 +288,18 @@ COMMANDS = {
             "run.lora.rank": "8",
             "run.optimizer": "adamw_8bit",
             "run.checkpointing": "full",
-            "match.command": r"train_text_to_image_lora_sdxl\.py.*stable\-diffusion\-xl\-base\-1\.0",
+            "match.all": '[["train_text_to_image_lora_sdxl.py"], ["stable-diffusion-xl-base-1.0"]]',
         },
     ),
-    "nothing to read": ("sleep 100", {"match.command": "sleep"}),
+    "nothing to read": ("sleep 100", {"match.all": '[["sleep"]]'}),
     "nothing at all": ("", {}),
     "switches that are off": (
         "python train.py --bf16 False --gradient_checkpointing false --load_in_4bit no --per_device_train_batch_size x",
-        {"run.kind": "train", "match.command": r"train\.py"},
+        {"run.kind": "train", "match.all": '[["train.py"]]'},
     ),
     "a model that nobody knows": (
         "python train.py --model_name_or_path someone/Llama-3.1-9B",
-        {"run.kind": "train", "match.command": r"train\.py.*Llama\-3\.1\-9B"},
+        {"run.kind": "train", "match.all": '[["train.py"], ["Llama-3.1-9B"]]'},
     ),
 }
 
@@ -324,7 +326,10 @@ def test_a_draft_from_what_was_taken(name: str) -> None:
     assert {key: fields[key].value for key in said if key != "preset"} == {
         key: value for key, value in said.items() if key != "preset"
     }
-    assert re.search(fields["match.command"].value or "", command)
+    assert draft.preset is not None
+    assert draft.preset.match is not None
+    gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100")
+    assert matches(draft.preset.match, gpu, Process(pid=1, type="C", command=command))
 
 
 def test_only_what_was_taken_is_in_the_draft() -> None:

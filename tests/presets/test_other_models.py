@@ -1,16 +1,18 @@
 """Presets of encoders, encoder-decoders, UNets and diffusion transformers: counts proven, and jobs recognised."""
 
-import re
 from typing import Any
 
 import pytest
 
 from tests.loaded_once import bundled_presets
 from vramtui.core.estimate.devices import card
+from vramtui.core.observation.matcher import matches
+from vramtui.core.observation.readings import Gpu, Process
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets.library import bundled_folder
 
+GPU = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100")
 OTHER = (EncoderModel, EncoderDecoderModel, UNetModel, DiffusionTransformerModel)
 BUNDLED = {found.key: found.preset for found in bundled_presets()}
 PRESETS = {key: preset for key, preset in BUNDLED.items() if isinstance(preset.model, OTHER)}
@@ -153,5 +155,6 @@ def test_other_models_say_where_their_shapes_are_from(path: Any) -> None:
     ],
 )
 def test_commands_find_their_preset_and_no_other(command: str, keys: list[str]) -> None:
-    patterns = {key: preset.match.command for key, preset in BUNDLED.items() if preset.match}
-    assert [key for key, pattern in patterns.items() if pattern and re.search(pattern, command)] == keys
+    rules = {key: preset.match for key, preset in BUNDLED.items() if preset.match}
+    process = Process(pid=1, type="C", command=command)
+    assert [key for key, match in rules.items() if matches(match, GPU, process)] == keys

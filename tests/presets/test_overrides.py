@@ -121,7 +121,7 @@ def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Prese
         (["batch_size"], "--set batch_size: write it as KEY=VALUE, for example run.batch_size=8"),
         (["=8"], "--set =8: write it as KEY=VALUE"),
         (["run..x=8"], "write it as KEY=VALUE"),
-        (["match.command=("], "match.command is not a regular expression"),
+        (["match.all=a"], "match.all is text, a list is needed"),
         (["run.lora.rank=4\nx=3"], "run.lora.rank is text, a whole number is needed"),
         (["run.batch_size=1", "run.sequence_length=-1"], "--set run.sequence_length=-1: run.sequence_length is -1"),
     ],

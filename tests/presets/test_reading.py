@@ -30,7 +30,7 @@ target_modules = ["q_proj",
   "v_proj"]
 
 [match]
-command = "train"
+all = [["train"]]
 """
 
 
@@ -47,7 +47,7 @@ def test_a_good_preset() -> None:
     assert isinstance(preset.run, TrainRun)
     assert preset.run.batch_size == 2
     assert preset.match is not None
-    assert preset.match.command == "train"
+    assert preset.match.all == (("train",),)
     assert find_problems(GOOD) == ()
 
 
@@ -93,17 +93,24 @@ def test_a_good_preset() -> None:
         ('name = "Small"', "name = 3", "1: name is 3, text in quotes is needed"),
         ("[match]", "[match.x]", "20: match.x is not a key of [match]"),
         (
-            'command = "train"',
-            'command = "train"\ncommand = "x"',
-            "22: command stands in this file twice",
+            'all = [["train"]]',
+            'all = [["train"]]\nall = []',
+            "22: all stands in this file twice",
         ),
         ("[match]", "[run]\n[match]", "20: [run] stands in this file twice"),
         ("hidden_size = 64", "hidden_size = ", "5: not valid TOML: invalid value"),
         ("hidden_size = 64", "hidden_size = 1_", "5: not valid TOML: "),
-        ('command = "train"', 'command = "("', "21: match.command is not a regular expression: "),
-        ('command = "train"', "command = '(a)\\1'", "21: match.command is a pattern with a back-reference"),
-        ('command = "train"', 'command = "((a{99}){99}){99}"', "21: match.command is too large, its repetitions"),
-        ('command = "train"', f'command = "{"a" * 600}"', "21: match.command is 600 characters long; at most 512"),
+        ('[["train"]]', '["train"]', "21: match.all[0] is text, a list is needed"),
+        ('[["train"]]', "[[]]", "21: match.all[0] has 0 entries; it must have at least 1"),
+        ('[["train"]]', '[[""]]', "21: match.all[0][0] is empty"),
+        ('[["train"]]', f'[["{"a" * 600}"]]', "21: match.all[0][0] is 600 characters long; at most 512 are allowed"),
+        ('all = [["train"]]', 'user = "^anna$"', "21: match.user is the user's name as it stands, no pattern"),
+        (
+            'all = [["train"]]',
+            "command = 'train\\.py.*(lora|sft)'",
+            '21: match.command is no key any more; write all = [["train.py"], ["lora", "sft"]]',
+        ),
+        ('all = [["train"]]', "command = '(a)\\1'", "21: match.command is no key any more; list words instead: all = "),
         (
             'name = "Small"',
             '"na\\u001bme" = 1\nname = "Small"',

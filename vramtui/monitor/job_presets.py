@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.observation.matcher import SEARCHED_AT_ONCE, Matcher
+from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
 
@@ -28,8 +28,8 @@ def from_library(name: str) -> PresetFile:
 
 
 def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
-    """One that knows presets that are read already; a screen that waits for it does not wait long."""
-    return Matcher(presets, _of_command, at_once=SEARCHED_AT_ONCE)
+    """One that knows presets that are read already."""
+    return Matcher(presets, _of_command)
 
 
 def matcher_of_library(library: "PresetLibrary") -> Matcher:

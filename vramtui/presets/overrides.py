@@ -15,7 +15,6 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, adapted_modules
 from vramtui.presets.importers.flags import spelled_option, whole
 from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, settings_of
-from vramtui.presets.reader import match_faults
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
 
 NOTHING = "none"
@@ -82,13 +81,9 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     _drop_stale(tables, keys)
     _complete_adapters(tables, preset.model)
     try:
-        changed = msgspec.convert(tables, Preset)
+        return msgspec.convert(tables, Preset)
     except msgspec.ValidationError as error:
         faults = find_faults(tables) or [Fault((), str(error))]
-    else:
-        faults = match_faults(changed)
-        if not faults:
-            return changed
     raise UserError(f"{_blamed(faults[0], given)}: {_sentence(faults[0], tables)}")
 
 

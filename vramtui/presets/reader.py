@@ -1,8 +1,4 @@
-"""A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it.
-
-A pattern of `[match]` may be searched for in every command line of a host, so it has to be one that is searched in
-linear time.
-"""
+"""A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it."""
 
 import re
 import sys
@@ -16,33 +12,15 @@ from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import PRESET
 from vramtui.core.base.text import printable
-from vramtui.core.observation.linear_regex import UnsupportedPattern, searcher
 from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import Stamp, stamp_of
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
 from vramtui.presets.toml.positions import Key, key_lines
 
-LONGEST = 512
 BYTE_ORDER_MARK = "\ufeff"
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
-
-
-def pattern_fault(pattern: str) -> str | None:
-    """What is wrong with `pattern`, after "KEY is"; None when it may be used.
-
-    What is left takes a time in proportion to the text: somebody else on the host may have chosen that.
-    """
-    if len(pattern) > LONGEST:
-        return f"{len(pattern)} characters long; at most {LONGEST} are allowed"
-    try:
-        searcher(pattern)
-    except UnsupportedPattern as fault:
-        return f"{fault}; a pattern has to be one that is searched in linear time"
-    except (re.error, OverflowError, RecursionError) as error:
-        return f"not a regular expression: {error}"
-    return None
 
 
 class PresetProblem(msgspec.Struct, frozen=True):
@@ -153,17 +131,11 @@ class Parsed:
     def _convert(self, tables: dict[str, Any]) -> None:
         try:
             tables = _filled(tables, self.folder)
-            preset = msgspec.convert(tables, Preset)
+            self.preset = msgspec.convert(tables, Preset)
         except msgspec.ValidationError as error:
             self._explain(find_faults(tables) or [Fault((), str(error))])
         except UserError as error:
             self._explain([_fault_of(error)])
-        else:
-            faults = match_faults(preset)
-            if faults:
-                self._explain(faults)
-            else:
-                self.preset = preset
 
     def go_through(self, try_out: Callable[[Preset], object]) -> None:
         """Let something else look at the preset, which may find it contradictory."""
@@ -198,15 +170,6 @@ def finite_float(text: str) -> float | NotFinite:
     """For the TOML reader: no key of ours takes `nan` or `inf`."""
     value = float(text)
     return value if abs(value) < float("inf") else NotFinite(text)
-
-
-def match_faults(preset: Preset) -> list[Fault]:
-    """What is wrong with the patterns of `[match]`."""
-    if preset.match is None:
-        return []
-    patterns = msgspec.structs.asdict(preset.match)
-    checked = [(name, pattern_fault(pattern)) for name, pattern in patterns.items() if pattern is not None]
-    return [Fault(("match", name), f"match.{name} is {fault}") for name, fault in checked if fault]
 
 
 def line_of(key: Key, lines: dict[Key, int]) -> int | None:

@@ -10,6 +10,7 @@ from msgspec import inspect
 from vramtui.core.base.errors import nearest
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
+from vramtui.presets.match_words import words_for_command
 from vramtui.presets.toml.positions import Key
 
 SHOWN = 40
@@ -133,7 +134,10 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
     for number, name in enumerate(unknown[:MOST_UNKNOWN]):
         guessed = number < MOST_GUESSED and len(name) < LONGEST_GUESSED
         meant = _in_a_table(name, struct, key) or nearest(name, known) if guessed else ""
-        yield Fault((*key, name), f"{dotted((*key, name))} is not a key of {title}{meant}", unknown=True)
+        sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
+        if (*key, name) == ("match", "command"):
+            sentence = words_for_command(value[name])
+        yield Fault((*key, name), sentence, unknown=True)
     for name, field in fields.items():
         if name in value:
             yield from _check(value[name], field.type, (*key, name))
@@ -198,8 +202,18 @@ def _check_plain(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]
         yield from _check_number(value, kind, key)
     elif isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
         yield Fault(key, f"{full} is {describe(value)}, true or false is needed")
-    elif isinstance(kind, inspect.StrType) and not isinstance(value, str):
+    elif isinstance(kind, inspect.StrType):
+        yield from _check_text(value, kind, key)
+
+
+def _check_text(value: object, kind: inspect.StrType, key: Key) -> Iterator[Fault]:
+    full = dotted(key)
+    if not isinstance(value, str):
         yield Fault(key, f"{full} is {describe(value)}, text in quotes is needed")
+    elif len(value) < (kind.min_length or 0):
+        yield Fault(key, f"{full} is empty")
+    elif kind.max_length is not None and len(value) > kind.max_length:
+        yield Fault(key, f"{full} is {len(value)} characters long; at most {kind.max_length} are allowed")
 
 
 def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fault]:

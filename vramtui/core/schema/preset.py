@@ -17,19 +17,32 @@ DERIVED = "derived:"  # what the key of a preset begins with that was made from 
 Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
 
 
+Word = Annotated[str, Meta(min_length=1, max_length=512)]
+Words = Annotated[tuple[Word, ...], Meta(min_length=1, max_length=64)]
+
+
 class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to know the job among processes: every rule given must hold. `command` and `user` are regular
-    expressions searched for in the process's command line and user name; `gpu` in the card's name.
+    """How to know the job among processes: every rule given must hold. Words are found anywhere in the command line,
+    in upper or lower case; one that begins or ends with a digit not within a longer number.
 
     Attributes:
-        command: a regular expression to be found in the process's command line.
-        user: a regular expression to be found in its user's name.
-        gpu: a regular expression to be found in its card's name.
+        all: lists of words; of each list, one word must stand in the process's command line.
+        none: words none of which may stand in the process's command line.
+        user: its user's name.
+        gpu: a word of its card's name.
     """
 
-    command: str | None = None
+    all: Annotated[tuple[Words, ...], Meta(max_length=16)] = ()
+    none: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
     user: str | None = None
     gpu: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a name that is written as a pattern."""
+        for key, name in (("user", self.user), ("gpu", self.gpu)):
+            if name is not None and set(name) & set("^$|*"):
+                what = "the user's name" if key == "user" else "a word of the card's name"
+                raise UserError(f"match.{key} is {what} as it stands, no pattern; {printable(name)} holds one")
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, st
 from vramtui.presets.importers.process_offers import (
     draft_from_process,
     family_of,
-    match_offer,
+    match_words,
     model_named,
     offers_in_command,
     run_kind,
@@ -161,8 +161,7 @@ def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
 
 def _rule(line: CommandLine, named: Option) -> Match | None:
     """How to know the job again; `train.py` without its model's name is everybody's, and says nothing."""
-    patterns = (offer.value for offer in match_offer(line, named)) if named.value in line.words else ()
-    return next((Match(command=pattern) for pattern in patterns), None)
+    return match_words(line, named) if named.value in line.words else None
 
 
 def _run(run: Run, kind: str, family: str) -> Run:

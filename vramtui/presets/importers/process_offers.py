@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.text import printable
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
-from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.preset import Match, PresetFile
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.draft.draft import Draft, draft_copy, draft_from_model
@@ -19,6 +19,7 @@ from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLA
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.nearest_preset import nearest_preset
+from vramtui.presets.toml.item_edits import written
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -60,7 +61,7 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     if family in SERVERS and family != "vllm":
         said |= {offer.key: offer for offer in _engine(line, family, named)}
     begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
-    return (*begin, *said.values(), *match_offer(line, named))
+    return (*begin, *said.values(), *_match_offers(line, named))
 
 
 def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
@@ -231,15 +232,19 @@ def _quantization(name: str) -> str | None:
     return next((word for word in known if re.search(rf"[-._]{word}(?![a-z0-9])", name.lower())), None)
 
 
-def match_offer(line: CommandLine, named: Option | None) -> Iterator[Offer]:
-    """The script's name, and behind it the model's where the script alone is everybody's."""
+def match_words(line: CommandLine, named: Option | None) -> Match | None:
+    """The script's name, and the model's where one is named: the script alone is often everybody's."""
     if not line.script:
-        return
-    pattern = re.escape(line.script)
+        return None
     model = PurePath(named.value).name if named is not None else ""
-    if model and named is not None and " ".join(line.words).find(model) > " ".join(line.words).find(line.script):
-        pattern += f".*{re.escape(model)}"
-    yield Offer(key="match.command", value=pattern, flag=printable(line.script))
+    words = (line.script, model) if model and model in " ".join(line.words) else (line.script,)
+    return Match(all=tuple((word,) for word in words))
+
+
+def _match_offers(line: CommandLine, named: Option | None) -> Iterator[Offer]:
+    match = match_words(line, named)
+    if match is not None:
+        yield Offer(key="match.all", value=written(msgspec.to_builtins(match.all)), flag=printable(line.script))
 
 
 def _offer(key: str, value: str, option: Option) -> Offer:
