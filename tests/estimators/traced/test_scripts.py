@@ -206,8 +206,8 @@ def test_a_value_that_ends_the_code_is_told_as_the_constant_that_it_is(tmp_path:
 
 
 def test_batches_of_other_sizes_are_told_of(tmp_path: Path) -> None:
-    differ = traced(tmp_path, LOOP.format(rows=[64, 256, 128], stops="0"))
-    assert any("16.0 KiB to 64.0 KiB of inputs" in sentence for sentence in differ.warnings)
+    differ = traced(tmp_path, LOOP.format(rows=[1 << 16, 1 << 18, 1 << 17], stops="0"))
+    assert any("16.0 MiB to 64.0 MiB of inputs" in sentence for sentence in differ.warnings)
     assert not any("batches differ" in one for one in traced(tmp_path, LOOP.format(rows=[64] * 3, stops="0")).warnings)
 
 

@@ -96,9 +96,14 @@ class TraceRecorder:
 
 
 def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
-    """A note where the batches of the steps seen were not of one size: an epoch's largest is most likely another."""
-    sizes = [row.categories.get("inputs", 0) for row in rows if row.phase == "forward"]
-    if sizes and max(sizes) > ALIKE * min(sizes):
+    """A note where the batches of the steps seen were not of one size, and it moves the peak: an epoch's largest is most
+    likely another.
+    """
+    forwards = [row for row in rows if row.phase == "forward"]
+    sizes = [row.categories.get("inputs", 0) for row in forwards]
+    held = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
+    peak = max((row.peak_allocated for row in rows), default=0)
+    if sizes and max(sizes) > ALIKE * min(sizes) and max(held) - min(held) > (ALIKE - 1) * peak:
         yield (
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
