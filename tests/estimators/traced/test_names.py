@@ -109,3 +109,34 @@ def test_the_persons_own_path_comes_before_what_is_installed(tmp_path: Path, mon
     (tmp_path / "src" / "pluggy.py").write_text("WHERE = 'src'", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "src"))
     traced(tmp_path, "import sys; sys.modules.pop('pluggy', None); import pluggy; assert pluggy.WHERE == 'src'")
+
+
+def test_a_model_on_the_card_is_wrapped_by_the_older_fsdp(tmp_path: Path) -> None:
+    result = traced(
+        tmp_path,
+        """
+        import torch, torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        dist.init_process_group("nccl", world_size=8)
+        net = FullyShardedDataParallel(torch.nn.Linear(1024, 1024).cuda(), device_id=torch.cuda.current_device())
+        optimizer = torch.optim.AdamW(net.parameters())
+        for _ in range(3):
+            net(torch.randn(8, 1024, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    )
+    shard = (1024 * 1024 + 1024) * 4 // 8  # bytes of an eighth of the weights
+    assert result.timeline[1].categories["weights"] == shard
+    assert max(row.categories.get("optimizer", 0) for row in result.timeline) >= 2 * shard
+
+
+def test_a_tensor_that_another_stream_uses_is_recorded_there(tmp_path: Path) -> None:
+    traced(
+        tmp_path,
+        """
+        import torch
+        tensor = torch.zeros(8, device="cuda")
+        tensor.record_stream(torch.cuda.Stream())
+        """,
+    )

@@ -96,7 +96,7 @@ class TraceRecorder:
 
 
 def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
-    """A note where the batches of the steps seen were not of one size, and it moves the peak: an epoch's largest is most
+    """A note where the batches of the steps seen were not of one size and it moves the peak: an epoch's largest is most
     likely another.
     """
     forwards = [row for row in rows if row.phase == "forward"]

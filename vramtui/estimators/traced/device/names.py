@@ -105,10 +105,20 @@ def _data(patches: Patches) -> None:
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
         if not isinstance(self, FakeTensor) and not isinstance(value, FakeTensor):
             plain.__set__(self, value)
+        elif _is_of_a_kind(self, value):
+            # The tensor stays the one into which autograd puts its gradient, as in PyTorch: FSDP relies on that.
+            plain.__set__(self, value)
         else:
             _replace(self, lambda _old: value)
 
     patches.set(torch.Tensor, "data", property(plain.__get__, assign))
+
+
+def _is_of_a_kind(tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether both are fake tensors of one device and dtype."""
+    if not (isinstance(tensor, FakeTensor) and isinstance(value, FakeTensor)):
+        return False
+    return tensor._fake_device == value._fake_device and tensor.dtype is value.dtype
 
 
 def _parameters(patches: Patches) -> None:
