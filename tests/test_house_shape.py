@@ -51,7 +51,8 @@ SHORT = {
         models/named_files core/base/toml probe/place records/export/html/text records/export/sanitize
         sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
-        models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm""",
+        models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
+        estimators/analytic/ops/mlp""",
     "one subject beside larger ones of its kind": """
         app/help/controller app/live/presets estimators/analytic/ops/skip_connections
         estimators/analytic/serving/engine probe/allowance""",

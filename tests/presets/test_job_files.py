@@ -19,7 +19,7 @@ from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.sizes.adapters import linear_layers
+from vramtui.models.specs.adapters import linear_layers
 from vramtui.models.specs.decoder import decoder_spec
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS

@@ -12,7 +12,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
-from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, adapted_modules
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
+from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of

@@ -23,7 +23,6 @@ from vramtui.core.schema.workload import (
     ServeRun,
     TrainRun,
     Workload,
-    adapted_modules,
 )
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
@@ -31,6 +30,7 @@ from vramtui.estimators.methods import USUAL
 from vramtui.estimators.planner.largest import CEILING, by_lines, largest_from, largest_that
 from vramtui.estimators.planner.mitigations import mitigations_for
 from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
+from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.library import PresetLibrary
 
 MODEL = TransformerModel(

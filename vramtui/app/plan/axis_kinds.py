@@ -18,10 +18,10 @@ from vramtui.core.schema.workload import (
     ServeRun,
     TrainRun,
     Workload,
-    adapted_modules,
 )
 from vramtui.estimators.planner.card_table import FSDP, can_share
 from vramtui.estimators.planner.planner import own_length
+from vramtui.models.specs.adapters import adapted_modules
 
 DOUBLINGS = 40
 MOST, FINE, COARSE = 24, 4, 2

@@ -203,10 +203,6 @@ class TransformerModel(
         pattern = self.sliding_window_pattern
         return "full" if pattern is not None and (layer + 1) % pattern == 0 else "sliding"
 
-    def routes(self, layer: int) -> bool:
-        """Whether the layer (from 0) sends its tokens to experts."""
-        return self.num_experts is not None and layer >= self.first_k_dense_replace
-
 
 class HuggingFaceModel(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"

@@ -6,8 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.schema.common_types import ModuleLoading, Tokens
-from vramtui.core.schema.decoder_models import Model, RuleModel, TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
+from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
 
@@ -20,8 +19,6 @@ PositiveFraction = Annotated[float, Meta(gt=0.0, le=1.0)]
 PositiveNumber = Annotated[float, Meta(gt=0.0)]
 
 USUAL_RANK = 16  # of adapters whose rank nobody says, as the bundled LoRA presets have it
-# What diffusers' LoRA scripts adapt (examples/dreambooth/train_dreambooth_lora_sdxl.py).
-DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 
 Precision = Literal[
     "fp32", "tf32", "bf16-mixed", "fp16-mixed", "fp8-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
@@ -91,16 +88,6 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     use_dora: bool = False
     autocast_adapter_dtype: bool = True
     prepare_for_kbit_training: bool = False
-
-
-def adapted_modules(model: Model) -> tuple[str, ...]:
-    """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
-    if not isinstance(model, TransformerModel):
-        return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
-    if model.kv_lora_rank is not None:
-        queries = ("q_a_proj", "q_b_proj") if model.q_lora_rank else ("q_proj",)
-        return (*queries, "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
-    return ("qkv_proj", "o_proj") if model.fused_qkv else ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="train"):

@@ -24,11 +24,11 @@ from vramtui.estimators.analytic.module_loading import with_module_loading
 from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
 from vramtui.estimators.analytic.pipelines.estimate import estimate_pipeline, estimate_pipeline_training
 from vramtui.estimators.analytic.serving.engine import estimate_serving
-from vramtui.estimators.analytic.sizes.adapters import own_names
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.analytic.training.trainer import estimate_training
 from vramtui.estimators.torch_facts.compiled import measured_difference
+from vramtui.models.specs.adapters import own_names
 from vramtui.models.specs.decoder import decoder_spec
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]

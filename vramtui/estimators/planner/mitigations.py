@@ -10,8 +10,9 @@ import msgspec
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, Workload, adapted_modules
+from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.optimizers.registry import FUSED
+from vramtui.models.specs.adapters import adapted_modules
 
 # What a mitigation weighs in the choice of the cheapest set. The steps are wide, so that a few of one sort do not
 # outweigh one of the next.

@@ -2,9 +2,9 @@
 
 from vramtui.core.schema.rule_inputs import LoraCalculatorRule
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.analytic.sizes.adapters import adapter_tensors
 from vramtui.estimators.rules.base import Rule, RuleSheet, gib, share
 from vramtui.estimators.rules.shapes import inference, parameter_count, training
+from vramtui.models.specs.adapters import adapter_tensors
 from vramtui.models.specs.decoder import decoder_spec
 
 SOURCE = "Published LoRA memory calculator, with Gemma 2 27B as its example (hidden size 4068 as printed there)"

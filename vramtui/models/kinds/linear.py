@@ -28,3 +28,8 @@ class LinearModule(Module, frozen=True, kw_only=True):
         matrix: tuple[int, ...] = (self.out_features, self.in_features)
         weight = () if self.tied else (matrix if self.copies is None else (self.copies, *matrix),)
         return (*weight, (self.out_features,)) if self.bias else weight
+
+
+def linear_parts(module: Module) -> dict[str, LinearModule]:
+    """The linear layers that a module is made of, by name."""
+    return {part.name: part for part in module.parts() if isinstance(part, LinearModule)}

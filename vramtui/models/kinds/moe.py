@@ -33,10 +33,14 @@ class MoeModule(Module, frozen=True, kw_only=True):
             LinearModule(name="experts_down_proj", out_features=d, in_features=f, copies=self.experts),
         ]
         if self.shared:
-            parts.append(MlpModule(name="shared_", hidden=d, width=self.shared, gated=self.gated))
+            parts.append(self.shared_expert())
         if self.shared_gate:
             parts.append(LinearModule(name="shared_gate", out_features=1, in_features=d))
         return tuple(parts)
+
+    def shared_expert(self) -> MlpModule:
+        """What every token is sent to."""
+        return MlpModule(name="shared_", hidden=self.hidden, width=self.shared, gated=self.gated)
 
     def expert(self) -> MlpModule:
         """One of the experts, by its layers."""

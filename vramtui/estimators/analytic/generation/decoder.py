@@ -128,13 +128,13 @@ class Generation:
         writer = Decoder(self.model, setting)
         numel = setting.tokens * self.model.hidden_size
         stages = [TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
-        for first, count, routed in stretches(self.model, set()):
+        for first, count in stretches(self.model, set()):
             start = self.share.first + first
             for kind in self._tape_kinds(start, start + count):
                 windowed = msgspec.structs.replace(setting, cache=self.cache.before(past, kind.window))
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
-                tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
+                tape = Decoder(self.model, windowed).block(first, tracked=False)
                 stages.append(TapeStage(tape, kind.layers))
         return [*stages, TapeStage(writer.answer())] if self.share.ends else stages
 

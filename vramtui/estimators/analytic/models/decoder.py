@@ -5,18 +5,28 @@ Shapes: tokens (b, s), residual stream (b, s, h), MLP (b, s, f), last token (b, 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, MLP, STREAM, Setting, Writer
+from vramtui.estimators.analytic.ops.attention import record_attention
+from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, STREAM, Setting, Writer
 from vramtui.estimators.analytic.ops.loss import output_and_loss
-from vramtui.estimators.analytic.ops.mla import latent_attention
-from vramtui.estimators.analytic.ops.moe import mixture
-from vramtui.estimators.analytic.ops.self_attention import self_attention
+from vramtui.estimators.analytic.ops.mla import record_mla
+from vramtui.estimators.analytic.ops.mlp import record_mlp
+from vramtui.estimators.analytic.ops.moe import record_moe
 from vramtui.estimators.analytic.sizes.precision import tied_sum
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.spec import Kind, Module
+from vramtui.models.specs.decoder import decoder_spec
 
-Part = Callable[[Writer, Tensor], Tensor]
+# What each kind of module that is made of others records, in a file of its name.
+RECORDERS: dict[Kind, Callable[[Writer, Any, Tensor], Tensor]] = {
+    "attention": record_attention,
+    "mla": record_mla,
+    "mlp": record_mlp,
+    "moe": record_moe,
+}
 
 
 class Decoder:
@@ -24,6 +34,7 @@ class Decoder:
 
     def __init__(self, model: TransformerModel, setting: Setting) -> None:
         self.model = model
+        self.spec = decoder_spec(model)
         self.setting = setting
 
     def embeddings(self) -> Tape:
@@ -59,21 +70,21 @@ class Decoder:
         size = rounded(rows * self.model.hidden_size * self.setting.parameter)
         return size if self.setting.trained else 0
 
-    def block(self, *, tracked: bool = True, routed: bool = False) -> Tape:
-        """One layer, with experts if it is `routed`.
+    def block(self, layer: int = 0, *, tracked: bool = True) -> Tape:
+        """A layer like the one with this number.
 
         `tracked` is false where no gradient is wanted of its input, below the first adapter.
         """
+        block = next(block for block in self.spec.blocks if block.start <= layer < block.stop)
         writer = Writer(self.model, self.setting, STREAM)
         tape, x = writer.tape, writer.enter(tracked=tracked)
-        attention = self_attention if self.model.kv_lora_rank is None else latent_attention
-        feed_forward = mixture if routed else mlp
+        parts = [module for module in block.modules if module.kind in RECORDERS]
         if self.model.parallel_residual:
-            tape.close(self._parallel(writer, x, attention, feed_forward))
+            tape.close(self._parallel(writer, x, *parts))
             return tape
-        for part in (attention, feed_forward):
+        for part in parts:
             normed = writer.norm(x, "norm")
-            y = part(writer, normed)
+            y = RECORDERS[part.kind](writer, part, normed)
             tape.touch(normed)
             if self.model.norms_per_layer == 4:
                 y = writer.norm(y, "norm after")
@@ -83,12 +94,12 @@ class Decoder:
         tape.close(x)
         return tape
 
-    def _parallel(self, writer: Writer, x: Tensor, attention: Part, feed_forward: Part) -> Tensor:
+    def _parallel(self, writer: Writer, x: Tensor, attention: Module, feed_forward: Module) -> Tensor:
         """Attention and MLP side by side over the same input, with a norm each or one for both."""
         normed = writer.norm(x, "norm")
         other = normed if self.model.norms_per_layer == 1 else writer.norm(x, "second norm")
-        y = writer.dropout(attention(writer, normed), "attention dropout")
-        z = writer.dropout(feed_forward(writer, other), "MLP dropout")
+        y = writer.dropout(RECORDERS[attention.kind](writer, attention, normed), "attention dropout")
+        z = writer.dropout(RECORDERS[feed_forward.kind](writer, feed_forward, other), "MLP dropout")
         writer.tape.touch(normed, other)
         writer.tape.group = STREAM
         return writer.ops.add(writer.ops.add(y, z, "attention and MLP"), x, "residual stream")
@@ -116,19 +127,3 @@ class Decoder:
         output_and_loss(writer, x)
         tape.close(None)
         return tape
-
-
-def mlp(writer: Writer, x: Tensor) -> Tensor:
-    """The MLP: up and down with an activation between, or gated (SwiGLU, GeGLU)."""
-    model, writer.tape.group = writer.model, MLP
-    d, f, bias = model.hidden_size, model.ffn_size, model.mlp_bias
-    if not model.gated_mlp:
-        y = writer.activation(writer.linear(x, d, f, "up_proj", bias=bias))
-        return writer.linear(y, f, d, "down_proj", bias=bias)
-    if writer.setting.liger:
-        gate = writer.linear(x, d, f, "gate_proj", bias=bias)
-        y = writer.ops.liger_gated(gate, writer.linear(x, d, f, "up_proj", bias=bias), "gate x up")
-        return writer.linear(y, f, d, "down_proj", bias=bias)
-    gate = writer.activation(writer.linear(x, d, f, "gate_proj", bias=bias))
-    y = writer.ops.multiply(gate, writer.linear(x, d, f, "up_proj", bias=bias), "gate x up")
-    return writer.linear(y, f, d, "down_proj", bias=bias)

@@ -14,7 +14,6 @@ from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRu
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
-from vramtui.estimators.analytic.sizes.adapters import adapter_tensors
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
@@ -23,6 +22,7 @@ from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.spec import ModelSpec, Parameter
+from vramtui.models.specs.adapters import adapter_tensors
 from vramtui.models.specs.decoder import decoder_spec
 
 
@@ -107,7 +107,7 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
     stages = [TapeStage(start)]
     again = run.checkpointing in {"full", "selective-ops"}
     masked = masks(model, run.attention, setting.sequence, setting.sequence)
-    for first, count, routed in stretches(model, _cuts(run)):
+    for first, count in stretches(model, _cuts(run)):
         below = first < run.frozen_layers
         tracked = not below and (first > run.frozen_layers or not (run.frozen_layers or run.lora))
         here = frozen if below else setting
@@ -117,7 +117,7 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
             layers = reversed(decoder_spec(model).caches_by_kind(first, first + count))
             kinds = [(kind.layers, here if kind.window is None else sliding) for kind in layers]
         for alike, kind in kinds:
-            tape = Decoder(model, kind).block(tracked=tracked, routed=routed)
+            tape = Decoder(model, kind).block(first, tracked=tracked)
             stages.append(TapeStage(tape, alike, checkpointed=again and not below))
     stages.append(TapeStage(Decoder(model, setting).loss()))
     return stages
@@ -129,16 +129,11 @@ def _cuts(run: TrainRun) -> set[int]:
     return {first, first + 1} if first or run.lora is not None else set()
 
 
-def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int, bool]]:
-    """Runs of equal blocks as (first, count, with experts); a run also ends where a cut is."""
-    found: list[tuple[int, int, bool]] = []
-    edges = {0, model.num_hidden_layers, *cuts}
-    if model.num_experts is not None:
-        edges.add(min(model.first_k_dense_replace, model.num_hidden_layers))
-    ordered = sorted(edge for edge in edges if edge <= model.num_hidden_layers)
-    for first, after in pairwise(ordered):
-        found.append((first, after - first, model.routes(first)))
-    return found
+def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int]]:
+    """Runs of equal blocks as (first, count); a run also ends where a cut is. Which of them slide is not told apart."""
+    layers = model.num_hidden_layers
+    edges = {block.start for block in decoder_spec(model).blocks} | {cut for cut in cuts if cut <= layers} | {0, layers}
+    return [(first, after - first) for first, after in pairwise(sorted(edges))]
 
 
 def window_note(model: TransformerModel, attention: Attention, sequence: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
-from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of

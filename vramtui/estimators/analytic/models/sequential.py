@@ -35,7 +35,7 @@ from vramtui.core.schema.layer_models import (
     WindowAttention,
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss

@@ -113,6 +113,7 @@ def _as_decoder(shape: TowerShape) -> TransformerModel:
         hidden_size=shape.hidden_size,
         num_hidden_layers=shape.num_hidden_layers,
         num_attention_heads=shape.num_attention_heads,
+        head_dim=shape.hidden_size // shape.num_attention_heads,
         intermediate_size=shape.intermediate_size,
         vocab_size=shape.pixels,
         gated_mlp=shape.gated_mlp,

@@ -1,258 +1,132 @@
-"""Attention on a tape: torch's fused kernels, or the matrix of scores spelt out.
+"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection.
 
-Shapes: queries (b, n, s, d), keys (b, kv, t, d), values (b, kv, t, e), scores (b, n, s, t); b batch, n heads, kv
-key/value heads, s tokens that ask, t tokens that are looked at, d and e widths of a head.
+Shapes: x (b, s, h), queries (b, n, s, d), keys and values (b, kv, t, d) with a cache of t - s tokens before; b batch,
+s tokens, h hidden, n heads, kv key/value heads, d width of a head.
 """
 
-import msgspec
-
-from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
-from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
-from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
-from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
-
-
-class Heads(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of one attention.
-
-    Attributes:
-        queries: positions that ask; `keys` positions that are looked at.
-        head_dim: width of queries and keys; `value_dim` of values.
-        masked: whether a kernel is handed a mask, as one of numbers, rather than told that later tokens do not count.
-        capped: whether scores are squeezed by tanh before the mask (Gemma 2's `attn_logit_softcapping`).
-    """
-
-    batch: int
-    queries: int
-    keys: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_dim: int
-    dropout: float = 0.0
-    masked: bool = False
-    capped: bool = False
-
-    @property
-    def scores(self) -> int:
-        """Elements of the matrix of scores."""
-        return self.batch * self.heads * self.queries * self.keys
-
-    @property
-    def out(self) -> int:
-        """Elements of the answer."""
-        return self.batch * self.queries * self.heads * self.value_dim
+from vramtui.estimators.analytic.ops.attention_kernels import (
+    Heads,
+    eager_attention,
+    fused_attention,
+    math_attention,
+    recomputed_attention,
+    repeat_kv,
+)
+from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.attention import AttentionModule
+from vramtui.models.kinds.linear import linear_parts
 
 
-def fused_attention(
-    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, efficient: bool = False
-) -> Tensor:
-    """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
-
-    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before. In
-    bf16 no card before Ampere has one, and the scores are spelled out.
-    """
-    if ops.bf16 and ops.card.capability < AMPERE:
-        return math_attention(ops, heads, q, k, v, causal=False)
-    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
-    tape, efficient = ops.tape, efficient or q.itemsize == 4
-    per_head = heads.batch * heads.keys * heads.heads
-    mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
-    workspace, length, seeds = 0, heads.queries, []
-    if efficient:
-        k = _repeated(tape, k, per_head * heads.head_dim, "keys")
-        v = _repeated(tape, v, per_head * heads.value_dim, "values")
-        length = -(-heads.queries // 32) * 32
-        workspace = efficient_backward_bytes(
-            heads.batch * heads.heads,
-            heads.queries,
-            heads.keys,
-            (heads.head_dim, heads.value_dim),
-            half=q.itemsize == 2,
-            capability=ops.card.capability,
-            dropout=bool(heads.dropout),
-        )
-    else:
-        seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
-        workspace = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
-        if heads.kv_heads < heads.heads:
-            workspace += rounded(per_head * heads.head_dim * q.itemsize) + rounded(
-                per_head * heads.value_dim * q.itemsize
-            )
-    out = tape.new(heads.out, q.itemsize, "attention output", tracked=q.tracked or k.tracked or v.tracked)
-    rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
-    tape.record(
-        Operator(
-            [q, k, v, *mask],
-            [out],
-            saves=[q, k, v, out, *mask],
-            saved_outputs=[rows, *seeds],
-            flows=[(q, True), (k, True), (v, True)],
-            backward_workspace=workspace,
-            cached=True,
-        )
-    )
-    return out
-
-
-def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:
-    """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
-    numel = heads.batch * heads.queries * heads.keys
-    mask = tape.new(numel, itemsize, "mask in numbers", tracked=False)
-    tape.record(Operator([], [mask], workspace=rounded(numel)))
-    return mask
-
-
-def repeat_kv(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
-    """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
-    per_head = heads.batch * heads.keys * heads.heads
-    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
-    v = _repeated(tape, v, per_head * heads.value_dim, "values")
-    return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
-
-
-def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
-    """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with the scores and a `causal` mask.
-
-    Shared key/value heads are repeated, queries and keys scaled before their product
-    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
-    """
-    tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
-    itemsize = q.itemsize if ops.autocast is None else ops.autocast
-    q, k, v = wide = tuple(
-        ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values"))
-    )
-    scaled = ops.pointwise(q, "queries, scaled", saves="nothing")
-    mask = []
-    if causal:
-        pairs = heads.queries * heads.keys
-        mask = [tape.new(pairs, 4, "mask", tracked=False)]
-        tape.record(Operator([], mask, workspace=rounded(pairs), scratch_blocks=(rounded(pairs),)))
-    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
-    v = _repeated(tape, v, per_head * heads.value_dim, "values")
-    queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
-    scores = _product(tape, queries, ops.pointwise(k, "keys, scaled", saves="nothing"), heads.scores, "scores")
-    full = rounded(heads.scores * 4)
-    weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=full)
-    # _safe_softmax: which scores are masked, which rows are throughout, and a zero for these.
-    tape.nodes[-1].scratch_blocks = (rounded(heads.scores), rounded(heads.scores // heads.keys), MIN_BLOCK)
-    weights = ops.dropout(weights, heads.dropout, "attention dropout")
-    second = ops.cast(weights, itemsize, "softmax, cast")
-    answer = _product(tape, weights, v, heads.out, "attention output, by head")
-    out = ops.cast(answer, itemsize, "attention output, by head")
-    tape.touch(answer)
-    tape.touch(weights, k, v, scaled, *mask, *wide, second)
-    done = _contiguous(tape, out, heads.out, "attention output")
-    tape.touch(out)
-    return done
-
-
-def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
-    """Heads of keys or values, once for each query head that shares them; as they are where none does."""
-    if x.numel == numel:
-        return x
-    out = tape.new(numel, x.itemsize, f"{label}, repeated", tracked=x.tracked)
-    tape.record(Operator([x], [out], flows=[(x, True)]))
-    return out
-
-
-def eager_attention(
-    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool, masked: bool = True
-) -> Tensor:
-    """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
-    tape, before = ops.tape, (q, k, v)
-    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
-    wide = heads.batch * heads.keys * heads.heads
-    q = _standing(tape, heads, q, q.numel, "queries, contiguous")
-    k = _standing(tape, heads, k, wide * heads.head_dim, "keys, contiguous")
-    scores = _product(tape, q, k, heads.scores, "scores")
-    scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
-    if heads.capped:
-        scores = ops.pointwise(scores, "scores over the cap", saves="nothing")
-        scores = ops.pointwise(scores, "scores, squeezed", saves="output")
-        scores = ops.pointwise(scores, "scores, capped", saves="nothing")
-    if masked:
-        scores = _mask(tape, scores, heads, plain=plain)
-    weights = _softmax(ops, scores, plain=plain)
-    weights = ops.dropout(weights, heads.dropout, "attention dropout")
-    weights = ops.autocast_input(weights, "softmax, cast")
-    if not plain:
-        weights = ops.cast(weights, v.itemsize, "softmax, cast")
-        tape.touch(scores)
-    v = _standing(tape, heads, v, wide * heads.value_dim, "values, contiguous")
-    answer = _product(tape, weights, v, heads.out, "attention output, by head")
-    out = answer if heads.heads == 1 else _contiguous(tape, answer, heads.out, "attention output")
-    tape.touch(answer, *before)
-    if plain:
-        tape.touch(scores)
-    return out
-
-
-def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
-    """Eager attention of which only q, k and v are kept; the scores are made again in the backward pass.
-
-    Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
-    """
-    inner = Tape(ops.tape.group)
-    alone = ops.for_tape(inner)
-    own = [Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in (q, k, v)]
-    for t in own:
-        t.storage = storage_of(t.numel, t.itemsize, ops.tape.group, "input")
-        t.storage.borrowed = True
-    out = eager_attention(alone, heads, own[0], own[1], own[2], plain=plain)
-    inner.close(out)
-    made, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in (q, k, v)))
-    answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
-    ops.tape.record(
-        Operator(
-            [q, k, v],
-            [answer],
-            saves=[q, k, v],
-            flows=[(q, True), (k, True), (v, True)],
-            workspace=made - answer.storage.size,
-            backward_workspace=max(back, 0),
-            gemm=True,
-        )
-    )
+def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tensor:
+    """Multi-head attention with as many key/value heads as the model has (MHA, GQA, MQA)."""
+    model, setting, tape = writer.model, writer.setting, writer.tape
+    tape.group = ATTENTION
+    q, k, v = _projections(writer, module, x)
+    if module.qk_norm:
+        q, k = (writer.norm(t, f"{name} norm", module.head_dim) for t, name in ((q, "query"), (k, "key")))
+        tape.group = ATTENTION
+    if model.position == "rope":
+        q, k = rotated(writer, q, "queries, rotated"), rotated(writer, k, "keys, rotated")
+    if setting.cache is not None:
+        k, v = cached(writer, k, setting.cache), cached(writer, v, setting.cache)
+    out = attend(writer, writer.heads(module, capped=model.attn_logit_softcapping is not None), q, k, v)
+    answer = writer.linear(out, linear_parts(module)["o_proj"])
+    tape.touch(q, k, v)
     return answer
 
 
-def _standing(tape: Tape, heads: Heads, x: Tensor, numel: int, label: str) -> Tensor:
-    """As `_contiguous`; one sequence, or one head, is taken as it lies (`matmul`, ATen/native/LinearAlgebra.cpp, 2.13).
+def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores and what they pick, in the way the job asks for."""
+    setting = writer.setting
+    if not setting.eager:
+        if setting.masked:
+            k, v, heads = repeat_kv(writer.tape, heads, k, v)
+        if setting.kernel == "math":
+            return math_attention(writer.ops, heads, q, k, v)
+        out = fused_attention(writer.ops, heads, q, k, v, efficient=setting.kernel == "efficient")
+        writer.tape.touch(k, v)
+        return out
+    if setting.selective == "selective":
+        return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
+    return eager_attention(writer.ops, heads, q, k, v, plain=writer.plain)
 
-    Batch and heads are one dimension of a batched product, and only where both are more than one do they lie apart.
+
+def _projections(writer: Writer, module: AttentionModule, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    layers, tape = linear_parts(module), writer.tape
+    if not module.fused:
+        return (
+            writer.linear(x, layers["q_proj"]),
+            writer.linear(x, layers["k_proj"]),
+            writer.linear(x, layers["v_proj"]),
+        )
+    joined = writer.linear(x, layers["qkv_proj"])
+    each = (module.heads, module.kv_heads, module.kv_heads)
+    q, k, v = (tape.view(joined, writer.setting.tokens * heads * module.head_dim) for heads in each)
+    tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
+    return q, k, v
+
+
+def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
+    """Rotary positions in the residual stream's type: two products and a rotated copy on the way.
+
+    Liger's kernel writes over them (ops/rope.py).
     """
-    return x if numel == x.numel and 1 in {heads.batch, heads.heads} else _contiguous(tape, x, numel, label)
+    if writer.setting.liger:
+        return x
+    itemsize = max(x.itemsize, writer.setting.recipe.stream)
+    full = rounded(x.numel * itemsize)
+    return writer.ops.pointwise(
+        x, label, saves="nothing", itemsize=itemsize, workspace=2 * full, backward_workspace=2 * full
+    )
 
 
-def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
-    """A copy in which each head stands together, or repeated for the queries that share it."""
-    out = tape.new(numel, x.itemsize, label, tracked=x.tracked)
-    tape.record(Operator([x], [out], flows=[(x, numel != x.numel)]))
-    return out
+def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
+    """Keys or values with those of the tokens before, as transformers' caches hand them on.
+
+    A growing cache is torch.cat of what is in it and what is new; the old tensor goes when the new one stands. At first
+    the new one is the cache; later it stands beside the old one for a moment.
+    """
+    each = x.numel // writer.setting.sequence
+    if cache.bits is not None:
+        return _packed(writer, x, each * cache.past, cache.bits)
+    if cache.fixed is not None:
+        return _in_place(writer, x, each, cache)
+    tape = writer.tape
+    group = GROWTH if cache.past else KV_CACHE
+    out = tape.new(x.numel + each * cache.past, cache.itemsize, "keys or values", tracked=False, group=group)
+    tape.record(Operator([x], [out]))
+    if not cache.past:
+        tape.hold(out)
+    return writer.ops.cast(out, x.itemsize, "cache in the compute type")
 
 
-def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
-    out = tape.new(numel, a.itemsize, label, tracked=a.tracked or b.tracked)
-    saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
-    tape.record(Operator([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True))
-    return out
+def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
+    """A cache that is made whole by the first token and written to from then on."""
+    tape, numel = writer.tape, each * (cache.fixed or 0)
+    if not cache.past:
+        made = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
+        tape.record(Operator([x], [made]))
+        tape.hold(made)
+    seen = each * cache.keys(writer.setting.sequence)
+    if cache.itemsize != x.itemsize:
+        wide = tape.new(seen, x.itemsize, "cache in the compute type", tracked=False)
+        tape.record(Operator([x], [wide]))
+        return wide
+    return tape.view(x, seen)
 
 
-def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
-    out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
-    if plain:
-        mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
-        tape.record(Operator([scores], [out], saved_outputs=[mask], flows=[(scores, True)]))
-    else:
-        tape.record(Operator([scores], [out], flows=[(scores, False)]))
-    return out
-
-
-def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
-    """In fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
-    itemsize = 4 if ops.autocast is not None or not plain else scores.itemsize
-    scores = ops.cast(scores, itemsize, "scores in fp32")
-    return ops.pointwise(scores, "softmax", saves="output", backward_workspace=rounded(scores.numel * itemsize))
+def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
+    """A quantised cache: the prompt passes by as it is; later all of it is unpacked and joined by what is new."""
+    tape = writer.tape
+    if not old:
+        kept = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
+        tape.record(Operator([x], [kept]))
+        tape.hold(kept)
+        return x
+    unpacked = tape.new(old, x.itemsize, "keys or values, unpacked", tracked=False, group=GROWTH)
+    tape.record(Operator([x], [unpacked]))
+    joined = tape.new(old + x.numel, x.itemsize, "keys or values", tracked=False, group=GROWTH)
+    tape.record(Operator([unpacked, x], [joined]))
+    return joined

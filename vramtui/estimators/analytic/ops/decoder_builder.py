@@ -11,12 +11,16 @@ import msgspec
 
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
+from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.lora import Adapter, Target
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import Kernel
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.cards import CardLimits
+from vramtui.models.kinds.attention import AttentionModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.mla import MlaModule
 
 EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
     "activations: embeddings",
@@ -140,6 +144,21 @@ class Writer:
         """Dropout on the residual stream, in training."""
         return self.ops.dropout(x, self.model.hidden_dropout if self.setting.training else 0.0, label)
 
+    def heads(self, module: AttentionModule | MlaModule, *, capped: bool = False) -> Heads:
+        """The sizes of an attention's scores in this pass; `capped` where they are squeezed."""
+        setting = self.setting
+        return Heads(
+            batch=setting.batch,
+            queries=setting.sequence,
+            keys=setting.cache.keys(setting.sequence) if setting.cache else setting.sequence,
+            heads=module.heads,
+            kv_heads=module.kv_heads,
+            head_dim=module.key_dim,
+            value_dim=module.value_dim,
+            dropout=self.model.attention_dropout if setting.training else 0.0,
+            capped=capped,
+        )
+
     def activation(self, x: Tensor) -> Tensor:
         """The MLP's activation function."""
         kind = self.model.hidden_act
@@ -147,18 +166,27 @@ class Writer:
             return self.ops.gelu_new(x)
         return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
 
-    def linear(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = False) -> Tensor:
-        """A linear layer called `module`, with its adapter where it has one."""
-        setting = self.setting
-        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=setting.trained, packed=setting.packed)
+    def linear(self, x: Tensor, layer: LinearModule) -> Tensor:
+        """A linear layer, with its adapter where it has one."""
+        setting, inner, outer = self.setting, layer.in_features, layer.out_features
+        out = self.ops.linear(
+            x,
+            inner,
+            outer,
+            layer.name,
+            bias=layer.bias,
+            trained=setting.trained,
+            packed=setting.packed,
+            copies=layer.copies or 1,
+        )
         lora = setting.lora
-        if lora is None or setting.below or module not in lora.target_modules:
+        if lora is None or setting.below or layer.name not in lora.target_modules:
             return out
         target = Target(
-            module=module,
+            module=layer.name,
             inner=inner,
             outer=outer,
-            bias=bias,
+            bias=layer.bias,
             unpacked=setting.recipe.compute if setting.packed else setting.recipe.frozen,
             packed=setting.packed is not None,
             itemsize=setting.recipe.weights,

@@ -24,7 +24,6 @@ from vramtui.estimators.analytic.parallel.pipeline import (
 )
 from vramtui.estimators.analytic.parallel.trainer import Flight, ShardedTrainer
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, share_gradients, sharing_of
-from vramtui.estimators.analytic.sizes.adapters import adapter_tensors
 from vramtui.estimators.analytic.sizes.partition import (
     Share,
     check_parallel,
@@ -36,6 +35,7 @@ from vramtui.estimators.analytic.sizes.partition import (
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.spec import Parameter
+from vramtui.models.specs.adapters import adapter_tensors
 from vramtui.models.specs.decoder import decoder_spec
 
 HALVES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}

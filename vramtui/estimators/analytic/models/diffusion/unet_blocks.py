@@ -6,7 +6,7 @@ text (b, n, t, c / n), the gated MLP (b, y·x, 8·c) and (b, y·x, 4·c); b batc
 """
 
 from vramtui.core.schema.encoder_models import UNetModel
-from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of

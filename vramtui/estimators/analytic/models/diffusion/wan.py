@@ -8,7 +8,7 @@ text (b, n, t, e), MLP (b, i, f); b batch, i packed latents of all frames, t wor
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net

@@ -3,10 +3,16 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.workload import Lora
-from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.linear import LinearModule, linear_parts
 from vramtui.models.kinds.moe import MoeModule
 from vramtui.models.spec import ModelSpec, Parameter
+from vramtui.models.specs.decoder import attention_of
+
+# What diffusers' LoRA scripts adapt (examples/dreambooth/train_dreambooth_lora_sdxl.py).
+DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 
 
 def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
@@ -40,16 +46,23 @@ def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
     return tuple(tensors)
 
 
+def adapted_modules(model: Model) -> tuple[str, ...]:
+    """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
+    if isinstance(model, TransformerModel):
+        return tuple(linear_parts(attention_of(model)))
+    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
+
+
 def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
     """The linear layers of the blocks by name, and how many there are; of those that experts alone have, none."""
     layers: dict[str, tuple[LinearModule, int]] = {}
     for block in spec.blocks:
         for module in block.modules:
-            times = 0 if isinstance(module, MoeModule) else block.count(0, spec.layers)
-            for part in module.expert().parts() if isinstance(module, MoeModule) else module.parts():
-                if isinstance(part, LinearModule):
-                    first, count = layers.get(part.name, (part, 0))
-                    layers[part.name] = first, count + times
+            routed = isinstance(module, MoeModule)
+            parts = linear_parts(module.expert() if isinstance(module, MoeModule) else module)
+            for name, part in parts.items():
+                first, count = layers.get(name, (part, 0))
+                layers[name] = first, count + (0 if routed else block.count(0, spec.layers))
     return layers
 
 

@@ -1,0 +1,258 @@
+"""Attention on a tape: torch's fused kernels, or the matrix of scores spelt out.
+
+Shapes: queries (b, n, s, d), keys (b, kv, t, d), values (b, kv, t, e), scores (b, n, s, t); b batch, n heads, kv
+key/value heads, s tokens that ask, t tokens that are looked at, d and e widths of a head.
+"""
+
+import msgspec
+
+from vramtui.estimators.analytic.ops.operators import Operators
+from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
+from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
+from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
+from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
+
+
+class Heads(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of one attention.
+
+    Attributes:
+        queries: positions that ask; `keys` positions that are looked at.
+        head_dim: width of queries and keys; `value_dim` of values.
+        masked: whether a kernel is handed a mask, as one of numbers, rather than told that later tokens do not count.
+        capped: whether scores are squeezed by tanh before the mask (Gemma 2's `attn_logit_softcapping`).
+    """
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    dropout: float = 0.0
+    masked: bool = False
+    capped: bool = False
+
+    @property
+    def scores(self) -> int:
+        """Elements of the matrix of scores."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def out(self) -> int:
+        """Elements of the answer."""
+        return self.batch * self.queries * self.heads * self.value_dim
+
+
+def fused_attention(
+    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, efficient: bool = False
+) -> Tensor:
+    """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
+
+    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before. In
+    bf16 no card before Ampere has one, and the scores are spelled out.
+    """
+    if ops.bf16 and ops.card.capability < AMPERE:
+        return math_attention(ops, heads, q, k, v, causal=False)
+    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    tape, efficient = ops.tape, efficient or q.itemsize == 4
+    per_head = heads.batch * heads.keys * heads.heads
+    mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
+    workspace, length, seeds = 0, heads.queries, []
+    if efficient:
+        k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+        v = _repeated(tape, v, per_head * heads.value_dim, "values")
+        length = -(-heads.queries // 32) * 32
+        workspace = efficient_backward_bytes(
+            heads.batch * heads.heads,
+            heads.queries,
+            heads.keys,
+            (heads.head_dim, heads.value_dim),
+            half=q.itemsize == 2,
+            capability=ops.card.capability,
+            dropout=bool(heads.dropout),
+        )
+    else:
+        seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
+        workspace = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
+        if heads.kv_heads < heads.heads:
+            workspace += rounded(per_head * heads.head_dim * q.itemsize) + rounded(
+                per_head * heads.value_dim * q.itemsize
+            )
+    out = tape.new(heads.out, q.itemsize, "attention output", tracked=q.tracked or k.tracked or v.tracked)
+    rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
+    tape.record(
+        Operator(
+            [q, k, v, *mask],
+            [out],
+            saves=[q, k, v, out, *mask],
+            saved_outputs=[rows, *seeds],
+            flows=[(q, True), (k, True), (v, True)],
+            backward_workspace=workspace,
+            cached=True,
+        )
+    )
+    return out
+
+
+def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:
+    """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
+    numel = heads.batch * heads.queries * heads.keys
+    mask = tape.new(numel, itemsize, "mask in numbers", tracked=False)
+    tape.record(Operator([], [mask], workspace=rounded(numel)))
+    return mask
+
+
+def repeat_kv(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
+    """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
+    per_head = heads.batch * heads.keys * heads.heads
+    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
+
+
+def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with the scores and a `causal` mask.
+
+    Shared key/value heads are repeated, queries and keys scaled before their product
+    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
+    """
+    tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
+    itemsize = q.itemsize if ops.autocast is None else ops.autocast
+    q, k, v = wide = tuple(
+        ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values"))
+    )
+    scaled = ops.pointwise(q, "queries, scaled", saves="nothing")
+    mask = []
+    if causal:
+        pairs = heads.queries * heads.keys
+        mask = [tape.new(pairs, 4, "mask", tracked=False)]
+        tape.record(Operator([], mask, workspace=rounded(pairs), scratch_blocks=(rounded(pairs),)))
+    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
+    scores = _product(tape, queries, ops.pointwise(k, "keys, scaled", saves="nothing"), heads.scores, "scores")
+    full = rounded(heads.scores * 4)
+    weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=full)
+    # _safe_softmax: which scores are masked, which rows are throughout, and a zero for these.
+    tape.nodes[-1].scratch_blocks = (rounded(heads.scores), rounded(heads.scores // heads.keys), MIN_BLOCK)
+    weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    second = ops.cast(weights, itemsize, "softmax, cast")
+    answer = _product(tape, weights, v, heads.out, "attention output, by head")
+    out = ops.cast(answer, itemsize, "attention output, by head")
+    tape.touch(answer)
+    tape.touch(weights, k, v, scaled, *mask, *wide, second)
+    done = _contiguous(tape, out, heads.out, "attention output")
+    tape.touch(out)
+    return done
+
+
+def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
+    """Heads of keys or values, once for each query head that shares them; as they are where none does."""
+    if x.numel == numel:
+        return x
+    out = tape.new(numel, x.itemsize, f"{label}, repeated", tracked=x.tracked)
+    tape.record(Operator([x], [out], flows=[(x, True)]))
+    return out
+
+
+def eager_attention(
+    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool, masked: bool = True
+) -> Tensor:
+    """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
+    tape, before = ops.tape, (q, k, v)
+    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    wide = heads.batch * heads.keys * heads.heads
+    q = _standing(tape, heads, q, q.numel, "queries, contiguous")
+    k = _standing(tape, heads, k, wide * heads.head_dim, "keys, contiguous")
+    scores = _product(tape, q, k, heads.scores, "scores")
+    scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
+    if heads.capped:
+        scores = ops.pointwise(scores, "scores over the cap", saves="nothing")
+        scores = ops.pointwise(scores, "scores, squeezed", saves="output")
+        scores = ops.pointwise(scores, "scores, capped", saves="nothing")
+    if masked:
+        scores = _mask(tape, scores, heads, plain=plain)
+    weights = _softmax(ops, scores, plain=plain)
+    weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    weights = ops.autocast_input(weights, "softmax, cast")
+    if not plain:
+        weights = ops.cast(weights, v.itemsize, "softmax, cast")
+        tape.touch(scores)
+    v = _standing(tape, heads, v, wide * heads.value_dim, "values, contiguous")
+    answer = _product(tape, weights, v, heads.out, "attention output, by head")
+    out = answer if heads.heads == 1 else _contiguous(tape, answer, heads.out, "attention output")
+    tape.touch(answer, *before)
+    if plain:
+        tape.touch(scores)
+    return out
+
+
+def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
+    """Eager attention of which only q, k and v are kept; the scores are made again in the backward pass.
+
+    Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
+    """
+    inner = Tape(ops.tape.group)
+    alone = ops.for_tape(inner)
+    own = [Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in (q, k, v)]
+    for t in own:
+        t.storage = storage_of(t.numel, t.itemsize, ops.tape.group, "input")
+        t.storage.borrowed = True
+    out = eager_attention(alone, heads, own[0], own[1], own[2], plain=plain)
+    inner.close(out)
+    made, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in (q, k, v)))
+    answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
+    ops.tape.record(
+        Operator(
+            [q, k, v],
+            [answer],
+            saves=[q, k, v],
+            flows=[(q, True), (k, True), (v, True)],
+            workspace=made - answer.storage.size,
+            backward_workspace=max(back, 0),
+            gemm=True,
+        )
+    )
+    return answer
+
+
+def _standing(tape: Tape, heads: Heads, x: Tensor, numel: int, label: str) -> Tensor:
+    """As `_contiguous`; one sequence, or one head, is taken as it lies (`matmul`, ATen/native/LinearAlgebra.cpp, 2.13).
+
+    Batch and heads are one dimension of a batched product, and only where both are more than one do they lie apart.
+    """
+    return x if numel == x.numel and 1 in {heads.batch, heads.heads} else _contiguous(tape, x, numel, label)
+
+
+def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
+    """A copy in which each head stands together, or repeated for the queries that share it."""
+    out = tape.new(numel, x.itemsize, label, tracked=x.tracked)
+    tape.record(Operator([x], [out], flows=[(x, numel != x.numel)]))
+    return out
+
+
+def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
+    out = tape.new(numel, a.itemsize, label, tracked=a.tracked or b.tracked)
+    saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
+    tape.record(Operator([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True))
+    return out
+
+
+def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
+    out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
+    if plain:
+        mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
+        tape.record(Operator([scores], [out], saved_outputs=[mask], flows=[(scores, True)]))
+    else:
+        tape.record(Operator([scores], [out], flows=[(scores, False)]))
+    return out
+
+
+def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
+    """In fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
+    itemsize = 4 if ops.autocast is not None or not plain else scores.itemsize
+    scores = ops.cast(scores, itemsize, "scores in fp32")
+    return ops.pointwise(scores, "softmax", saves="output", backward_workspace=rounded(scores.numel * itemsize))
