@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction, prediction_of
@@ -14,7 +16,7 @@ from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of,
 from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.derived_presets import DerivedPresets
+from vramtui.monitor.derived.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.job_memory import EarlierSamples, JobMemory
 from vramtui.monitor.job_ooms import oom_alerts
@@ -148,6 +150,8 @@ class MonitorSession:
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
         self.rematch()
+        if self._derived is not None and self._derived.problems:
+            self.sample = msgspec.structs.replace(sample, problems=(*sample.problems, *self._derived.problems))
         if self.is_matching:  # the demo's jobs cost it the analytic estimator, which the first paint does without
             self.job_memory.take(sample.taken_at, self.jobs())
         self.sample_fast()

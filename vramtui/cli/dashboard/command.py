@@ -22,7 +22,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.models.named_files import path_named
-from vramtui.monitor.derived_presets import DerivedPresets
+from vramtui.monitor.derived.derived_presets import DerivedPresets
 from vramtui.monitor.job_presets import from_library
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.predictor import LazyUsual

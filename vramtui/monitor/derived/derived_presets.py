@@ -8,8 +8,9 @@ from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Roster, Sample
+from vramtui.core.observation.readings import Gpu, Problem, Process, ProcessKey, Roster, Sample
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.derived.confined_derive import ConfinedDerive, ConfinedError
 
 Derive = Callable[[int, str], PresetFile | None]
 _Job = tuple[int, float | None, str | None]
@@ -17,13 +18,9 @@ _job: Callable[[Process], _Job] = attrgetter("pid", "started_at", "command")
 # A host may have thousands of processes; of many new ones the rest is looked for with the next samples.
 KEPT, MOST_WAITING = 1 << 15, 64
 IDLE = 1.0  # seconds that the thread waits for more
-
-
-def derive_here(pid: int, command: str) -> PresetFile | None:
-    """What a process of this host amounts to."""
-    from vramtui.presets.importers.derived import derive  # noqa: PLC0415 - not for the first paint
-
-    return derive(pid, command)
+MOST_PROBLEMS = 20
+MOST_WAITS = 2  # processes that a command waits for in vain: then it does without the rest
+HINT = "m gives it a preset."
 
 
 class _Merged(NamedTuple):
@@ -48,13 +45,19 @@ class DerivedPresets:
     """Answers with what is known by now; what is not is looked for in the background.
 
     Args:
-        derive: the preset of a pid with a command line; None where it names no model. It may take its time.
+        derive: the preset of a pid with a command line; None where it names no model. It may take its time, and raise
+            ConfinedError. By default a child with limits does it: the files are those of any user.
         wait: answer only when it is looked for: for a command that reads one sample.
+
+    Attributes:
+        problems: processes whose models took more than they may.
     """
 
-    def __init__(self, derive: Derive = derive_here, *, wait: bool = False) -> None:
-        self._derive = derive
+    def __init__(self, derive: Derive | None = None, *, wait: bool = False) -> None:
+        self._confined = ConfinedDerive()
+        self._derive = derive or self._confined
         self._wait = wait
+        self.problems: tuple[Problem, ...] = ()
         self._known: OrderedDict[_Job, PresetFile | None] = OrderedDict()
         self._asked: set[_Job] = set()
         self._queue: SimpleQueue[_Job] = SimpleQueue()
@@ -106,6 +109,8 @@ class DerivedPresets:
             self._seen[host, gpu.uuid] = seen
             self._is_waiting = self._is_waiting or bool(seen.waiting)
             answered.append(seen.answers)
+        if self._wait:
+            self._confined.close()  # no sample may follow
         before, found = self._latest
         if len(before) != len(answered) or any(one is not other for one, other in zip(before, answered, strict=True)):
             found = {key: preset for one in answered for key, preset in one.items()}
@@ -150,6 +155,7 @@ class DerivedPresets:
                 with self._lock:
                     if self._queue.empty():
                         self._is_running = False
+                        self._confined.close()
                         return
                 continue
             self._look(job)
@@ -158,8 +164,14 @@ class DerivedPresets:
 
     def _look(self, job: _Job) -> None:
         pid, _, command = job
+        if self._wait and len(self.problems) >= MOST_WAITS:
+            return
         try:
             self._known[job] = self._derive(pid, command or "")
+        except ConfinedError as error:
+            self._known[job] = None
+            if len(self.problems) < MOST_PROBLEMS:
+                self.problems = (*self.problems, Problem(where=f"pid {pid}", message=f"{error}.", hint=HINT))
         except Exception:  # noqa: BLE001 - files of any program: one that cannot be read names no model
             self._known[job] = None
         while len(self._known) > KEPT:

@@ -1,0 +1,91 @@
+"""What another user's files amount to is found in a child with limits, whose end is a sentence."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.app import moments
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.derived.confined_derive import ConfinedDerive, ConfinedError
+from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.session import MonitorSession
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "intermediate_size": 4096,
+    "vocab_size": 32000,
+}
+WAITS = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[int, str]]:
+    """A process that names a folder, and its command line."""
+    command = [sys.executable, "-c", WAITS, "--model_name_or_path", str(tmp_path)]
+    process = subprocess.Popen(command)
+    yield process.pid, " ".join(command)
+    process.kill()
+    process.wait()
+
+
+def write(folder: Path, **changed: object) -> None:
+    (folder / "config.json").write_text(json.dumps(LLAMA | changed))
+
+
+def test_a_model_is_found_as_it_would_be_here(running: tuple[int, str], tmp_path: Path) -> None:
+    write(tmp_path)
+    confined = ConfinedDerive()
+    try:
+        found = confined(*running)
+        assert found is not None
+        assert isinstance(found.preset.model, TransformerModel)
+        assert found.preset.model.num_hidden_layers == 4
+        assert confined(running[0], "sleep 60 \udcff") is None
+    finally:
+        confined.close()
+
+
+def test_sizes_that_no_model_has_are_no_model(running: tuple[int, str], tmp_path: Path) -> None:
+    write(tmp_path, num_hidden_layers=10**12)
+    confined = ConfinedDerive()
+    try:
+        assert confined(*running) is None
+    finally:
+        confined.close()
+
+
+def test_one_that_takes_too_long_is_a_sentence_and_the_next_is_answered(
+    running: tuple[int, str], tmp_path: Path
+) -> None:
+    write(tmp_path)
+    confined = ConfinedDerive(patience=0.0)
+    with pytest.raises(ConfinedError, match=rf"what pid {running[0]} names takes more than 0 s"):
+        confined(*running)
+    again = ConfinedDerive()
+    try:
+        assert again(*running) is not None
+    finally:
+        again.close()
+
+
+def test_a_session_tells_what_was_not_estimated() -> None:
+    def derive(pid: int, command: str) -> PresetFile | None:
+        del command
+        raise ConfinedError(f"its model is not estimated: what pid {pid} names takes more than 20 s")
+
+    session = MonitorSession(derived=DerivedPresets(derive, wait=True))
+    session.is_matching = True
+    session.ingest(moments.usual())
+    assert session.sample is not None
+    assert {problem.hint for problem in session.sample.problems if "not estimated" in problem.message} == {
+        "m gives it a preset."
+    }

@@ -1,0 +1,1 @@
+"""Presets that nobody wrote: what running processes amount to."""
