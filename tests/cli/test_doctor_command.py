@@ -15,11 +15,11 @@ def found(check: str, verdict: str) -> Finding:
     return Finding(check=check, verdict=verdict, message="")  # type: ignore[arg-type]  # told in the test's words
 
 
-def test_the_exit_code_is_the_worst_of_what_is_known() -> None:
+def test_the_exit_code_says_whether_it_works() -> None:
     assert exit_code([found("a", "ok"), found("b", "unknown")]) == 0
-    assert exit_code([found("a", "ok"), found("b", "warning")]) == 1
+    assert exit_code([found("a", "ok"), found("b", "warning")]) == 0
     assert exit_code([found("a", "failed"), found("b", "warning")]) == 2
-    assert exit_code([found("nvml", "failed"), found("nvidia-smi", "ok")]) == 1
+    assert exit_code([found("nvml", "failed"), found("nvidia-smi", "ok")]) == 0
 
 
 def test_a_check_that_hangs_or_breaks_is_a_finding() -> None:

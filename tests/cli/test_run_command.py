@@ -278,3 +278,9 @@ def test_a_job_is_started_whatever_the_driver_says(
     )
     assert (done.stdout, done.returncode) == ("done\n", 3), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_jobs_own_options_need_no_dashes_before_it(environment: dict[str, str]) -> None:
+    done = ended(environment, PYTHON, "-c", "import sys; print(sys.argv[1:])", "--steps", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "['--steps', '1', '--json']"

@@ -37,6 +37,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (("estimate", "log.txt"), "log.txt is no preset (.toml)"),
         (("estimate", PRESET, "--gradient_accumulation_steps", "8"), "--set run.gradient_accumulation_steps=8"),
         (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
+        (("trace", "train.py", "--bs", "4"), "vramtui trace SCRIPT.py -- --bs 4"),
         (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GiB"),
         (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GiB"),
         (("pick", "--needs", "38"), "38 would be bytes; write 38GiB"),

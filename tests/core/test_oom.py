@@ -316,3 +316,14 @@ def test_no_preset_is_asked_for_where_it_is_not_the_gpus_memory() -> None:
     assert told.stdout.startswith("Not GPU memory: the kernel ended python (pid 4211), which held 50.00 GiB")
     assert "--preset" not in told.stdout
     assert "What would have fitted" not in told.stdout
+
+
+def test_a_full_card_is_not_called_fragmented() -> None:
+    report = read_oom(
+        "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 5.98 GiB already allocated;"
+        " 12.31 MiB free; 6.20 GiB reserved in total by PyTorch)"
+    )
+    assert report.cause == "room"
+    (sentence,) = report.sentences()
+    assert "The card is full: 20.00 MiB was asked for; this process's PyTorch holds 6.20 GiB of 7.79 GiB" in sentence
+    assert "about 1.58 GiB lie outside it" in sentence

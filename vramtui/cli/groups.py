@@ -98,6 +98,8 @@ class WordedCommand(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
+        # `vramtui run python train.py --steps 1`: from its first word on the line is the job's own.
+        self.allow_interspersed_args = self.name != "run"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command."""
@@ -110,8 +112,10 @@ class WordedCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             option = getattr(error, "option_name", None)
-            if option is not None and not getattr(error, "possibilities", None):
-                error.message += _of_job(self.name or "", option, given)  # type: ignore[attr-defined]  # Typer's UsageError has it
+            hint = "" if option is None else _of_job(self.name or "", option, given)
+            if hint:
+                error.message += hint  # type: ignore[attr-defined]  # Typer's UsageError has it
+                error.possibilities = None  # type: ignore[attr-defined]  # names that are merely spelt alike
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
@@ -135,12 +139,12 @@ def _of_job(command: str, option: str, arguments: list[str]) -> str:
         return ""
     at = next((at for at, word in enumerate(arguments) if word.partition("=")[0] == option), len(arguments))
     written = " ".join(arguments[at : at + 2])
+    if command == "trace" and any(word.endswith(".py") for word in arguments[:at]):
+        return f". A script's own options stand behind --: vramtui trace SCRIPT.py -- {written}"
     name, equals, value = written.replace(" ", "=", 1).partition("=")
     offered = spelled_option(name.lstrip("-").replace("-", "_"), value) if equals else None
     if offered is None:
         return ""
-    if command == "trace" and any(word.endswith(".py") for word in arguments):
-        return f". A script's own options stand behind --: vramtui trace SCRIPT.py -- {written}"
     return f". A value of the preset is set with --set {offered[0]}={offered[1]}"
 
 

@@ -21,7 +21,12 @@ PIECE = 1 << 20  # bytes that are read at once
 
 
 def oom(
-    log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log file; standard input when absent.")] = None,
+    log: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[LOG|MESSAGE]", help="A log file, or the message itself; - is standard input, as when absent."
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(help="The job's preset, to name a change that would have fitted.", autocompletion=presets),
@@ -55,21 +60,30 @@ def oom(
             print(line)
 
 
-def _text(log: Path | None) -> str:
+def _text(log: str | None) -> str:
+    """What to read: the file of that name, the words themselves where there is none, or standard input.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     from vramtui.core.base.errors import UserError, os_reason  # noqa: PLC0415 - as above
     from vramtui.core.base.file_limits import LOG  # noqa: PLC0415 - as above
+    from vramtui.core.base.text import printable  # noqa: PLC0415 - as above
 
-    if log is None:
+    if log is None or log == "-":
         if sys.stdin.isatty():
             sys.stderr.write("vramtui: paste the message, then press Ctrl-D\n")
         return _end_of(sys.stdin.buffer)
     try:
-        with log.open("rb") as file:
+        with Path(log).open("rb") as file:
             if file.seekable():
-                file.seek(max(log.stat().st_size - LOG.size, 0))
+                file.seek(max(Path(log).stat().st_size - LOG.size, 0))
             return _end_of(file)
-    except OSError as error:
-        raise UserError(f"{log} cannot be read: {os_reason(error)}") from None
+    except (OSError, ValueError) as error:
+        if len(log.split()) > 1 and not isinstance(error, PermissionError):
+            return log
+        reason = os_reason(error) if isinstance(error, OSError) else "no file can have that name"
+        raise UserError(f"{printable(log)} cannot be read: {reason}") from None
 
 
 def _end_of(file: "BinaryIO") -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import PIPE_WIDTH, plain_console, print_json
-from vramtui.cli.common.exit_codes import NO, exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.doctor.check import Finding
 
 CANNOT_WORK = 2
@@ -21,7 +21,7 @@ def doctor(
 ) -> None:
     """Check the driver, permissions, terminal, folders and torch, each with a next step.
 
-    Exit code 0: everything works. 1: it works with warnings. 2: not usable.
+    Exit code 0: it works, with warnings or without. 2: not usable.
     """
     with exit_on_user_error():
         from vramtui.cli.doctor import amd, driver, machine, software  # noqa: PLC0415 - only here
@@ -38,15 +38,11 @@ def doctor(
 
 
 def exit_code(findings: list[Finding]) -> int:
-    """2 when a check failed, 1 when one warns, else 0; what is not known does not count.
-
-    NVML's failure is a warning where nvidia-smi answers in its place.
-    """
-    found = {finding.check: finding.verdict for finding in findings}
-    if found.get("nvml") == "failed" and found.get("nvidia-smi") == "ok":
-        found["nvml"] = "warning"
-    verdicts = set(found.values())
-    return CANNOT_WORK if "failed" in verdicts else NO if "warning" in verdicts else 0
+    """2 when a check failed, else 0; NVML's failure is a warning where nvidia-smi answers in its place."""
+    failed = {finding.check for finding in findings if finding.verdict == "failed"}
+    if any(finding.check == "nvidia-smi" and finding.verdict == "ok" for finding in findings):
+        failed.discard("nvml")
+    return CANNOT_WORK if failed else 0
 
 
 def _print(findings: list[Finding], code: int) -> None:
@@ -64,5 +60,6 @@ def _print(findings: list[Finding], code: int) -> None:
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console = plain_console(width)
     console.print(grid)
-    said = {0: "Everything works.", NO: "It works; see the warnings above.", CANNOT_WORK: UNFIT}
-    console.print(said[code])
+    warns = any(finding.verdict not in {"ok", "unknown"} for finding in findings)
+    works = "It works; see the warnings above." if warns else "Everything works."
+    console.print(UNFIT if code else works)

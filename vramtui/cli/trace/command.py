@@ -69,7 +69,14 @@ def trace(
         list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments for the script.")
     ] = None,
     device: Annotated[
-        str, typer.Option(help="The card to simulate: H200, A100, T4 …", autocompletion=cards)
+        str,
+        typer.Option(
+            "--device",
+            "--gpu",
+            metavar="CARD",
+            help="The card to simulate: H200, A100, T4, 24GB …",
+            autocompletion=cards,
+        ),
     ] = DEFAULT_CARD,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,

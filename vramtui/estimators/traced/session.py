@@ -123,6 +123,11 @@ class TraceSession:
         data_loader.follow_threads(self._patches, (self._fake, self._mode))
         return self
 
+    def begin_again(self) -> None:
+        """Take nothing that has run so far for a part of the job."""
+        self.recorder.rows.clear()
+        self.phases.begin_again()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -11,6 +11,8 @@ OomCause = Literal["room", "fragmentation", "neighbour", "refused", "outside", "
 
 # What is left over below this many bytes is the driver's own, and the rounding of the message's figures.
 SMALLEST_NEIGHBOUR = 256 * MIB
+# Cached pieces of less than this many bytes in all are no more than what any job leaves over.
+LITTLE_CACHED = 256 * MIB
 
 
 class OomReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,20 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
         return rest if rest >= SMALLEST_NEIGHBOUR else 0
 
     @property
+    def outside(self) -> int | None:
+        """Bytes of the card that PyTorch's memory of this process does not hold: its context, a desktop, others."""
+        if self.total is None or self.free is None or self.allocated is None:
+            return None
+        return self.total - self.free - self.allocated - (self.unallocated or 0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the card is full although a few cached pieces together would have been enough."""
+        if self.free is None or self.asked is None or self.free >= self.asked or self.limit is not None:
+            return False
+        return (self.unallocated or 0) < LITTLE_CACHED and (self.outside or 0) >= SMALLEST_NEIGHBOUR
+
+    @property
     def within_reach(self) -> int:
         """Bytes that were free or cached: of the card, or of the process's own limit where that is nearer."""
         free = self.free or 0
@@ -83,7 +99,7 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
             return "unknown"
         if self.free is not None and self.free >= self.asked and self.limit is None:
             return "refused"
-        if self.unallocated and self.within_reach >= self.asked:
+        if self.unallocated and self.within_reach >= self.asked and not self.is_full:
             return "fragmentation"
         if self.others_hold and self.within_reach + self.others_hold >= self.asked:
             return "neighbour"
@@ -115,19 +131,26 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
         wanted = f"{asked} was asked for{f' ({self.asked_for})' if self.asked_for else ''}"
         match self.cause:
             case "refused":
-                return f"Refused with room left: {wanted} while {_size(self.free)} of the card was free"
+                sentence = f"Refused with room left: {wanted} while {_size(self.free)} of the card was free"
             case "fragmentation":
-                return f"Fragmentation: {wanted} while {reach} was free or cached, in pieces that are too small"
+                sentence = f"Fragmentation: {wanted} while {reach} was free or cached, in pieces that are too small"
             case "neighbour":
-                return f"A neighbour: {wanted}, and other processes hold {_size(self.others_hold)} of the card"
+                sentence = f"A neighbour: {wanted}, and other processes hold {_size(self.others_hold)} of the card"
             case "room":
+                if self.is_full and self.within_reach >= (self.asked or 0):
+                    held = _size((self.allocated or 0) + (self.unallocated or 0))
+                    return (
+                        f"The card is full: {wanted}; this process's PyTorch holds {held} of {_size(self.total)}, and"
+                        f" about {_size(self.outside)} lie outside it (its context, a desktop, other processes)"
+                    )
                 limit = "" if self.limit is None else f" within the process's own limit of {_size(self.limit)}"
                 short = "" if self.asked is None else f": {_size(max(self.asked - self.within_reach, 0))} short"
-                return f"Not enough room: {wanted}, {reach} was free or cached{limit}{short}"
+                sentence = f"Not enough room: {wanted}, {reach} was free or cached{limit}{short}"
+            case _ if self.asked is None:
+                sentence = f"Out of memory: {self.program} says neither what was asked for nor what was free"
             case _:
-                if self.asked is None:
-                    return f"Out of memory: {self.program} says neither what was asked for nor what was free"
-                return f"Out of memory: {wanted}; the message does not say what was free"
+                sentence = f"Out of memory: {wanted}; the message does not say what was free"
+        return sentence
 
 
 def _size(count: int | None) -> str:

@@ -5,7 +5,7 @@ model, optimizer, then per step input, forward, backward (again for each micro-b
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -73,6 +73,22 @@ class PhaseTracker:
         """Stop watching."""
         for handle in self._handles:
             handle.remove()
+
+    def begin_again(self) -> None:
+        """Forget models and optimizers: those of the job come now."""
+        self.now, self.steps_done, self._trains, self._is_first_use_awaited = "model", 0, False, False
+        self.models.clear()
+        self.optimizers.clear()
+
+    def adopt(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Follow optimizers that were made in another process; their models are there by now."""
+        for optimizer in optimizers:
+            self.optimizers.add(optimizer)
+        if self.optimizers:
+            self._trains = True
+            self._end("model")
+            self._end("optimizer")
+            self.now, self._is_first_use_awaited = "input", True
 
     def finish(self) -> None:
         """The code has ended: close the phase it was in, if anything happened there."""

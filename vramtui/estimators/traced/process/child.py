@@ -106,7 +106,7 @@ def trace_here(
     with session, signs:
         full: str | None = None
         try:
-            kept = _run(request) if code is None else code()
+            kept = _run(request, session) if code is None else code()
             session.phases.finish()
             _note_guesses(session, request.steps)
         except TraceFinished as finished:
@@ -164,7 +164,7 @@ class SignsOfLife(threading.Thread):
         self._over.set()
 
 
-def _run(request: TraceRequest) -> Any:
+def _run(request: TraceRequest, session: "TraceSession") -> Any:
     from vramtui.estimators.traced.process import script  # noqa: PLC0415 - the code's own imports come with it
 
     if request.workload is not None:
@@ -173,7 +173,7 @@ def _run(request: TraceRequest) -> Any:
         return run_workload(request.workload)
     try:
         if request.pickled:
-            return script.run_pickled(request.pickled, request.steps)
+            return script.run_pickled(request.pickled, request.steps, session)
         if request.function is not None:
             return script.run_function(request.path, request.function, request.arguments)
         return script.run_script(request.path, request.arguments)

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramtui.core.base.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from vramtui.estimators.traced.session import TraceSession
 
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
@@ -41,16 +44,24 @@ def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
     called()
 
 
-def run_pickled(path: str, steps: int) -> None:
+def run_pickled(path: str, steps: int, session: "TraceSession") -> None:
     """Call a function that another process of this user has just written, `steps` times, with its arguments: a module
     among them stands on "cuda" then, and an optimizer has its parameters there.
+
+    Args:
+        path: of the pickle.
+        steps: how often.
+        session: the trace, which begins anew once the function's own modules are imported: what those make is not
+            what is called.
     """
     with open(path, "rb") as file:  # noqa: PTH123 - one file is read twice
         told = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
         sys.path[:] = told.pop("sys_path", sys.path)
         spawn.prepare(told)
         step, arguments = pickle.load(file)  # noqa: S301 - as above
+    session.begin_again()
     _move_to_card(arguments)
+    session.phases.adopt([one for one in arguments if hasattr(one, "param_groups")])
     for _ in range(steps):
         step(*arguments)
 
