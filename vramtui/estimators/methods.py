@@ -6,7 +6,6 @@ from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.simulated import SIMULATED, unfollowed
 
 
 class Usual:
@@ -23,6 +22,11 @@ class Usual:
         Raises:
             UserError: the workload is contradictory, or of a kind that is not modelled.
         """
+        from vramtui.estimators.analytic.simulated import (  # noqa: PLC0415 - with it comes the whole allocator
+            SIMULATED,
+            unfollowed,
+        )
+
         return (ANALYTIC if unfollowed(workload) else SIMULATED).estimate(workload, device)
 
 
@@ -51,7 +55,11 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     if isinstance(workload.model, (HuggingFaceModel, TorchModel)):
         kind = type(workload.model).__struct_config__.tag
         raise UserError(f"model.kind = {kind!r} is known by running it, with --method traced or vramtui trace")
-    named: dict[str, Estimator] = {"usual": USUAL, "analytic": ANALYTIC, "simulated": SIMULATED}
+    if method == "simulated":
+        from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - with it comes the whole allocator
+
+        return [SIMULATED.estimate(workload, device)]
+    named: dict[str, Estimator] = {"usual": USUAL, "analytic": ANALYTIC}
     one = named.get(method)
     if one is not None:
         return [one.estimate(workload, device)]

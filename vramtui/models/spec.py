@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from vramtui.core.schema.decoder_models import Basis
-from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS, LayerCache, TensorGroup
 
 Kind = Literal["attention", "embedding", "linear", "mla", "mlp", "moe", "norm"]
 
@@ -101,6 +101,16 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     listed: tuple[TensorGroup, ...] = ()
     listed_caches: tuple[LayerCache, ...] = ()
     basis: Basis = "shapes"
+
+    @property
+    def reads_images_or_sound(self) -> bool:
+        """Whether it is an encoder of images or of sound: no layer keeps anything of a sequence."""
+        return not self.listed_caches and any(group.name in INPUT_CONVOLUTIONS for group in self.listed)
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether the listed tensors are those of an encoder: of text, which predicts masked words, images or sound."""
+        return self.reads_images_or_sound or any(group.name in ENCODER_TENSORS for group in self.listed)
 
     def tensors(self) -> tuple[Parameter, ...]:
         """Every parameter tensor; tied embeddings stand once."""

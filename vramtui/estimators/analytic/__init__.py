@@ -1,8 +1,11 @@
 """Each part of a job's memory from its shapes: operators followed one by one, microseconds, no torch."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import (
@@ -15,23 +18,26 @@ from vramtui.core.schema.decoder_models import (
 )
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.generation.decoder import estimate_inference
-from vramtui.estimators.analytic.generation.encoder_decoder import estimate_generation
-from vramtui.estimators.analytic.generation.parts import estimate_forward
-from vramtui.estimators.analytic.models.listed_encoder import is_listed_encoder, runs_as_encoder
-from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of
+from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
 from vramtui.estimators.analytic.module_loading import with_module_loading
-from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
-from vramtui.estimators.analytic.pipelines.estimate import estimate_pipeline, estimate_pipeline_training
-from vramtui.estimators.analytic.serving.engine import estimate_serving
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.stated_errors import with_stated_error
-from vramtui.estimators.analytic.training.trainer import estimate_training
 from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.models.specs.adapters import own_names
 from vramtui.models.specs.decoder import decoder_spec
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]
+
+# Each of these needs modules that the others do not.
+Ask = Callable[..., Estimate]
+estimate_inference: Ask = late(f"{__name__}.generation.decoder:estimate_inference")
+estimate_generation: Ask = late(f"{__name__}.generation.encoder_decoder:estimate_generation")
+estimate_forward: Ask = late(f"{__name__}.generation.parts:estimate_forward")
+estimate_sharded: Ask = late(f"{__name__}.parallel.estimate:estimate_sharded")
+estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline")
+estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
+estimate_serving: Ask = late(f"{__name__}.serving.engine:estimate_serving")
+estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
 
 
 class Analytic:
@@ -80,10 +86,10 @@ def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
         return found
     error: float | None
     if model.basis == "family":
-        nearest = "encoder" if is_listed_encoder(model) else "decoder"
+        nearest = "encoder" if decoder_spec(model).is_encoder else "decoder"
         note = f"weights are exact; what comes and goes is that of the nearest {nearest}"
         error = found.error
-    elif is_listed_encoder(model) and not model.caches:
+    elif decoder_spec(model).is_encoder and not model.caches:
         note = "generic: every tensor is counted, and what comes and goes is a guess: an encoder's of one width"
         error = GENERIC_ERROR
     else:

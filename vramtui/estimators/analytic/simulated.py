@@ -11,8 +11,7 @@ from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
-from vramtui.estimators.analytic.models.listed_encoder import runs_as_encoder
-from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.estimators.analytic.models.registry import program_of, runs_as_encoder
 from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.stated_errors import with_stated_error

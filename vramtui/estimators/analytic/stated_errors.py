@@ -15,9 +15,9 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, Encode
 from vramtui.core.schema.layer_models import ModelOutput, SequentialModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.models.listed_encoder import is_listed_encoder
 from vramtui.estimators.analytic.module_loading import loading_of
 from vramtui.estimators.torch_facts.context import cuda_context_spread
+from vramtui.models.specs.decoder import decoder_spec
 
 Kind = Literal[
     "decoder train",
@@ -117,7 +117,7 @@ def _kind_over_ranks(workload: Workload, parallel: Parallel) -> Kind | None:
 def _kind_of_decoder(model: TransformerModel, run: TrainRun | None) -> Kind:
     if model.basis == "generic":
         return "generic"
-    if is_listed_encoder(model):
+    if decoder_spec(model).is_encoder:
         return "encoder by its tensors"
     if run is None:
         return "decoder infer"

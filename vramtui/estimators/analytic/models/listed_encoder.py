@@ -12,7 +12,6 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderModel
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.encoder import Encoder, EncoderStyle
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
@@ -27,32 +26,13 @@ from vramtui.models.specs.decoder import decoder_spec
 _RELATIVE = "relative"
 
 
-def is_listed_encoder(model: TransformerModel) -> bool:
-    """Whether the tensors are those of an encoder: of text, which predicts masked words, of images or of sound."""
-    names = {tensor.name for tensor in model.tensors}
-    return bool(names & ENCODER_TENSORS) or _sees(model)
-
-
-def _sees(model: TransformerModel) -> bool:
-    return not model.caches and any(tensor.name in INPUT_CONVOLUTIONS for tensor in model.tensors)
-
-
-def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
-    """Whether a run of it is followed as an encoder's: one that asks for nothing that decoders alone have."""
-    if not is_listed_encoder(model) or run.quantization is not None:
-        return False
-    if isinstance(run, InferRun):
-        return run.draft is None and not run.new_tokens
-    asked = run.lora, run.frozen_layers, run.use_liger_kernel, run.cross_entropy != "full"
-    return not any(asked) and not run.checkpointing.startswith("selective")
-
-
 def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
     """The program of an encoder with the tensors that are listed.
 
     Raises:
         UserError: the shapes or the run contradict each other.
     """
+    spec = decoder_spec(model)
     sizes = {tensor.name: tensor.shape for tensor in reversed(model.tensors)}
     if _RELATIVE in sizes:
         run = msgspec.structs.replace(run, attention="eager")
@@ -60,7 +40,7 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
     first = "norm" in sizes
     head: Literal["mlm", "classes", "none"] = "mlm"
     labels = sizes["class_out"][0] if "class_out" in sizes else model.vocab_size
-    if _sees(model):
+    if spec.reads_images_or_sound:
         head = "classes" if "classifier" in sizes else "none"
     elif "class_out" in sizes:
         head = "classes"
@@ -85,7 +65,7 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         gated=len(down) > 1 and up[0] == 2 * down[1] > 0, upcast=first and not twin.max_position_embeddings
     )
     program = Encoder(twin, run, device, style).program()
-    tensors = decoder_spec(model).tensors()
+    tensors = spec.tensors()
     for part in (True, False):
         written, listed = (_of(part, each) for each in (program.trained, tensors))
         tapes = [stage.tape for stage in program.stages if (stage is program.stages[1]) is part]

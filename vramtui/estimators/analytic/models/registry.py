@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.decoder_models import (
     ConvNetModel,
@@ -16,25 +17,20 @@ from vramtui.core.schema.decoder_models import (
 )
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.models.decoder_program import decoder_training
-from vramtui.estimators.analytic.models.diffusion.flux import dit_program
-from vramtui.estimators.analytic.models.diffusion.unet import unet_program
-from vramtui.estimators.analytic.models.encoder import encoder_program
-from vramtui.estimators.analytic.models.encoder_decoder import encoder_decoder_program
-from vramtui.estimators.analytic.models.listed_encoder import listed_encoder_program, runs_as_encoder
-from vramtui.estimators.analytic.models.resnet import resnet_program
-from vramtui.estimators.analytic.models.sequential import layer_list_program
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.specs.decoder import decoder_spec
 
+HERE = __name__.rpartition(".")[0]
 PROGRAMS: dict[type, Callable[..., Program]] = {
-    SequentialModel: layer_list_program,
-    ConvNetModel: resnet_program,
-    EncoderModel: encoder_program,
-    EncoderDecoderModel: encoder_decoder_program,
-    UNetModel: unet_program,
-    DiffusionTransformerModel: dit_program,
+    SequentialModel: late(f"{HERE}.sequential:layer_list_program"),
+    ConvNetModel: late(f"{HERE}.resnet:resnet_program"),
+    EncoderModel: late(f"{HERE}.encoder:encoder_program"),
+    EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_program"),
+    UNetModel: late(f"{HERE}.diffusion.unet:unet_program"),
+    DiffusionTransformerModel: late(f"{HERE}.diffusion.flux:dit_program"),
 }
+_decoder = late(f"{HERE}.decoder_program:decoder_training")
+_listed_encoder = late(f"{HERE}.listed_encoder:listed_encoder_program")
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 
 
@@ -45,9 +41,11 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
         UserError: the workload contradicts itself, or the kind of model is not modelled.
     """
     if isinstance(model, TransformerModel) and runs_as_encoder(model, run):
-        return listed_encoder_program(model, run, device)
+        program: Program = _listed_encoder(model, run, device)
+        return program
     if isinstance(model, TransformerModel) and isinstance(run, TrainRun):
-        return decoder_training(model, run, device)
+        trained: Program = _decoder(model, run, device)
+        return trained
     write = PROGRAMS.get(type(model))
     if write is not None:
         return write(model, run, device)
@@ -55,6 +53,16 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
     if isinstance(model, (HuggingFaceModel, TorchModel)):
         raise UserError(f"the analytic estimator has no shapes for a model of kind {kind!r}: it is known by tracing it")
     raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
+
+
+def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
+    """Whether a run of it is followed as an encoder's: one that asks for nothing that decoders alone have."""
+    if not decoder_spec(model).is_encoder or run.quantization is not None:
+        return False
+    if isinstance(run, InferRun):
+        return run.draft is None and not run.new_tokens
+    asked = run.lora, run.frozen_layers, run.use_liger_kernel, run.cross_entropy != "full"
+    return not any(asked) and not run.checkpointing.startswith("selective")
 
 
 def parameter_count(model: Model) -> int:

@@ -1,21 +1,21 @@
 """Servers: which engine answers for a `serve` run."""
 
+from collections.abc import Callable
+
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.llama_cpp import estimate_llama_cpp
-from vramtui.estimators.analytic.serving.sglang import estimate_sglang
-from vramtui.estimators.analytic.serving.tensorrt_llm import estimate_tensorrt_llm
-from vramtui.estimators.analytic.serving.vllm import estimate_vllm
 
-ENGINES = {
-    "vllm": estimate_vllm,
-    "sglang": estimate_sglang,
-    "tensorrt-llm": estimate_tensorrt_llm,
-    "llama.cpp": estimate_llama_cpp,
+HERE = __name__.rpartition(".")[0]
+ENGINES: dict[str, Callable[..., Estimate]] = {
+    "vllm": late(f"{HERE}.vllm:estimate_vllm"),
+    "sglang": late(f"{HERE}.sglang:estimate_sglang"),
+    "tensorrt-llm": late(f"{HERE}.tensorrt_llm:estimate_tensorrt_llm"),
+    "llama.cpp": late(f"{HERE}.llama_cpp:estimate_llama_cpp"),
 }
 
 
