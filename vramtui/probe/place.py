@@ -6,6 +6,8 @@ import stat
 SOCKET = "VRAMTUI_PROBE"  # the environment's name for the socket of the `vramtui run` that started this job
 RUN = "VRAMTUI_RUN"  # and for what tells that run's processes from any other's
 PRESET = "VRAMTUI_PRESET"  # and for the preset that it was given
+STEPS = "VRAMTUI_STEPS"  # and for the optimizer steps after which the job is to end
+CARD = "VRAMTUI_CARD"  # and for the card that it runs on where there is none
 SUFFIX = ".sock"
 
 

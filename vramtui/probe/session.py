@@ -1,6 +1,7 @@
 """One process's part in being watched: what it notes at each turn of a phase, and when it tells."""
 
 import atexit
+import contextlib
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ class ProbeSession:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._last = facts.number_in_environment((place.STEPS,)) or 0  # the step after which the job ends
         self._counters = Counters(torch)
         self._hooks = Hooks(
             torch,
@@ -113,12 +115,23 @@ class ProbeSession:
         self._step = self._hooks.steps
         self._phase = "input"
         # The next step is watched whole or not at all: a peak that grew between two notes belongs to what is between.
-        self._hooks.watching = self._step < ALWAYS or self._allowance.affords()
+        self._hooks.watching = self._step < max(ALWAYS, self._last) or self._allowance.affords()
         if self._hooks.watching and not watched:
             self._note(keep=False)
         self._beat_if_due(BEAT)
+        self._end_after_steps()
         if not self._hooks.watching:
             self._hooks.rest = self._calls_to_rest(now, *before)
+
+    def _end_after_steps(self) -> None:
+        """End the process where it has taken the steps that it was to take: it tells so, flushes, and is gone."""
+        if not 0 < self._last <= self._step:
+            return
+        self._end()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
 
     def _calls_to_rest(self, now: float, step: int, last_step: float) -> int:
         """Ends of steps to leave out until there is something to do, at the pace since `step` at `last_step`."""
@@ -223,6 +236,8 @@ class ProbeSession:
 
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
+    if place.CARD in os.environ:
+        facts.without_cudnn(torch)
     ProbeSession(torch).arm()
 
 

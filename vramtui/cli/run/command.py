@@ -3,16 +3,17 @@
 import os
 import platform
 import secrets
+import signal
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
-from vramtui.cli.completion import presets
+from vramtui.cli.completion import cards, presets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.models.named_files import exists, path_named
 from vramtui.probe.place import PRESET
@@ -27,30 +28,52 @@ if TYPE_CHECKING:
 WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 
+On = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CARD[,CARD]", help="Run it on an emulated card, without a GPU: RTX4090, 8xH100.", autocompletion=cards
+    ),
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="With --on: end after this many optimizer steps.")]
+Json = Annotated[bool, typer.Option("--json", help="With --on: one JSON document, bytes as integers.")]
+Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
+Preset = Annotated[
+    str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
+]
+Needs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="With --when-fits: its need on each GPU: 38GiB; by default that of its preset or command."
+    ),
+]
+
+
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")],
-    preset: Annotated[
-        str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
-    ] = None,
+    command: Command,
+    preset: Preset = None,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None,
     interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
     when_fits: Annotated[
         bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run on that one alone.")
     ] = False,
-    needs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="With --when-fits: its need on each GPU: 38GiB; by default that of its preset or command.",
-        ),
-    ] = None,
+    needs: Needs = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None,
+    on: On = None,
+    steps: Steps = None,
+    json: Json = False,
 ) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
     Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
+    With --on it runs on an emulated card: no GPU is needed, kernels do nothing, and the exit code says whether it fits.
     """
     with exit_on_user_error():
+        if on is not None:
+            if when_fits or record is not None:
+                raise UserError("--on runs on no GPU, so it goes neither with --when-fits nor with --record")
+            run_emulated(on, command, preset, steps, json=json)
+        if steps is not None or json:
+            raise UserError("--steps and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
@@ -85,6 +108,49 @@ def run(
         )
         _report(finished, watch)
         raise SystemExit(code)
+
+
+def run_emulated(on: str, command: list[str], preset: str | None, steps: int | None, *, json: bool) -> NoReturn:
+    """The command on each card of `on`; see `run_on`."""
+    from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
+    from vramtui.cli.run.emulated import EmulatedJob, run_on  # noqa: PLC0415 - only here
+
+    job = EmulatedJob(
+        command=tuple(command),
+        environment=dict(os.environ),
+        steps=steps,
+        preset=None if preset is None else changed_preset(preset, []),
+    )
+    run_on(on, job, json=json)
+
+
+def finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> "CompletedRun":
+    """The command, run to its end with these variables and the probe; no GPU of this machine is looked at."""
+    from vramtui.cli.run.child import Child, NotStarted, hold_signals, probed_environment  # noqa: PLC0415 - only here
+    from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - only here
+
+    mask = hold_signals()
+    mark = secrets.token_hex(8)
+    listener = _listener(mark)
+    if listener is not None:
+        environment = probed_environment(environment, str(listener.path), mark)
+    started_at = time.time()
+    try:
+        code = Child(command, environment, mask).wait()
+    except NotStarted as error:
+        fail(error.code, str(error))
+    finally:
+        if listener is not None:
+            listener.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return CompletedRun(
+        command=tuple(command),
+        code=code,
+        started_at=started_at,
+        ended_at=max(started_at, time.time()),
+        jobs=() if listener is None else listener.jobs(),
+        preset=preset,
+    )
 
 
 def resolved_preset(preset: str) -> str:

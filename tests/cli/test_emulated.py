@@ -1,0 +1,131 @@
+"""`vramtui run --on CARD` where no job uses CUDA: what it says and how it ends. Its figures need PyTorch's CUDA build,
+which `benchmarks/emulated_training.py` runs.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramtui.cli.run.emulated import EmulatedRun, document_of, lines_of, row_of, with_process
+from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.devices import CARDS
+from vramtui.core.observation.probe_messages import (
+    Beat,
+    End,
+    Hello,
+    MemoryCounters,
+    ObservedJob,
+    OutOfMemory,
+    ProbeDevice,
+)
+from vramtui.driver.environment import DriverReport
+
+DEVICE = CARDS["RTX4090"]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vramtui", "run", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_a_job_without_cuda_is_told_what_it_needs() -> None:
+    ran = run("--on", "RTX4090", "--", sys.executable, "-c", "print('done')")
+    assert ran.returncode == 2
+    assert ran.stdout == "done\n"
+    assert "no process of it used CUDA through PyTorch" in ran.stderr
+
+
+def test_the_document_is_alone_on_standard_output() -> None:
+    ran = run("--on", "RTX4090,2xH100", "--json", "--", sys.executable, "-c", "print('done')")
+    document = json.loads(ran.stdout)
+    assert ran.returncode == 2
+    assert [(one["card"], one["cards"], one["verdict"]) for one in document["cards"]] == [
+        ("RTX4090", 1, "failed"),
+        ("H100", 2, "failed"),
+    ]
+    assert ran.stderr.count("done") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--on", "RTX4091"), "no card called 'RTX4091' is known"),
+        (("--on", "0xH100"), "--on 0xH100: 1 to 16 cards"),
+        (("--on", "H100", "--when-fits"), "--on runs on no GPU"),
+        (("--steps", "3"), "--steps and --json go with --on CARD"),
+    ],
+)
+def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    ran = run(*arguments, "--", "true")
+    assert ran.returncode == 2
+    assert sentence in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_a_compiler_nothing_runs(tmp_path: Path) -> None:
+    ran = run("--on", "H100", "--", "echo", "ran", CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "no C compiler called no-such-compiler" in ran.stderr
+
+
+def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), reads: int = 0) -> EmulatedRun:
+    counters = MemoryCounters(index=0, allocated_peak=10 * GIB, reserved_peak=11 * GIB)
+    job = ObservedJob(
+        pid=7,
+        hello=Hello(
+            v=1,
+            pid=7,
+            at=1.0,
+            devices=(
+                ProbeDevice(index=0, name=DEVICE.name, total_memory=DEVICE.total_memory, capability=DEVICE.capability),
+            ),
+        ),
+        beat=Beat(v=1, pid=7, at=2.0, step=3),
+        peaks={0: counters},
+        ooms=(OutOfMemory(v=1, pid=7, at=2.0, device=0, asked=GIB, free=0, step=3),) if oom else (),
+        end=End(v=1, pid=7, at=3.0, out_of_memory=oom),
+    )
+    finished = CompletedRun(command=("train",), code=int(oom), started_at=0.0, ended_at=3.0, jobs=(job,))
+    report = DriverReport(pid=7, reads=reads, read_bytes=4 * reads, peaks=(12 * GIB,), unmodelled=calls)
+    seen = tuple(with_process(one, (report,)) for one in seen_in(finished, None))
+    return EmulatedRun(device=DEVICE, devices=1, finished=finished, seen=seen, reports=(report,))
+
+
+def test_a_job_that_ends_fits() -> None:
+    run = emulated()
+    document = document_of(run)
+    assert run.verdict == "fits"
+    assert (document["allocated"], document["reserved"], document["process"]) == (10 * GIB, 11 * GIB, 12 * GIB)
+    assert document["bounded"] is False
+    assert row_of(run) == ("RTX4090", "10.0 GiB", "11.0 GiB", "12.0 GiB", "23.6 GiB", "✓ fits")
+
+
+def test_a_job_that_runs_out_does_not_fit() -> None:
+    run = emulated(oom=True)
+    assert run.verdict == "does not fit"
+    assert document_of(run)["out_of_memory"] is not None
+
+
+def test_what_was_read_and_what_did_not_start_is_said() -> None:
+    run = emulated(calls=(("cuGetExportTable", "libcudnn.so.9"), ("cuNew", "a.so")), reads=2)
+    assert run.bounded
+    text = "\n".join(lines_of(run, alone=True))
+    assert "not started, for NVIDIA's own runtime inside needs NVIDIA's driver: libcudnn.so.9" in text
+    assert "not modelled: cuNew (called by a.so)" in text
+    assert "read values back from the card 2 times" in text
+
+
+def test_the_context_is_what_the_driver_held_beside_pytorch() -> None:
+    (one,) = emulated().seen
+    assert (one.ledger.context, one.ledger.process) == (GIB, 12 * GIB)
+    assert 12 * GIB > 100 * MIB

@@ -1,0 +1,236 @@
+/* Checks of the driver from C: `driver_checks NAME` runs one of them; VRAMTUI_CARD says two cards of 4 GiB. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+#define EXPECT(what)                                                \
+  do {                                                              \
+    if (!(what)) {                                                  \
+      fprintf(stderr, "line %d: %s\n", __LINE__, #what);            \
+      return 1;                                                     \
+    }                                                               \
+  } while (0)
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, ILLEGAL_STATE = 401 };
+
+typedef uint64_t address;
+typedef struct handle *handle;
+
+int cuInit(unsigned);
+int cuDeviceGetCount(int *);
+int cuDeviceGet(int *, int);
+int cuDeviceGetName(char *, int, int);
+int cuDeviceGetAttribute(int *, int, int);
+int cuDevicePrimaryCtxRetain(handle *, int);
+int cuCtxSetCurrent(handle);
+int cuCtxGetDevice(int *);
+int cuCtxEnablePeerAccess(handle, unsigned);
+int cuMemAlloc_v2(address *, size_t);
+int cuMemFree_v2(address);
+int cuMemGetInfo_v2(size_t *, size_t *);
+int cuMemcpyHtoD_v2(address, const void *, size_t);
+int cuMemcpyDtoH_v2(void *, address, size_t);
+int cuMemsetD8_v2(address, unsigned char, size_t);
+int cuMemAddressReserve(address *, size_t, size_t, address, unsigned long long);
+int cuMemAddressFree(address, size_t);
+int cuMemCreate(handle *, size_t, const void *, unsigned long long);
+int cuMemRelease(handle);
+int cuMemMap(address, size_t, size_t, handle, unsigned long long);
+int cuMemUnmap(address, size_t);
+int cuMemAllocAsync(address *, size_t, handle);
+int cuMemFreeAsync(address, handle);
+int cuDeviceGetDefaultMemPool(handle *, int);
+int cuMemPoolGetAttribute(handle, int, void *);
+int cuPointerGetAttribute(void *, int, address);
+int cuStreamCreate(handle *, unsigned);
+int cuStreamBeginCapture_v2(handle, int);
+int cuStreamEndCapture(handle, handle *);
+int cuStreamIsCapturing(handle, int *);
+int cuStreamWaitEvent(handle, handle, unsigned);
+int cuEventCreate(handle *, unsigned);
+int cuEventRecord(handle, handle);
+int cuEventQuery(handle);
+int cuEventElapsedTime(float *, handle, handle);
+int cuGraphGetNodes(handle, handle *, size_t *);
+int cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
+int cuGraphLaunch(handle, handle);
+int cuModuleLoadData(handle *, const void *);
+int cuModuleGetFunction(handle *, handle, const char *);
+int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **,
+                   void **);
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, handle, int, size_t);
+int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
+
+static int begin(int device) {
+  handle context;
+  return cuInit(0) || cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context);
+}
+
+static size_t unused(void) {
+  size_t left = 0, total;
+  cuMemGetInfo_v2(&left, &total);
+  return left;
+}
+
+static int devices(void) {
+  int count, device, value;
+  char name[64];
+  EXPECT(cuInit(0) == 0 && cuDeviceGetCount(&count) == 0 && count == 2);
+  EXPECT(cuDeviceGet(&device, 2) == INVALID_DEVICE);
+  EXPECT(cuDeviceGetName(name, sizeof name, 1) == 0 && strcmp(name, "NVIDIA Test") == 0);
+  EXPECT(cuDeviceGetAttribute(&value, 75, 0) == 0 && value == 8);    /* compute capability */
+  EXPECT(cuDeviceGetAttribute(&value, 16, 0) == 0 && value == 108);  /* multiprocessors */
+  EXPECT(cuDeviceGetAttribute(&value, 39, 0) == 0 && value == 2048); /* threads of one */
+  return 0;
+}
+
+static int allocation(void) {
+  EXPECT(begin(0) == 0);
+  size_t before = unused();
+  EXPECT(before == 4 * GIB - 256 * MIB); /* less the context */
+  address first, second, third;
+  EXPECT(cuMemAlloc_v2(&first, 1000) == 0 && first % (2 * MIB) == 0);
+  EXPECT(cuMemAlloc_v2(&second, 3 * MIB) == 0 && second == first + 2 * MIB);
+  EXPECT(unused() == before - 6 * MIB); /* in pages of 2 MiB */
+  EXPECT(cuMemFree_v2(first) == 0 && cuMemFree_v2(first) == INVALID_VALUE);
+  EXPECT(cuMemAlloc_v2(&third, 1) == 0 && third == first); /* the lowest gap */
+  EXPECT(cuMemFree_v2(third) == 0 && cuMemFree_v2(second) == 0 && cuMemFree_v2(0) == 0);
+  EXPECT(unused() == before);
+  EXPECT(cuMemAlloc_v2(&first, 0) == INVALID_VALUE);
+  return 0;
+}
+
+static int capacity(void) {
+  EXPECT(begin(0) == 0);
+  address whole, more;
+  EXPECT(cuMemAlloc_v2(&whole, 4 * GIB) == OUT_OF_MEMORY);
+  EXPECT(cuMemAlloc_v2(&whole, 4 * GIB - 256 * MIB) == 0 && unused() == 0);
+  EXPECT(cuMemAlloc_v2(&more, 1) == OUT_OF_MEMORY);
+  EXPECT(begin(1) == 0 && cuMemAlloc_v2(&more, GIB) == 0); /* the other card is empty */
+  int device;
+  EXPECT(cuPointerGetAttribute(&device, 9, more + 5) == 0 && device == 1);
+  return 0;
+}
+
+static int virtual_memory(void) {
+  struct {
+    int type, handles, location, device;
+    void *security;
+    unsigned char flags[32];
+  } property = {.type = 1, .location = 1};
+  EXPECT(begin(0) == 0);
+  size_t before = unused();
+  address start;
+  handle first, second;
+  EXPECT(cuMemAddressReserve(&start, 64 * GIB, 0, 0, 0) == 0 && unused() == before); /* addresses alone */
+  EXPECT(cuMemCreate(&first, 20 * MIB, &property, 0) == 0 && unused() == before - 20 * MIB);
+  EXPECT(cuMemMap(start, 20 * MIB, 0, first, 0) == 0 && cuMemRelease(first) == 0);
+  EXPECT(unused() == before - 20 * MIB); /* the mapping keeps it */
+  EXPECT(cuMemCreate(&second, 4 * GIB, &property, 0) == OUT_OF_MEMORY);
+  EXPECT(cuMemCreate(&second, 3 * MIB, &property, 0) == INVALID_VALUE); /* no whole page */
+  EXPECT(cuMemUnmap(start, 20 * MIB) == 0 && unused() == before);
+  EXPECT(cuMemAddressFree(start, GIB) == INVALID_VALUE && cuMemAddressFree(start, 64 * GIB) == 0);
+  return 0;
+}
+
+static int pools(void) {
+  EXPECT(begin(0) == 0);
+  size_t before = unused();
+  address taken;
+  handle pool;
+  uint64_t used;
+  EXPECT(cuMemAllocAsync(&taken, 5 * MIB, NULL) == 0 && unused() == before - 6 * MIB);
+  EXPECT(cuDeviceGetDefaultMemPool(&pool, 0) == 0 && cuMemPoolGetAttribute(pool, 7, &used) == 0 && used == 6 * MIB);
+  EXPECT(cuMemFreeAsync(taken, NULL) == 0 && unused() == before);
+  EXPECT(cuMemPoolGetAttribute(pool, 7, &used) == 0 && used == 0);
+  EXPECT(cuMemPoolGetAttribute(pool, 8, &used) == 0 && used == 6 * MIB);
+  return 0;
+}
+
+static int values(void) {
+  EXPECT(begin(0) == 0);
+  address place;
+  int64_t labels[4] = {7, -100, 3, 0}, back[4] = {1, 1, 1, 1};
+  float loss = 5;
+  EXPECT(cuMemAlloc_v2(&place, MIB) == 0);
+  EXPECT(cuMemcpyDtoH_v2(back, place, sizeof back) == 0 && back[0] == 0); /* nobody wrote it */
+  EXPECT(cuMemcpyHtoD_v2(place, labels, sizeof labels) == 0);
+  EXPECT(cuMemcpyDtoH_v2(back, place, sizeof back) == 0 && memcmp(labels, back, sizeof back) == 0);
+  EXPECT(cuMemcpyDtoH_v2(&loss, place + 8, sizeof loss) == 0 && loss == 0); /* -100's bits would be NaN */
+  EXPECT(cuMemcpyHtoD_v2(place, labels + 1, 8) == 0 && cuMemcpyDtoH_v2(back, place, 8) == 0 && back[0] == -100);
+  EXPECT(cuMemsetD8_v2(place, 0, MIB) == 0 && cuMemcpyDtoH_v2(back, place, sizeof back) == 0 && back[0] == 0);
+  EXPECT(cuMemcpyHtoD_v2(place, labels, sizeof labels) == 0 && cuMemFree_v2(place) == 0);
+  address again;
+  EXPECT(cuMemAlloc_v2(&again, MIB) == 0 && again == place);
+  EXPECT(cuMemcpyDtoH_v2(back, again, sizeof back) == 0 && back[0] == 0); /* the next owner reads zeros */
+  return 0;
+}
+
+static int events(void) {
+  EXPECT(begin(0) == 0);
+  handle first, second;
+  float milliseconds = -1;
+  EXPECT(cuEventCreate(&first, 0) == 0 && cuEventCreate(&second, 0) == 0);
+  EXPECT(cuEventRecord(first, NULL) == 0 && cuEventRecord(second, NULL) == 0 && cuEventQuery(second) == 0);
+  EXPECT(cuEventElapsedTime(&milliseconds, first, second) == 0 && milliseconds >= 0);
+  return 0;
+}
+
+static int graphs(void) {
+  EXPECT(begin(0) == 0);
+  handle stream, side, event, module, kernel, graph, ready;
+  int capturing = 0;
+  size_t nodes = 0;
+  EXPECT(cuStreamCreate(&stream, 0) == 0 && cuStreamCreate(&side, 0) == 0 && cuEventCreate(&event, 0) == 0);
+  EXPECT(cuModuleLoadData(&module, "") == 0 && cuModuleGetFunction(&kernel, module, "kernel") == 0);
+  EXPECT(cuStreamEndCapture(stream, &graph) == ILLEGAL_STATE);
+  EXPECT(cuStreamBeginCapture_v2(stream, 0) == 0);
+  EXPECT(cuEventRecord(event, stream) == 0 && cuStreamWaitEvent(side, event, 0) == 0);
+  EXPECT(cuStreamIsCapturing(side, &capturing) == 0 && capturing == 1); /* it joined */
+  EXPECT(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, side, NULL, NULL) == 0);
+  EXPECT(cuStreamEndCapture(stream, &graph) == 0);
+  EXPECT(cuStreamIsCapturing(side, &capturing) == 0 && capturing == 0);
+  EXPECT(cuGraphGetNodes(graph, NULL, &nodes) == 0 && nodes == 1);
+  EXPECT(cuGraphInstantiateWithFlags(&ready, graph, 0) == 0 && cuGraphLaunch(ready, stream) == 0);
+  return 0;
+}
+
+static int kernels(void) {
+  EXPECT(begin(0) == 0);
+  handle module, kernel;
+  int blocks;
+  EXPECT(cuModuleLoadData(&module, "") == 0 && cuModuleGetFunction(&kernel, module, "kernel") == 0);
+  EXPECT(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 256, 0) == 0 && blocks == 8);
+  EXPECT(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 256, 100 << 10) == 0 && blocks == 1);
+  return 0;
+}
+
+static int names(void) {
+  void *found, *other;
+  EXPECT(cuGetProcAddress_v2("cuMemAlloc", &found, 13000, 0, NULL) == 0 && found == (void *)cuMemAlloc_v2);
+  EXPECT(cuGetProcAddress_v2("cuStreamGetCaptureInfo", &found, 12000, 0, NULL) == 0);
+  EXPECT(cuGetProcAddress_v2("cuStreamGetCaptureInfo", &other, 13000, 0, NULL) == 0 && other != found);
+  EXPECT(cuGetProcAddress_v2("cuEventQuery_ptsz", &found, 13000, 0, NULL) == 0 && found == (void *)cuEventQuery);
+  EXPECT(cuGetProcAddress_v2("cuOfTheFuture", &found, 13000, 0, NULL) == 0 && found != NULL);
+  EXPECT(((int (*)(void))found)() == 801); /* not supported, and reported */
+  return 0;
+}
+
+int main(int count, char **words) {
+  static const struct {
+    const char *name;
+    int (*check)(void);
+  } CHECKS[] = {{"devices", devices}, {"allocation", allocation}, {"capacity", capacity},
+                {"virtual_memory", virtual_memory}, {"pools", pools}, {"values", values},
+                {"events", events}, {"graphs", graphs}, {"kernels", kernels}, {"names", names}};
+  for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
+    if (count < 2) {
+      puts(CHECKS[at].name);
+    } else if (strcmp(CHECKS[at].name, words[1]) == 0) {
+      return CHECKS[at].check();
+    }
+  }
+  return count < 2 ? 0 : 2;
+}

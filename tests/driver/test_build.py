@@ -1,0 +1,92 @@
+"""The driver as the machine's compiler makes it, held to what cuda.h documents by a program in C."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.devices import Device
+from vramtui.driver.build import DRIVER, NVML, SOURCES, build
+from vramtui.driver.environment import EmulatedCard, emulating, read_reports, unmodelled_calls
+
+CARD = EmulatedCard(
+    device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
+    multiprocessors=108,
+    context=256 * MIB,
+    devices=2,
+)
+CHECKS = Path(__file__).with_name("driver_checks.c")
+NAMES = (
+    "devices",
+    "allocation",
+    "capacity",
+    "virtual_memory",
+    "pools",
+    "values",
+    "events",
+    "graphs",
+    "kernels",
+    "names",
+)
+
+
+def libraries() -> Path:
+    return build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("checks") / "driver_checks"
+    linked = ("-L", str(libraries()), f"-l:{DRIVER}")
+    subprocess.run(
+        ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(CHECKS), *linked], check=True
+    )
+    return program
+
+
+def emulated(reports: Path) -> dict[str, str]:
+    return emulating(os.environ, CARD, libraries(), reports)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_driver_does_as_cuda_h_says(checks: Path, tmp_path: Path, name: str) -> None:
+    ran = subprocess.run([checks, name], env=emulated(tmp_path), capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_every_check_is_run(checks: Path, tmp_path: Path) -> None:
+    ran = subprocess.run([checks], env=emulated(tmp_path), capture_output=True, text=True, check=True)
+    assert tuple(ran.stdout.split()) == NAMES
+
+
+def test_what_is_not_modelled_is_named_with_its_caller(checks: Path, tmp_path: Path) -> None:
+    subprocess.run([checks, "names"], env=emulated(tmp_path), check=True)
+    assert unmodelled_calls(read_reports(tmp_path)) == (("cuOfTheFuture", "driver_checks"),)
+
+
+def test_a_second_build_takes_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = build(tmp_path)
+    monkeypatch.setenv("PATH", "")  # where no compiler is found
+    assert build(tmp_path) == folder
+    assert {path.name for path in folder.iterdir()} == {DRIVER, NVML}
+
+
+def test_without_a_compiler_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(UserError, match="no C compiler called no-such-compiler: install gcc or clang"):
+        build(tmp_path)
+
+
+def test_a_compiler_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(UserError, match="false does not compile the driver"):
+        build(tmp_path)
+
+
+def test_the_c_is_as_short_as_was_promised() -> None:
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES.iterdir())
+    assert lines <= 4000

@@ -1,0 +1,71 @@
+"""What a process finds on a card that is not there, through the runtime library's names and NVML's."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.devices import CARDS
+from vramtui.driver.build import build
+from vramtui.driver.environment import EmulatedCard, emulating, read_reports
+
+CARD = CARDS["RTX4090"]
+EMULATED = EmulatedCard(device=CARD, multiprocessors=128, context=460 * MIB, devices=2)
+JOB = """
+import ctypes, json, os
+cuda = ctypes.CDLL(None)
+count, device, address = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint64()
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+said = {"count": (cuda.cudaGetDeviceCount(ctypes.byref(count)), count.value)}
+cuda.cudaSetDevice(1)
+said["taken"] = cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1 << 30))
+said["refused"] = cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1 << 40))
+said["last"] = [cuda.cudaGetLastError(), cuda.cudaGetLastError()]
+cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+said["free"], said["total"] = free.value, total.value
+import pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(1)
+said["name"] = pynvml.nvmlDeviceGetName(handle)
+said["used"] = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+said["processes"] = [[process.pid == os.getpid(), process.usedGpuMemory] for process in processes]
+said["devices"] = sorted(os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES",))
+said["open"] = [link for link in map(os.path.realpath, __import__("glob").glob("/proc/self/fd/*")) if "nvidia" in link]
+print(json.dumps(said))
+"""
+
+
+def test_a_process_finds_the_cards_and_no_other(tmp_path: Path) -> None:
+    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
+    base = os.environ | {"CUDA_VISIBLE_DEVICES": "7"}
+    environment = emulating(base, EMULATED, libraries, tmp_path)
+    ran = subprocess.run([sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True)
+    said = json.loads(ran.stdout)
+    assert said["count"] == [0, 2]
+    assert (said["taken"], said["refused"], said["last"]) == (0, 2, [2, 0])
+    assert (said["free"], said["total"]) == (CARD.total_memory - GIB - 460 * MIB, CARD.total_memory)
+    assert (said["name"], said["used"]) == ("NVIDIA RTX4090", GIB + 460 * MIB)
+    assert said["processes"] == [[True, GIB + 460 * MIB]]
+    assert said["devices"] == [""]
+    assert said["open"] == []
+    (report,) = read_reports(tmp_path)
+    assert report.peaks[:2] == (0, GIB + 460 * MIB)
+    assert report.unmodelled == ()
+
+
+def test_the_own_environment_is_left_alone(tmp_path: Path) -> None:
+    before = {"LD_LIBRARY_PATH": "/opt/lib", "HOME": "/home/anna"}
+    environment = emulating(before, EMULATED, tmp_path, tmp_path)
+    assert before == {"LD_LIBRARY_PATH": "/opt/lib", "HOME": "/home/anna"}
+    assert environment["LD_LIBRARY_PATH"] == f"{tmp_path}:/opt/lib"
+    assert environment["HOME"] == "/home/anna"
+
+
+def test_a_file_that_is_no_report_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "1.report").write_bytes(b"short")
+    (tmp_path / "2.report").write_bytes(bytes(70000))
+    assert read_reports(tmp_path) == ()

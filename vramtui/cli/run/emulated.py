@@ -1,0 +1,263 @@
+"""`vramtui run --on CARD`: the job itself on an emulated card, and what each card says of it."""
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
+from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.fits import SIGNS, Fit, FitVerdict
+from vramtui.core.estimate.ledger import Line
+from vramtui.driver.build import build
+from vramtui.driver.environment import (
+    MOST_DEVICES,
+    DriverReport,
+    EmulatedCard,
+    emulating,
+    read_reports,
+    unmodelled_calls,
+)
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.context import cuda_context
+from vramtui.probe.place import STEPS
+
+if TYPE_CHECKING:
+    from vramtui.core.schema.preset import PresetFile
+
+WITHOUT_CUDA = (
+    "no process of it used CUDA through PyTorch: --on needs a job that does, in an environment with PyTorch's CUDA "
+    "build"
+)
+PARTS: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations")
+OWN_RUNTIME = "cuGetExportTable"  # what NVIDIA's runtime asks first where a library brings its own
+
+
+class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run: the command, the variables it would have, and when to end it; `preset` to hold it against."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    steps: int | None = None
+    preset: "PresetFile | None" = None
+
+
+class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's end on one kind of card."""
+
+    device: Device
+    devices: int
+    finished: CompletedRun
+    seen: tuple[RankResult, ...]
+    reports: tuple[DriverReport, ...]
+
+    @property
+    def largest(self) -> RankResult | None:
+        """The process that held the most."""
+        return max(self.seen, key=lambda one: one.ledger.process or 0, default=None)
+
+    @property
+    def out_of_memory(self) -> RankResult | None:
+        """A process that ended for want of memory."""
+        from vramtui.cli.run.oom import fatal_oom  # noqa: PLC0415 - only when the job has ended
+
+        return next((one for one in self.seen if fatal_oom(one) is not None), None)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the job may have gone another way than on a card: it read results, or a library did not start."""
+        return bool(unmodelled_calls(self.reports)) or any(report.reads for report in self.reports)
+
+    @property
+    def verdict(self) -> FitVerdict | None:
+        """None where the job ended for another reason than memory, or used no card."""
+        if self.out_of_memory is not None:
+            return "does not fit"
+        fit = self.fit
+        return None if fit is None or self.finished.code else fit.verdict
+
+    @property
+    def fit(self) -> Fit | None:
+        """The largest process beside the card; None where none used it."""
+        one = self.largest
+        if one is None or one.ledger.process is None:
+            return None
+        spread = cuda_context(self.device.capability).spread
+        return Fit(needs=one.ledger.process, has=self.device.total_memory, error=spread / one.ledger.process)
+
+
+def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
+    """Run the job on each card of the list, say what came of it, and leave with the exit code of `trace`.
+
+    Args:
+        names: cards, separated by commas; `8xH100` is eight of them.
+        job: what to run.
+        json: one JSON document in place of the report; what the job prints goes to standard error.
+
+    Raises:
+        UserError: no such card is known, or the driver cannot be compiled.
+    """
+    from platformdirs import user_cache_path  # noqa: PLC0415 - only here
+
+    cards = [_counted(name) for name in names.split(",")]
+    libraries = build(user_cache_path("vramtui", appauthor=False))
+    runs = []
+    for device, devices in cards:
+        with _output_to_stderr(json):
+            runs.append(_run(job, libraries, device, devices))
+    if json:
+        print_json({"schema": 1, "command": job.command, "cards": [document_of(run) for run in runs]})
+    else:
+        _print_runs(runs)
+    verdicts = {run.verdict for run in runs}
+    raise SystemExit(BAD_INPUT if None in verdicts else NO if "does not fit" in verdicts else 0)
+
+
+def _counted(text: str) -> tuple[Device, int]:
+    """A card and how many of it: `8xH100`."""
+    several = re.fullmatch(r"(\d{1,3})x(.+)", text.strip())
+    count = 1 if several is None else int(several[1])
+    if not 1 <= count <= MOST_DEVICES:
+        raise UserError(f"--on {text.strip()}: 1 to {MOST_DEVICES} cards")
+    return card(text.strip() if several is None else several[2]), count
+
+
+@contextmanager
+def _output_to_stderr(yes: bool) -> Iterator[None]:
+    """What the job prints goes to standard error, so that standard output holds the document alone."""
+    if not yes:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> EmulatedRun:
+    from vramtui.cli.run.command import finished_run  # noqa: PLC0415 - it imports this file where --on is given
+
+    emulated = EmulatedCard(
+        device=device,
+        multiprocessors=card_limits(device).multiprocessors,
+        context=cuda_context(device.capability).bytes,
+        devices=devices,
+    )
+    with tempfile.TemporaryDirectory(prefix="vramtui-on-") as folder:
+        environment = emulating(job.environment, emulated, libraries, Path(folder))
+        if job.steps is not None:
+            environment[STEPS] = str(job.steps)
+        finished = finished_run(list(job.command), environment, job.preset)
+        reports = read_reports(Path(folder))
+    seen = tuple(with_process(one, reports) for one in seen_in(finished, None))
+    return EmulatedRun(device=device, devices=devices, finished=finished, seen=seen, reports=reports)
+
+
+def with_process(one: RankResult, reports: Sequence[DriverReport]) -> RankResult:
+    """The process with what the driver held for the process, beside what PyTorch says."""
+    process = next((report.peaks[one.counters.index] for report in reports if report.pid == one.job.pid), None)
+    if process is None or one.ledger.reserved is None:
+        return one
+    rest = max(0, process - one.ledger.reserved)
+    ledger = msgspec.structs.replace(one.ledger, context=rest, process=process)
+    return msgspec.structs.replace(one, ledger=ledger)
+
+
+def _print_runs(runs: Sequence[EmulatedRun]) -> None:
+    from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only when the job has ended
+
+    if len(runs) == 1:
+        run = runs[0]
+        if not run.seen:
+            fail(BAD_INPUT, WITHOUT_CUDA)
+        print_report(run.finished, run.seen, None)
+    else:
+        with redirect_stdout(sys.stderr):
+            print()
+            headings = ("CARD", "ALLOCATED", "RESERVED", "PROCESS", "OF", "VERDICT")
+            print_table(headings, [row_of(run) for run in runs], right=(1, 2, 3, 4))
+    for run in runs:
+        for line in lines_of(run, alone=len(runs) == 1):
+            sys.stderr.write(for_terminal(line) + "\n")
+
+
+def _name(run: EmulatedRun) -> str:
+    return run.device.name if run.devices == 1 else f"{run.devices}x{run.device.name}"
+
+
+def row_of(run: EmulatedRun) -> tuple[str, ...]:
+    """Its line of the table of several cards."""
+    one = run.largest
+    sizes = (None, None, None) if one is None else (one.ledger.allocated, one.ledger.reserved, one.ledger.process)
+    return (_name(run), *map(format_bytes, sizes), format_bytes(run.device.total_memory), _verdict(run))
+
+
+def _verdict(run: EmulatedRun) -> str:
+    verdict = run.verdict
+    if verdict is None:
+        return f"failed with exit code {run.finished.code}" if run.seen else "did not use CUDA"
+    return f"{SIGNS[verdict]} {verdict}"
+
+
+def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
+    """The verdict on a single card, then what stands between this result and a card's own."""
+    fit, verdict = run.fit, run.verdict
+    if alone and verdict == "does not fit":
+        yield f"\n{SIGNS[verdict]} does not fit {_name(run)}: PyTorch ran out of memory, as above"
+    elif alone and fit is not None and verdict is not None:
+        yield f"\n{fit.line(_name(run))}"
+    elif alone:
+        yield f"\nthe job ended with {run.finished.code} before it could be said whether it fits {_name(run)}"
+    prefix = "note: " if alone else f"note: {_name(run)}: "
+    calls = unmodelled_calls(run.reports)
+    own = [caller for name, caller in calls if name == OWN_RUNTIME]
+    if own:
+        yield f"{prefix}not started, for NVIDIA's own runtime inside needs NVIDIA's driver: {', '.join(own)}"
+    others = [f"{name} (called by {caller})" for name, caller in calls if name != OWN_RUNTIME]
+    if others:
+        yield f"{prefix}not modelled: {', '.join(others)}"
+    reads = sum(report.reads for report in run.reports)
+    if reads:
+        times = f"{reads:,} times" if reads > 1 else "once"
+        yield (
+            f"{prefix}bounded: the job read values back from the card {times}; what kernels would have computed reads "
+            "as zeros"
+        )
+
+
+def document_of(run: EmulatedRun) -> dict[str, object]:
+    """What `--json` says of it; bytes."""
+    one = run.largest
+    ledger = None if one is None else one.ledger
+    beats = [job.beat.step for job in run.finished.jobs if job.beat is not None]
+    return {
+        "card": run.device.name,
+        "cards": run.devices,
+        "verdict": run.verdict or "failed",
+        "exit_code": run.finished.code,
+        "steps": max(beats, default=0),
+        "allocated": None if ledger is None else ledger.allocated,
+        "reserved": None if ledger is None else ledger.reserved,
+        "process": None if ledger is None else ledger.process,
+        "memory": run.device.total_memory,
+        "parts": None if ledger is None else {line: ledger.bytes_of(line) for line in PARTS},
+        "phases": [] if one is None else [moment for moment in one.job.moments if moment.device == one.counters.index],
+        "out_of_memory": None if run.out_of_memory is None else run.out_of_memory.out_of_memory,
+        "bounded": run.bounded,
+        "reads": sum(report.reads for report in run.reports),
+        "unmodelled": [{"function": name, "library": caller} for name, caller in unmodelled_calls(run.reports)],
+    }

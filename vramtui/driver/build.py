@@ -1,0 +1,60 @@
+"""Compiles the driver once for each state of its sources, with the C compiler of the machine."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from vramtui.core.base.errors import UserError, os_reason
+
+SOURCES = Path(__file__).with_name("c")
+DRIVER, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
+FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+NVML_PARTS = ("nvml.c", "card.c", "report.c")
+LONGEST = 120  # seconds that a compiler may take
+
+
+def build(cache: Path) -> Path:
+    """The folder that holds the compiled libraries, below `cache`; made where it is not there yet.
+
+    Raises:
+        UserError: this is no Linux, there is no C compiler, it refuses the sources, or `cache` cannot be written.
+    """
+    if sys.platform != "linux":
+        raise UserError("--on runs on Linux alone: CUDA's driver is a library of its own there")
+    compiler = os.environ.get("CC", "cc")
+    texts = [path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}]
+    key = hashlib.sha256(b"\0".join([*texts, compiler.encode(), *(flag.encode() for flag in FLAGS)])).hexdigest()
+    folder = cache / f"driver-{key[:16]}"
+    if (folder / DRIVER).exists() and (folder / NVML).exists():
+        return folder
+    if shutil.which(compiler) is None:
+        raise UserError(
+            f"--on compiles a small library, and there is no C compiler called {compiler}: install gcc or clang, or "
+            "name one in CC"
+        )
+    own = sorted(path.name for path in SOURCES.glob("*.c") if path.name != "nvml.c")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for library, parts in ((NVML, NVML_PARTS), (DRIVER, own)):
+            _compile(compiler, library, parts, folder)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {os_reason(error)}") from None
+    return folder
+
+
+def _compile(compiler: str, library: str, parts: "tuple[str, ...] | list[str]", folder: Path) -> None:
+    unfinished = folder / f"{library}.{os.getpid()}"
+    command = [compiler, *FLAGS, f"-Wl,-soname,{library}", "-o", str(unfinished), *parts, "-ldl"]
+    try:
+        subprocess.run(  # noqa: S603 - the compiler that the person named, on our own files
+            command, cwd=SOURCES, check=True, capture_output=True, text=True, timeout=LONGEST
+        )
+    except subprocess.CalledProcessError as error:
+        first = next((line for line in error.stderr.splitlines() if "error" in line), "it gave no reason")
+        raise UserError(f"{compiler} does not compile the driver: {first}") from None
+    except subprocess.TimeoutExpired:
+        raise UserError(f"{compiler} did not compile the driver within {LONGEST} s") from None
+    unfinished.replace(folder / library)

@@ -1,0 +1,102 @@
+/* cuBLAS and cuBLASLt as PyTorch calls them: a handle, settings, and products that do nothing. Workspaces are PyTorch's
+ * own decision (cublasSetWorkspace, cublasLtMatmul's argument), so the allocator sees what it would see on the card. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+struct blas {
+  int math_mode, pointer_mode;
+  void *stream;
+};
+
+API int cublasCreate_v2(struct blas **handle) {
+  *handle = calloc(1, sizeof **handle);
+  return *handle == NULL ? 3 : 0; /* CUBLAS_STATUS_ALLOC_FAILED */
+}
+API int cublasDestroy_v2(struct blas *handle) {
+  free(handle);
+  return 0;
+}
+API int cublasGetVersion_v2(void *handle UNUSED, int *version) {
+  *version = 130000;
+  return 0;
+}
+API size_t cublasLtGetVersion(void) { return 130000; }
+API size_t cublasLtGetCudartVersion(void) { return 13000; }
+API int cublasSetMathMode(struct blas *handle, int mode) {
+  handle->math_mode = mode;
+  return 0;
+}
+API int cublasGetMathMode(struct blas *handle, int *mode) {
+  *mode = handle->math_mode;
+  return 0;
+}
+API int cublasSetPointerMode_v2(struct blas *handle, int mode) {
+  handle->pointer_mode = mode;
+  return 0;
+}
+API int cublasGetPointerMode_v2(struct blas *handle, int *mode) {
+  *mode = handle->pointer_mode;
+  return 0;
+}
+API int cublasSetStream_v2(struct blas *handle, void *stream) {
+  handle->stream = stream;
+  return 0;
+}
+API int cublasGetStream_v2(struct blas *handle, void **stream) {
+  *stream = handle->stream;
+  return 0;
+}
+API int cublasLtCreate(struct blas **handle) { return cublasCreate_v2(handle); }
+API int cublasLtDestroy(struct blas *handle) { return cublasDestroy_v2(handle); }
+
+#define DESCRIPTOR(name)                 \
+  API int name##Create(void **made) {    \
+    *made = calloc(1, 512);              \
+    return *made == NULL ? 3 : 0;        \
+  }                                      \
+  API int name##Destroy(void *made) {    \
+    free(made);                          \
+    return 0;                            \
+  }
+DESCRIPTOR(cublasLtMatmulDesc)
+DESCRIPTOR(cublasLtMatmulPreference)
+DESCRIPTOR(cublasLtMatrixLayout)
+
+/* cublasLtMatmulHeuristicResult_t. */
+struct heuristic {
+  uint64_t algorithm[8];
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+/* One way of doing it, which needs no workspace beyond what PyTorch has made already. */
+API int cublasLtMatmulAlgoGetHeuristic(void *handle UNUSED, void *operation UNUSED, void *a UNUSED, void *b UNUSED,
+                                       void *c UNUSED, void *d UNUSED, void *preference UNUSED, int wanted,
+                                       struct heuristic *results, int *count) {
+  *count = wanted > 0;
+  if (wanted > 0) {
+    memset(results, 0, sizeof *results);
+    results->waves = 1;
+  }
+  return 0;
+}
+
+#define DONE(name) \
+  API int name(void) { return 0; }
+#define IN_FOUR(rest) DONE(cublasS##rest) DONE(cublasD##rest) DONE(cublasC##rest) DONE(cublasZ##rest)
+#define IN_TWO(rest) DONE(cublasS##rest) DONE(cublasD##rest)
+
+DONE(cublasSetWorkspace_v2) DONE(cublasSetSmCountTarget) DONE(cublasSetAtomicsMode)
+DONE(cublasGemmEx) DONE(cublasGemmStridedBatchedEx) DONE(cublasGemmBatchedEx) DONE(cublasSgemmEx) DONE(cublasDotEx)
+DONE(cublasHgemm) DONE(cublasHgemmStridedBatched) DONE(cublasLtMatmul) DONE(cublasLtMatmulDescSetAttribute)
+DONE(cublasLtMatmulPreferenceSetAttribute) DONE(cublasLtMatrixLayoutSetAttribute)
+IN_FOUR(gemm_v2) IN_FOUR(gemmBatched) IN_FOUR(gemmStridedBatched) IN_FOUR(gemv_v2) IN_FOUR(geqrfBatched)
+IN_FOUR(getrfBatched) IN_FOUR(getrsBatched) IN_FOUR(gelsBatched) IN_FOUR(trsm_v2) IN_FOUR(trsmBatched) IN_FOUR(axpy_v2)
+IN_FOUR(copy_v2) IN_FOUR(scal_v2) IN_FOUR(swap_v2) IN_FOUR(symm_v2) IN_FOUR(syrk_v2) IN_FOUR(trmm_v2)
+IN_TWO(dot_v2) IN_TWO(ger_v2) IN_TWO(nrm2_v2) IN_TWO(asum_v2)
+DONE(cublasCdotc_v2) DONE(cublasCdotu_v2) DONE(cublasZdotc_v2) DONE(cublasZdotu_v2) DONE(cublasScnrm2_v2)
+DONE(cublasDznrm2_v2)

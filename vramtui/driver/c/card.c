@@ -1,0 +1,235 @@
+/* The card: its attributes by compute capability, after the CUDA programming guide's table of technical
+ * specifications, NVIDIA's whitepapers (L2, clocks, bus), and cuda.h's numbers for what is asked. */
+#include "driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* shared: KiB of a multiprocessor; optin: KiB of a block at most; l2: MiB; clocks: MHz; bus: bits. */
+static const struct {
+  int capability, threads, shared, optin, blocks, l2, clock, memory_clock, bus;
+} KNOWN[] = {
+    {60, 2048, 64, 48, 32, 4, 1328, 715, 4096},     {61, 2048, 96, 48, 32, 3, 1582, 5505, 352},
+    {70, 2048, 96, 96, 32, 6, 1530, 877, 4096},     {75, 1024, 64, 64, 16, 4, 1590, 5001, 256},
+    {80, 2048, 164, 163, 32, 40, 1410, 1593, 5120}, {86, 1536, 100, 99, 16, 6, 1695, 9751, 384},
+    {87, 1536, 164, 163, 16, 4, 1300, 3199, 256},   {89, 1536, 100, 99, 24, 72, 2520, 10501, 384},
+    {90, 2048, 228, 227, 32, 50, 1980, 2619, 5120}, {100, 2048, 228, 227, 32, 126, 1965, 3996, 8192},
+    {103, 2048, 228, 227, 32, 126, 1965, 3996, 8192}, {110, 1536, 228, 227, 24, 32, 1575, 4266, 256},
+    {120, 1536, 100, 99, 24, 96, 2407, 14001, 512}, {121, 1536, 100, 99, 24, 24, 2418, 4266, 256},
+};
+
+static struct card card;
+static pthread_once_t read_once = PTHREAD_ONCE_INIT;
+
+/* VRAMTUI_CARD is `NAME;CAPABILITY;MEMORY;MULTIPROCESSORS;CONTEXT;DEVICES`, the capability as 89, memory in bytes. */
+static void read_card(void) {
+  const char *text = getenv("VRAMTUI_CARD");
+  int capability = 90;
+  card = (struct card){.name = "NVIDIA H100 80GB HBM3", .memory = 85017493504, .multiprocessors = 132, .devices = 1};
+  if (text != NULL) {
+    sscanf(text, "%95[^;];%d;%zu;%d;%zu;%d", card.name, &capability, &card.memory, &card.multiprocessors,
+           &card.context, &card.devices);
+  }
+  if (card.devices < 0 || card.devices > MOST_DEVICES) {
+    card.devices = MOST_DEVICES;
+  }
+  size_t at = 0;
+  for (size_t next = 0; next < sizeof KNOWN / sizeof KNOWN[0]; next++) {
+    if (KNOWN[next].capability <= capability) {
+      at = next;
+    }
+  }
+  card.major = capability / 10;
+  card.minor = capability % 10;
+  card.threads = KNOWN[at].threads;
+  card.shared = KNOWN[at].shared << 10;
+  card.shared_optin = KNOWN[at].optin << 10;
+  card.blocks = KNOWN[at].blocks;
+  card.l2 = KNOWN[at].l2 << 20;
+  card.clock = KNOWN[at].clock * 1000;
+  card.memory_clock = KNOWN[at].memory_clock * 1000;
+  card.bus = KNOWN[at].bus;
+  if (strstr(card.name, "H200") != NULL) {
+    card.l2 = 60 << 20;
+    card.memory_clock = 3201000;
+    card.bus = 6144;
+  } else if (strstr(card.name, "L40") != NULL) {
+    card.l2 = 96 << 20;
+    card.memory_clock = 9001000;
+  } else if (capability == 89 && strstr(card.name, "L4") != NULL) {
+    card.l2 = 48 << 20;
+    card.memory_clock = 6251000;
+    card.bus = 192;
+  }
+}
+
+const struct card *the_card(void) {
+  pthread_once(&read_once, read_card);
+  return &card;
+}
+
+/* Devices that CUDA_VISIBLE_DEVICES leaves: the first so many of its list, as all cards are alike. */
+int device_count(void) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  int count = the_card()->devices;
+  if (visible == NULL) {
+    return count;
+  }
+  int listed = 0;
+  for (const char *at = visible; *at != '\0'; at++) {
+    if (*at == '-') {
+      bool is_index = at == visible || at[-1] == ',';
+      if (is_index) {
+        break;
+      }
+    }
+    listed += at == visible || at[-1] == ',';
+  }
+  return listed < count ? listed : count;
+}
+
+API CUresult cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetCount(int *count) {
+  *count = device_count();
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+  if (ordinal < 0 || ordinal >= device_count()) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetName(char *name, int length, CUdevice device UNUSED) {
+  snprintf(name, (size_t)length, "%s", the_card()->name);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice device) {
+  memcpy(uuid, "vramtui-card-\0\0\0", 16);
+  uuid[15] = (unsigned char)device;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device UNUSED) {
+  *bytes = the_card()->memory;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device UNUSED) {
+  *major = the_card()->major;
+  *minor = the_card()->minor;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
+  snprintf(text, (size_t)length, "0000:%02X:00.0", device + 1);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
+  unsigned domain, bus;
+  if (sscanf(text, "%x:%x", &domain, &bus) != 2 || bus < 1 || (int)bus > device_count()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *device = (int)bus - 1;
+  return CUDA_SUCCESS;
+}
+
+/* The numbers of CU_DEVICE_ATTRIBUTE_…; what is not listed is 0, which is "no" or "none". */
+static int attribute(int number, CUdevice device) {
+  const struct card *card = the_card();
+  switch (number) {
+    case 1: return 1024;                         /* MAX_THREADS_PER_BLOCK */
+    case 2: case 3: return 1024;                 /* MAX_BLOCK_DIM_X, Y */
+    case 4: return 64;                           /* MAX_BLOCK_DIM_Z */
+    case 5: return 0x7fffffff;                   /* MAX_GRID_DIM_X */
+    case 6: case 7: return 65535;                /* MAX_GRID_DIM_Y, Z */
+    case 8: return 48 << 10;                     /* MAX_SHARED_MEMORY_PER_BLOCK */
+    case 9: return 64 << 10;                     /* TOTAL_CONSTANT_MEMORY */
+    case 10: return 32;                          /* WARP_SIZE */
+    case 11: return 0x7fffffff;                  /* MAX_PITCH */
+    case 12: case 82: return 65536;              /* MAX_REGISTERS_PER_BLOCK, …_PER_MULTIPROCESSOR */
+    case 13: return card->clock;                 /* CLOCK_RATE, kHz */
+    case 14: return 512;                         /* TEXTURE_ALIGNMENT */
+    case 15: return 1;                           /* GPU_OVERLAP */
+    case 16: return card->multiprocessors;       /* MULTIPROCESSOR_COUNT */
+    case 19: return 1;                           /* CAN_MAP_HOST_MEMORY */
+    case 21: case 22: return 131072;             /* MAXIMUM_TEXTURE1D_WIDTH, 2D_WIDTH */
+    case 23: return 65536;                       /* MAXIMUM_TEXTURE2D_HEIGHT */
+    case 24: case 25: case 26: return 16384;     /* MAXIMUM_TEXTURE3D_… */
+    case 27: case 28: return 32768;              /* MAXIMUM_TEXTURE2D_LAYERED_WIDTH, HEIGHT */
+    case 29: case 43: return 2048;               /* …_LAYERED_LAYERS */
+    case 30: return 512;                         /* SURFACE_ALIGNMENT */
+    case 31: return 1;                           /* CONCURRENT_KERNELS */
+    case 33: return device + 1;                  /* PCI_BUS_ID */
+    case 36: return card->memory_clock;          /* MEMORY_CLOCK_RATE, kHz */
+    case 37: return card->bus;                   /* GLOBAL_MEMORY_BUS_WIDTH */
+    case 38: return card->l2;                    /* L2_CACHE_SIZE */
+    case 39: return card->threads;               /* MAX_THREADS_PER_MULTIPROCESSOR */
+    case 40: return 3;                           /* ASYNC_ENGINE_COUNT */
+    case 41: return 1;                           /* UNIFIED_ADDRESSING */
+    case 42: return 32768;                       /* MAXIMUM_TEXTURE1D_LAYERED_WIDTH */
+    case 51: return 32;                          /* TEXTURE_PITCH_ALIGNMENT */
+    case 69: return 1 << 28;                     /* MAXIMUM_TEXTURE1D_LINEAR_WIDTH */
+    case 75: return card->major;                 /* COMPUTE_CAPABILITY_MAJOR */
+    case 76: return card->minor;                 /* COMPUTE_CAPABILITY_MINOR */
+    case 78: case 79: case 80: return 1;         /* STREAM_PRIORITIES, GLOBAL_L1_CACHE, LOCAL_L1_CACHE */
+    case 81: return card->shared;                /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
+    case 83: return 1;                           /* MANAGED_MEMORY */
+    case 87: return card->minor == 0 ? 2 : 64;   /* SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO */
+    case 89: case 90: case 91: return 1;         /* CONCURRENT_MANAGED_ACCESS, PREEMPTION, REGISTERED_MEM */
+    case 92: case 93: case 94: return 1;         /* stream memory operations, first form */
+    case 95: return 1;                           /* COOPERATIVE_LAUNCH */
+    case 97: return card->shared_optin;          /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+    case 98: case 99: return 1;                  /* CAN_FLUSH_REMOTE_WRITES, HOST_REGISTER_SUPPORTED */
+    case 102: case 103: return 1;                /* VIRTUAL_MEMORY_MANAGEMENT, POSIX_FILE_DESCRIPTOR */
+    case 106: return card->blocks;               /* MAX_BLOCKS_PER_MULTIPROCESSOR */
+    case 108: case 109: return card->major >= 8 ? card->l2 / 4 * 3 : 0; /* persisting L2, access window */
+    case 111: return card->major >= 8 ? 1024 : 0; /* RESERVED_SHARED_MEMORY_PER_BLOCK */
+    case 113: case 114: case 115: return 1;      /* READ_ONLY_HOST_REGISTER, TIMELINE_SEMAPHORE, MEMORY_POOLS */
+    case 119: return 1;                          /* MEMPOOL_SUPPORTED_HANDLE_TYPES: file descriptors */
+    case 120: return card->major >= 9;           /* CLUSTER_LAUNCH */
+    case 122: case 123: return 1;                /* stream memory operations */
+    case 125: return 1;                          /* IPC_EVENT_SUPPORTED */
+    case 126: return card->major >= 9 ? 4 : 1;   /* MEM_SYNC_DOMAIN_COUNT */
+    case 127: return card->major >= 9;           /* TENSOR_MAP_ACCESS_SUPPORTED */
+    case 129: return 1;                          /* UNIFIED_FUNCTION_POINTERS */
+    case 131: case 134: return -1;               /* NUMA_ID, HOST_NUMA_ID */
+    default: return 0;
+  }
+}
+
+API CUresult cuDeviceGetAttribute(int *value, int number, CUdevice device) {
+  if (device < 0 || device >= device_count()) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *value = attribute(number, device);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+  *can = device != peer;
+  return CUDA_SUCCESS;
+}
+
+/* CU_DEVICE_P2P_ATTRIBUTE_…: performance rank 0, access and atomics supported. */
+API CUresult cuDeviceGetP2PAttribute(int *value, int number, CUdevice device UNUSED, CUdevice peer UNUSED) {
+  *value = number != 1;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetExecAffinitySupport(int *value, int kind UNUSED, CUdevice device UNUSED) {
+  *value = 0;
+  return CUDA_SUCCESS;
+}

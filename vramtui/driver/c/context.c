@@ -1,0 +1,270 @@
+/* Contexts: one for each device, a stack of them for each thread. */
+#include "driver.h"
+
+#include <string.h>
+
+#define DEEPEST 32
+
+static struct context contexts[MOST_DEVICES];
+static __thread struct context *stack[DEEPEST];
+static __thread int depth;
+static bool initialized;
+
+struct context *context_of(CUdevice device) {
+  if (device < 0 || device >= device_count()) {
+    return NULL;
+  }
+  contexts[device].device = device;
+  return &contexts[device];
+}
+
+struct context *current_context(void) { return depth > 0 ? stack[depth - 1] : NULL; }
+
+/* The first look at a device takes what a context takes of it. */
+static void retain(struct context *context) {
+  if (context->retained++ == 0) {
+    report_used(context->device, (int64_t)the_card()->context);
+  }
+}
+
+static void release(struct context *context) {
+  if (context->retained > 0 && --context->retained == 0) {
+    report_used(context->device, -(int64_t)the_card()->context);
+  }
+}
+
+API CUresult cuInit(unsigned flags) {
+  if (flags != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (device_count() == 0) {
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  initialized = true;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device) {
+  if (!initialized) {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  struct context *own = context_of(device);
+  if (own == NULL) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  retain(own);
+  *context = own;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  struct context *own = context_of(device);
+  if (own == NULL || own->retained == 0) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  release(own);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+  struct context *own = context_of(device);
+  if (own == NULL) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  own->flags = flags;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+  struct context *own = context_of(device);
+  if (own == NULL) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *flags = own->flags;
+  *active = own->retained > 0;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return context_of(device) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+API CUresult cuCtxPushCurrent_v2(struct context *context) {
+  if (depth == DEEPEST) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  stack[depth++] = context;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxPopCurrent_v2(struct context **context) {
+  if (depth == 0) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  depth--;
+  if (context != NULL) {
+    *context = stack[depth];
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetCurrent(struct context *context) {
+  if (context == NULL) {
+    depth -= depth > 0;
+    return CUDA_SUCCESS;
+  }
+  depth += depth == 0;
+  stack[depth - 1] = context;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetCurrent(struct context **context) {
+  if (!initialized) {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  *context = current_context();
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, CUdevice device) {
+  CUresult result = cuDevicePrimaryCtxRetain(context, device);
+  if (result == CUDA_SUCCESS) {
+    (*context)->flags = flags;
+    result = cuCtxPushCurrent_v2(*context);
+  }
+  return result;
+}
+
+API CUresult cuCtxCreate_v3(struct context **context, void *affinity UNUSED, int count UNUSED, unsigned flags,
+                            CUdevice device) {
+  return cuCtxCreate_v2(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v4(struct context **context, void *parameters UNUSED, unsigned flags, CUdevice device) {
+  return cuCtxCreate_v2(context, flags, device);
+}
+
+API CUresult cuCtxDestroy_v2(struct context *context) {
+  if (context == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  if (current_context() == context) {
+    depth--;
+  }
+  release(context);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevice_v2(CUdevice *device, struct context *context) {
+  struct context *asked = context == NULL ? current_context() : context;
+  if (asked == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *device = asked->device;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevice(CUdevice *device) { return cuCtxGetDevice_v2(device, NULL); }
+
+API CUresult cuCtxGetFlags(unsigned *flags) {
+  struct context *context = current_context();
+  if (context == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *flags = context->flags;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetFlags(unsigned flags) {
+  struct context *context = current_context();
+  if (context == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  context->flags = flags;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
+  struct context *asked = context == NULL ? current_context() : context;
+  if (asked == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *id = (unsigned long long)asked->device + 1;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
+
+API CUresult cuCtxSynchronize_v2(struct context *context UNUSED) { return CUDA_SUCCESS; }
+
+/* CU_LIMIT_…: stack of a thread, printf's buffer, malloc's heap, and what CUDA's documentation gives beside them. */
+static size_t limits[16] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
+
+API CUresult cuCtxGetLimit(size_t *value, int limit) {
+  if (limit < 0 || limit >= 16) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *value = limits[limit];
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetLimit(int limit, size_t value) {
+  if (limit < 0 || limit >= 16) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  limits[limit] = value;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetCacheConfig(int *config) {
+  *config = 0;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetCacheConfig(int config UNUSED) { return CUDA_SUCCESS; }
+
+API CUresult cuCtxGetSharedMemConfig(int *config) {
+  *config = 1;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetSharedMemConfig(int config UNUSED) { return CUDA_SUCCESS; }
+
+API CUresult cuCtxGetApiVersion(struct context *context UNUSED, unsigned *version) {
+  *version = 3020;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  if (least != NULL) {
+    *least = 0;
+  }
+  if (greatest != NULL) {
+    *greatest = -5;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
+
+API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) {
+  struct context *own = current_context();
+  if (own == NULL || peer == NULL || own == peer) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  uint64_t bit = (uint64_t)1 << peer->device;
+  if (own->peers & bit) {
+    return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  }
+  own->peers |= bit;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxDisablePeerAccess(struct context *peer) {
+  struct context *own = current_context();
+  if (own == NULL || peer == NULL || !(own->peers & ((uint64_t)1 << peer->device))) {
+    return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  }
+  own->peers &= ~((uint64_t)1 << peer->device);
+  return CUDA_SUCCESS;
+}

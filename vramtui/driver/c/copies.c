@@ -1,0 +1,88 @@
+/* The many names of a copy and of a fill; all of them are done before they return. */
+#include "driver.h"
+
+API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) { return copy(to, from, size); }
+API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, struct stream *stream) {
+  add_graph_node(stream, 1);
+  return is_capturing(stream) ? CUDA_SUCCESS : copy(to, from, size);
+}
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
+  return copy(to, (CUdeviceptr)from, size);
+}
+API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) { return copy((CUdeviceptr)to, from, size); }
+API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) { return copy(to, from, size); }
+API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, struct stream *stream) {
+  return cuMemcpyAsync(to, (CUdeviceptr)from, size, stream);
+}
+API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, struct stream *stream) {
+  return cuMemcpyAsync((CUdeviceptr)to, from, size, stream);
+}
+API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, struct stream *stream) {
+  return cuMemcpyAsync(to, from, size, stream);
+}
+API CUresult cuMemcpyPeer(CUdeviceptr to, void *there UNUSED, CUdeviceptr from, void *here UNUSED, size_t size) {
+  return copy(to, from, size);
+}
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, void *there UNUSED, CUdeviceptr from, void *here UNUSED, size_t size,
+                               struct stream *stream) {
+  return cuMemcpyAsync(to, from, size, stream);
+}
+
+/* CUDA_MEMCPY2D: offsets and pitches of both sides, each with a type, a host's address, a device's and an array's. */
+struct copy_2d {
+  size_t from_x, from_y;
+  unsigned from_type;
+  const void *from_host;
+  CUdeviceptr from_device;
+  void *from_array;
+  size_t from_pitch, to_x, to_y;
+  unsigned to_type;
+  void *to_host;
+  CUdeviceptr to_device;
+  void *to_array;
+  size_t to_pitch, width, height;
+};
+
+static CUresult copy_rows(const struct copy_2d *what) {
+  CUdeviceptr from = what->from_type == 1 ? (CUdeviceptr)what->from_host : what->from_device;
+  CUdeviceptr to = what->to_type == 1 ? (CUdeviceptr)what->to_host : what->to_device;
+  if (what->from_type == 3 || what->to_type == 3) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  for (size_t row = 0; row < what->height; row++) {
+    copy(to + (what->to_y + row) * what->to_pitch + what->to_x,
+         from + (what->from_y + row) * what->from_pitch + what->from_x, what->width);
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemcpy2D_v2(const struct copy_2d *what) { return copy_rows(what); }
+API CUresult cuMemcpy2DUnaligned_v2(const struct copy_2d *what) { return copy_rows(what); }
+API CUresult cuMemcpy2DAsync_v2(const struct copy_2d *what, struct stream *stream) {
+  add_graph_node(stream, 1);
+  return is_capturing(stream) ? CUDA_SUCCESS : copy_rows(what);
+}
+
+#define FILLS(bits, type)                                                                        \
+  API CUresult cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t count) {                  \
+    return fill(to, value, bits / 8, count);                                                     \
+  }                                                                                              \
+  API CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t count, struct stream *stream) { \
+    add_graph_node(stream, 2);                                                                   \
+    return is_capturing(stream) ? CUDA_SUCCESS : fill(to, value, bits / 8, count);               \
+  }                                                                                              \
+  API CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) { \
+    for (size_t row = 0; row < height; row++) {                                                  \
+      fill(to + row * pitch, value, bits / 8, width);                                            \
+    }                                                                                            \
+    return CUDA_SUCCESS;                                                                         \
+  }                                                                                              \
+  API CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, \
+                                        struct stream *stream) {                                 \
+    add_graph_node(stream, 2);                                                                   \
+    return is_capturing(stream) ? CUDA_SUCCESS : cuMemsetD2D##bits##_v2(to, pitch, value, width, height); \
+  }
+
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, unsigned)

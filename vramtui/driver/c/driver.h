@@ -1,0 +1,105 @@
+/* What the files of this driver share. The numbers and layouts are those that CUDA's driver API documents; the
+ * declarations are our own. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define API __attribute__((visibility("default")))
+#define UNUSED __attribute__((unused))
+#define MIB ((size_t)1 << 20)
+#define CHUNK (2 * MIB) /* the granularity in which a card's memory is handed out */
+#define MOST_DEVICES 16
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_NOT_INITIALIZED = 3,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_IMAGE = 200,
+  CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+  CUDA_ERROR_FILE_NOT_FOUND = 301,
+  CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_ILLEGAL_STATE = 401,
+  CUDA_ERROR_NOT_FOUND = 500,
+  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
+  CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
+  CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_UNKNOWN = 999,
+};
+
+/* card.c: the card, from the variable VRAMTUI_CARD. */
+struct card {
+  char name[96];
+  int major, minor, multiprocessors, threads, shared, shared_optin, blocks, l2, clock, memory_clock, bus;
+  size_t memory;  /* bytes, as cuDeviceTotalMem says */
+  size_t context; /* bytes that a process's context takes of it */
+  int devices;
+};
+const struct card *the_card(void);
+int device_count(void);
+
+/* context.c: a device has one context, its primary one, whoever creates it. */
+struct context {
+  CUdevice device;
+  int retained;
+  unsigned flags;
+  uint64_t peers; /* a bit for each device whose memory is open to this one */
+};
+struct context *context_of(CUdevice device);
+struct context *current_context(void); /* that of this thread; NULL where it has none */
+
+/* memory.c: ranges of addresses. A card's memory is addresses alone; what the host copied there is kept. */
+enum kind { DEVICE, HOST, MANAGED, REGISTERED, RESERVED };
+struct range {
+  uint64_t start;
+  size_t size;
+  enum kind kind;
+  CUdevice device;
+  size_t charged;    /* bytes of the card that it takes */
+  void *pool;        /* the memory pool that it came from */
+  uint64_t id;       /* as CU_POINTER_ATTRIBUTE_BUFFER_ID */
+  bool kept;         /* the host copied something into it */
+};
+struct range *range_of(uint64_t address);
+struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice device);
+void remove_range(struct range *range);
+uint64_t lowest_gap(uint64_t low, uint64_t high, size_t size);
+void *reserve_addresses(size_t size, size_t alignment, uint64_t wanted);
+CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *address);
+CUresult give_memory(CUdeviceptr address);
+void forget(struct range *range);
+bool charge(CUdevice device, size_t bytes); /* false where the card has no room */
+void discharge(CUdevice device, size_t bytes);
+void lock_memory(void);
+void unlock_memory(void);
+CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size);
+CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count);
+
+/* graphs.c: what a stream records. */
+struct stream;
+void add_graph_node(struct stream *stream, int kind);
+bool is_capturing(struct stream *stream);
+
+/* report.c: what this process did, for who started it. */
+void report_unmodelled(const char *name, void *caller);
+void report_read(size_t bytes);
+void report_used(CUdevice device, int64_t change);
+struct user {
+  int pid;
+  int64_t used;
+};
+int users_of(CUdevice device, struct user *users, int room); /* living processes of this run with memory there */
+int64_t used_on(CUdevice device, int without);               /* bytes of all of them but one */
+
+/* symbols.c */
+const void *unmodelled(const char *name);

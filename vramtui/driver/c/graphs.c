@@ -1,0 +1,278 @@
+/* Graphs: what a captured stream was given, counted and never run. */
+#include "graphs.h"
+
+#include <stdlib.h>
+
+struct user_object {
+  void (*destroy)(void *);
+  void *data;
+  unsigned owners;
+};
+
+static uint64_t last_capture;
+static __thread int thread_mode;
+
+bool is_capturing(struct stream *stream) { return capture_of(stream) != NULL; }
+
+static struct node *add_node(struct graph *graph, int kind) {
+  struct node *node = malloc(sizeof *node);
+  if (graph->count == graph->room) {
+    size_t more = graph->room == 0 ? 64 : 2 * graph->room;
+    struct node **moved = realloc(graph->nodes, more * sizeof *moved);
+    if (moved == NULL) {
+      free(node);
+      return NULL;
+    }
+    graph->nodes = moved;
+    graph->room = more;
+  }
+  if (node != NULL) {
+    node->kind = kind;
+    graph->nodes[graph->count++] = node;
+  }
+  return node;
+}
+
+void add_graph_node(struct stream *stream, int kind) {
+  struct capture *capture = capture_of(stream);
+  if (capture != NULL) {
+    lock_memory();
+    add_node(capture->graph, kind);
+    unlock_memory();
+  }
+}
+
+API CUresult cuGraphCreate(struct graph **graph, unsigned flags UNUSED) {
+  *graph = calloc(1, sizeof **graph);
+  return *graph == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API CUresult cuGraphDestroy(struct graph *graph) {
+  for (size_t at = 0; at < graph->count; at++) {
+    free(graph->nodes[at]);
+  }
+  free(graph->nodes);
+  free(graph);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *graph, void *after UNUSED,
+                                         void *edges UNUSED, size_t count UNUSED, int mode) {
+  if (capture_of(stream) != NULL) {
+    return CUDA_ERROR_ILLEGAL_STATE;
+  }
+  struct capture *capture = calloc(1, sizeof *capture);
+  if (capture == NULL) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  uint64_t id = __atomic_add_fetch(&last_capture, 1, __ATOMIC_RELAXED);
+  *capture = (struct capture){.id = id, .is_on = true, .mode = mode, .origin = stream, .graph = graph};
+  set_capture(stream, capture);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
+  struct graph *graph;
+  CUresult result = cuGraphCreate(&graph, 0);
+  return result == CUDA_SUCCESS ? cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, mode) : result;
+}
+
+API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) {
+  struct capture *capture = capture_of(stream);
+  if (capture == NULL || capture->origin != stream) {
+    *graph = NULL;
+    return CUDA_ERROR_ILLEGAL_STATE;
+  }
+  *graph = capture->graph;
+  capture->is_on = false; /* streams that joined find it so */
+  set_capture(stream, NULL);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamIsCapturing(struct stream *stream, int *status) {
+  *status = is_capturing(stream);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+  int before = thread_mode;
+  thread_mode = *mode;
+  *mode = before;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
+                                       struct node *const **after, const void **edges, size_t *count) {
+  struct capture *capture = capture_of(stream);
+  *status = capture != NULL;
+  if (capture == NULL) {
+    return CUDA_SUCCESS;
+  }
+  if (id != NULL) {
+    *id = capture->id;
+  }
+  if (graph != NULL) {
+    *graph = capture->graph;
+  }
+  size_t last = capture->graph->count;
+  if (after != NULL) {
+    *after = last == 0 ? NULL : &capture->graph->nodes[last - 1];
+  }
+  if (edges != NULL) {
+    *edges = NULL;
+  }
+  if (count != NULL) {
+    *count = last > 0;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetCaptureInfo_v2(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
+                                       struct node *const **after, size_t *count) {
+  return cuStreamGetCaptureInfo_v3(stream, status, id, graph, after, NULL, count);
+}
+
+API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, uint64_t *id) {
+  return cuStreamGetCaptureInfo_v3(stream, status, id, NULL, NULL, NULL, NULL);
+}
+
+API CUresult cuStreamUpdateCaptureDependencies(struct stream *stream UNUSED, void *after UNUSED, size_t count UNUSED,
+                                               unsigned flags UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamUpdateCaptureDependencies_v2(struct stream *stream UNUSED, void *after UNUSED,
+                                                  const void *edges UNUSED, size_t count UNUSED,
+                                                  unsigned flags UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+/* A graph that can be launched is the graph: it may be destroyed before this, so it is only counted. */
+API CUresult cuGraphInstantiateWithFlags(size_t **ready, struct graph *graph, unsigned long long flags UNUSED) {
+  *ready = malloc(sizeof **ready);
+  if (*ready == NULL) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  **ready = graph->count;
+  return CUDA_SUCCESS;
+}
+
+/* CUDA_GRAPH_INSTANTIATE_PARAMS: flags, stream, the node at fault, the result. */
+struct instantiation {
+  uint64_t flags;
+  struct stream *stream;
+  struct node *at_fault;
+  int result;
+};
+
+API CUresult cuGraphInstantiateWithParams(size_t **ready, struct graph *graph, struct instantiation *how) {
+  how->at_fault = NULL;
+  how->result = 0;
+  return cuGraphInstantiateWithFlags(ready, graph, how->flags);
+}
+
+API CUresult cuGraphInstantiate_v2(size_t **ready, struct graph *graph, struct node **at_fault UNUSED,
+                                   char *text UNUSED, size_t size UNUSED) {
+  return cuGraphInstantiateWithFlags(ready, graph, 0);
+}
+
+API CUresult cuGraphExecDestroy(size_t *ready) {
+  free(ready);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphExecGetFlags(size_t *ready UNUSED, uint64_t *flags) {
+  *flags = 0;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **result) {
+  *ready = graph->count;
+  if (result != NULL) {
+    result[0] = NULL;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphLaunch(size_t *ready UNUSED, struct stream *stream UNUSED) { return CUDA_SUCCESS; }
+
+API CUresult cuGraphUpload(size_t *ready UNUSED, struct stream *stream UNUSED) { return CUDA_SUCCESS; }
+
+API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
+  if (nodes != NULL) {
+    for (size_t at = 0; at < *count && at < graph->count; at++) {
+      nodes[at] = graph->nodes[at];
+    }
+  }
+  *count = nodes == NULL || *count > graph->count ? graph->count : *count;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphGetRootNodes(struct graph *graph, struct node **nodes, size_t *count) {
+  size_t first = graph->count > 0;
+  if (nodes != NULL && first && *count > 0) {
+    nodes[0] = graph->nodes[0];
+  }
+  *count = first;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphNodeGetType(struct node *node, int *kind) {
+  *kind = node->kind;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphDebugDotPrint(struct graph *graph UNUSED, const char *path UNUSED, unsigned flags UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphAddEmptyNode(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED) {
+  *node = add_node(graph, 5);
+  return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API CUresult cuGraphAddKernelNode_v2(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED,
+                                     const void *parameters UNUSED) {
+  *node = add_node(graph, 0);
+  return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API CUresult cuGraphAddDependencies_v2(struct graph *graph UNUSED, void *from UNUSED, void *to UNUSED,
+                                       void *edges UNUSED, size_t count UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuUserObjectCreate(struct user_object **object, void *data, void (*destroy)(void *), unsigned owners,
+                                unsigned flags UNUSED) {
+  *object = malloc(sizeof **object);
+  if (*object == NULL) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  **object = (struct user_object){.destroy = destroy, .data = data, .owners = owners};
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuUserObjectRetain(struct user_object *object, unsigned count) {
+  object->owners += count;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuUserObjectRelease(struct user_object *object, unsigned count) {
+  object->owners -= count;
+  if (object->owners == 0) {
+    object->destroy(object->data);
+    free(object);
+  }
+  return CUDA_SUCCESS;
+}
+
+/* A graph that keeps an object keeps it for good: graphs end with the process. */
+API CUresult cuGraphRetainUserObject(struct graph *graph UNUSED, struct user_object *object UNUSED,
+                                     unsigned count UNUSED, unsigned flags UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphReleaseUserObject(struct graph *graph UNUSED, struct user_object *object UNUSED,
+                                      unsigned count UNUSED) {
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,353 @@
+/* A card's memory, the host's, and what is copied between them. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+#define LONGEST_COPY (4 * MIB)        /* a longer copy to the card is not kept: weights, not ids or masks */
+#define MOST_KEPT ((size_t)512 << 20) /* bytes of the host's memory that copies may take */
+
+static struct {
+  uint64_t low, high;
+  size_t used;
+} areas[MOST_DEVICES];
+static size_t kept;
+
+bool charge(CUdevice device, size_t bytes) {
+  const struct card *card = the_card();
+  size_t own = areas[device].used + card->context;
+  int64_t others = used_on(device, (int)getpid());
+  if (own + bytes + (size_t)others > card->memory) {
+    return false;
+  }
+  areas[device].used += bytes;
+  report_used(device, (int64_t)bytes);
+  return true;
+}
+
+void discharge(CUdevice device, size_t bytes) {
+  areas[device].used -= bytes;
+  report_used(device, -(int64_t)bytes);
+}
+
+static uint64_t free_address(CUdevice device, size_t size) {
+  if (areas[device].low == 0) {
+    size_t whole = 4 * ((the_card()->memory + CHUNK - 1) / CHUNK * CHUNK);
+    areas[device].low = (uint64_t)reserve_addresses(whole, CHUNK, 0);
+    if (areas[device].low == 0) {
+      return 0;
+    }
+    areas[device].high = areas[device].low + whole;
+  }
+  return lowest_gap(areas[device].low, areas[device].high, size);
+}
+
+CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *address) {
+  if (size == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (size > the_card()->memory) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  size_t charged = (size + CHUNK - 1) / CHUNK * CHUNK;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  lock_memory();
+  if (charge(device, charged)) {
+    uint64_t start = free_address(device, charged);
+    struct range *range = start == 0 ? NULL : add_range(start, size, DEVICE, device);
+    if (range == NULL) {
+      discharge(device, charged);
+    } else {
+      range->charged = charged;
+      range->pool = pool;
+      *address = start;
+      result = CUDA_SUCCESS;
+    }
+  }
+  unlock_memory();
+  return result;
+}
+
+/* What was kept of copies to a range goes with it: the next who gets these addresses reads zeros. */
+void forget(struct range *range) {
+  if (range->kept) {
+    madvise((void *)range->start, range->size, MADV_DONTNEED);
+    range->kept = false;
+  }
+}
+
+CUresult give_memory(CUdeviceptr address) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  lock_memory();
+  struct range *range = range_of(address);
+  if (range != NULL && range->start == address && (range->kind == DEVICE || range->kind == MANAGED)) {
+    forget(range);
+    if (range->kind == MANAGED) {
+      munmap((void *)range->start, range->size);
+    }
+    discharge(range->device, range->charged);
+    remove_range(range);
+    result = CUDA_SUCCESS;
+  }
+  unlock_memory();
+  return result;
+}
+
+API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
+  struct context *context = current_context();
+  return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : take_memory(context->device, size, NULL, address);
+}
+
+API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                                unsigned element UNUSED) {
+  *pitch = (width + 511) / 512 * 512;
+  return cuMemAlloc_v2(address, *pitch * height);
+}
+
+API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? CUDA_SUCCESS : give_memory(address); }
+
+API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
+  struct context *context = current_context();
+  if (context == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const struct card *card = the_card();
+  size_t used = areas[context->device].used + card->context + (size_t)used_on(context->device, (int)getpid());
+  *total = card->memory;
+  *unused = used < card->memory ? card->memory - used : 0;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdeviceptr address) {
+  lock_memory();
+  struct range *range = range_of(address);
+  CUresult result = range == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+  if (range != NULL) {
+    if (start != NULL) {
+      *start = range->start;
+    }
+    if (size != NULL) {
+      *size = range->size;
+    }
+  }
+  unlock_memory();
+  return result;
+}
+
+/* The host's memory is the host's, and may be written to. */
+static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice device) {
+  size_t whole = (size + 4095) / 4096 * 4096;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void *got = size == 0 ? MAP_FAILED : mmap(NULL, whole, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (got == MAP_FAILED) {
+    return size == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  lock_memory();
+  struct range *range = add_range((uint64_t)got, whole, kind, device);
+  unlock_memory();
+  if (range == NULL) {
+    munmap(got, whole);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *address = got;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags UNUSED) {
+  return take_host(address, size, HOST, 0);
+}
+
+API CUresult cuMemAllocHost_v2(void **address, size_t size) { return take_host(address, size, HOST, 0); }
+
+API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags UNUSED) {
+  struct context *context = current_context();
+  if (context == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return take_host((void **)address, size, MANAGED, context->device);
+}
+
+API CUresult cuMemFreeHost(void *address) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  lock_memory();
+  struct range *range = range_of((uint64_t)address);
+  if (range != NULL && range->kind == HOST && range->start == (uint64_t)address) {
+    munmap(address, range->size);
+    remove_range(range);
+    result = CUDA_SUCCESS;
+  }
+  unlock_memory();
+  return result;
+}
+
+API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNUSED) {
+  lock_memory();
+  struct range *range = add_range((uint64_t)address, size, REGISTERED, 0);
+  unlock_memory();
+  return range == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API CUresult cuMemHostUnregister(void *address) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  lock_memory();
+  struct range *range = range_of((uint64_t)address);
+  if (range != NULL && range->kind == REGISTERED && range->start == (uint64_t)address) {
+    remove_range(range);
+    result = CUDA_SUCCESS;
+  }
+  unlock_memory();
+  return result;
+}
+
+API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned flags UNUSED) {
+  *address = (CUdeviceptr)host;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemHostGetFlags(unsigned *flags, void *host UNUSED) {
+  *flags = 3; /* portable, mapped */
+  return CUDA_SUCCESS;
+}
+
+/* The single values that the host copied, by address. PyTorch gives an address to another tensor without a word to the
+ * driver, so a single value is known only where the host wrote that one alone; anything else may be a result. */
+#define MOST_VALUES 4096
+static struct {
+  CUdeviceptr address;
+  size_t size;
+} values[MOST_VALUES];
+
+static size_t value_at(CUdeviceptr address) { return (address * 0x9e3779b97f4a7c15u >> 32) % MOST_VALUES; }
+
+static bool is_known_value(CUdeviceptr address, size_t size) {
+  size_t at = value_at(address);
+  return values[at].address == address && values[at].size == size;
+}
+
+static bool is_on_card(const struct range *range) { return range != NULL && range->kind == DEVICE; }
+
+static bool may_keep(struct range *range, size_t size) {
+  if (size > LONGEST_COPY || kept + size > MOST_KEPT) {
+    return false;
+  }
+  kept += size;
+  range->kept = true;
+  return true;
+}
+
+/* Copies as far as the bytes are known: what the host wrote. What kernels would have computed reads as zeros. */
+CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
+  if (size == 0) {
+    return CUDA_SUCCESS;
+  }
+  lock_memory();
+  struct range *target = range_of(to), *source = range_of(from);
+  bool from_card = is_on_card(source), to_card = is_on_card(target);
+  if (from_card && !to_card) {
+    if (source->kept && (size > sizeof(uint64_t) || is_known_value(from, size))) {
+      memcpy((void *)to, (const void *)from, size);
+    } else {
+      memset((void *)to, 0, size);
+    }
+    report_read(size);
+  } else if (!from_card && !to_card) {
+    memmove((void *)to, (const void *)from, size);
+  } else if ((!from_card || source->kept) && may_keep(target, size)) {
+    memmove((void *)to, (const void *)from, size);
+    if (!from_card || is_known_value(from, size)) {
+      values[value_at(to)].address = to;
+      values[value_at(to)].size = size;
+    }
+  } else if (target->kept) {
+    madvise((void *)((to + 4095) / 4096 * 4096), size / 4096 * 4096, MADV_DONTNEED);
+  }
+  unlock_memory();
+  return CUDA_SUCCESS;
+}
+
+/* Sets `count` values of `width` bytes; on the card only what is kept there already needs it. */
+CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
+  lock_memory();
+  struct range *range = range_of(to);
+  size_t size = width * count;
+  bool on_card = is_on_card(range);
+  if (!on_card || (size <= LONGEST_COPY && (range->kept || (value != 0 && may_keep(range, size))))) {
+    for (size_t at = 0; at < count; at++) {
+      memcpy((char *)to + at * width, &value, width);
+    }
+  } else if (range->kept) {
+    madvise((void *)((to + 4095) / 4096 * 4096), size / 4096 * 4096, MADV_DONTNEED);
+  }
+  unlock_memory();
+  return CUDA_SUCCESS;
+}
+
+/* CU_POINTER_ATTRIBUTE_… */
+CUresult pointer_attribute(void *answer, int number, const struct range *range, CUdeviceptr address) {
+  switch (number) {
+    case 1: /* CONTEXT */
+      *(struct context **)answer = range == NULL || range->kind == REGISTERED ? NULL : context_of(range->device);
+      return CUDA_SUCCESS;
+    case 2: /* MEMORY_TYPE: 1 the host's, 2 a device's */
+      if (range == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      *(unsigned *)answer = range->kind == HOST || range->kind == REGISTERED ? 1 : 2;
+      return CUDA_SUCCESS;
+    case 3: case 4: /* DEVICE_POINTER, HOST_POINTER */
+      *(uint64_t *)answer = number == 4 && is_on_card(range) ? 0 : address;
+      return range == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    case 6: case 7: /* SYNC_MEMOPS, BUFFER_ID */
+      *(uint64_t *)answer = range == NULL || number == 6 ? 0 : range->id;
+      return CUDA_SUCCESS;
+    case 8: case 13: /* IS_MANAGED, MAPPED */
+      *(bool *)answer = range != NULL && (number == 13 || range->kind == MANAGED);
+      return CUDA_SUCCESS;
+    case 9: /* DEVICE_ORDINAL */
+      *(int *)answer = range == NULL ? -2 : range->device;
+      return CUDA_SUCCESS;
+    case 10: case 15: case 21: /* IS_LEGACY_CUDA_IPC_CAPABLE, ACCESS_FLAGS (a field of bits), IS_HW_DECOMPRESS_CAPABLE */
+      *(int *)answer = number == 15 ? 3 : range != NULL && number == 10;
+      return CUDA_SUCCESS;
+    case 11: case 17: case 20: /* RANGE_START_ADDR, MEMPOOL_HANDLE, MEMORY_BLOCK_ID */
+      *(uint64_t *)answer = range == NULL ? 0 : number == 11 ? range->start : number == 17 ? (uint64_t)range->pool : range->id;
+      return CUDA_SUCCESS;
+    case 12: case 18: case 19: /* RANGE_SIZE, MAPPING_SIZE, MAPPING_BASE_ADDR */
+      *(uint64_t *)answer = range == NULL ? 0 : number == 19 ? range->start : range->size;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+API CUresult cuPointerGetAttribute(void *answer, int number, CUdeviceptr address) {
+  lock_memory();
+  struct range *range = range_of(address);
+  CUresult result = range == NULL ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(answer, number, range, address);
+  unlock_memory();
+  return result;
+}
+
+/* As cuda.h says, an address that is nobody's is no error here: it has no memory type. */
+API CUresult cuPointerGetAttributes(unsigned count, const int *numbers, void **answers, CUdeviceptr address) {
+  lock_memory();
+  struct range *range = range_of(address);
+  for (unsigned at = 0; at < count; at++) {
+    if (pointer_attribute(answers[at], numbers[at], range, address) != CUDA_SUCCESS) {
+      *(unsigned *)answers[at] = 0;
+    }
+  }
+  unlock_memory();
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuPointerSetAttribute(const void *value UNUSED, int number UNUSED, CUdeviceptr address UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemAdvise(CUdeviceptr a UNUSED, size_t n UNUSED, int advice UNUSED, CUdevice d UNUSED) { return 0; }
+
+API CUresult cuMemPrefetchAsync(CUdeviceptr a UNUSED, size_t n UNUSED, CUdevice d UNUSED, void *s UNUSED) { return 0; }

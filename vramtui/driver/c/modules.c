@@ -1,0 +1,270 @@
+/* Modules, libraries, kernels: found by their names, never read and never run. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE_CA, MAX_DYNAMIC_SHARED, CARVEOUT, ATTRIBUTES = 16 };
+
+struct function {
+  char *name;
+  struct module *module;
+  int attributes[ATTRIBUTES];
+  struct function *next;
+};
+
+struct global {
+  char *name;
+  CUdeviceptr address;
+  struct global *next;
+};
+
+struct module {
+  struct function *functions;
+  struct global *globals;
+};
+
+#define GLOBAL_SIZE ((size_t)4096) /* of a variable of a module, whose real size is not read */
+
+static CUresult make_module(struct module **module) {
+  *module = calloc(1, sizeof **module);
+  return *module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API CUresult cuModuleLoad(struct module **module, const char *path UNUSED) { return make_module(module); }
+API CUresult cuModuleLoadData(struct module **module, const void *image UNUSED) { return make_module(module); }
+API CUresult cuModuleLoadDataEx(struct module **module, const void *image UNUSED, unsigned count UNUSED,
+                                void *options UNUSED, void **values UNUSED) {
+  return make_module(module);
+}
+API CUresult cuModuleLoadFatBinary(struct module **module, const void *image UNUSED) { return make_module(module); }
+API CUresult cuModuleUnload(struct module *module UNUSED) { return CUDA_SUCCESS; }
+API CUresult cuModuleGetLoadingMode(int *mode) {
+  *mode = 2; /* lazy */
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
+  CUresult result = CUDA_SUCCESS;
+  lock_memory();
+  struct function *found = module->functions;
+  while (found != NULL && strcmp(found->name, name) != 0) {
+    found = found->next;
+  }
+  if (found == NULL) {
+    found = calloc(1, sizeof *found);
+    char *copied = strdup(name);
+    if (found == NULL || copied == NULL) {
+      free(found);
+      free(copied);
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+      int version = the_card()->major * 10 + the_card()->minor;
+      *found = (struct function){.name = copied, .module = module, .next = module->functions};
+      found->attributes[MAX_THREADS] = 1024;
+      found->attributes[REGISTERS] = 32;
+      found->attributes[PTX] = found->attributes[BINARY] = version;
+      found->attributes[MAX_DYNAMIC_SHARED] = 48 << 10;
+      found->attributes[CARVEOUT] = -1;
+      module->functions = found;
+    }
+  }
+  unlock_memory();
+  *function = found;
+  return result;
+}
+
+API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
+  *count = 0;
+  for (struct function *at = module->functions; at != NULL; at = at->next) {
+    ++*count;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct module *module, const char *name) {
+  lock_memory();
+  struct global *found = module->globals;
+  while (found != NULL && strcmp(found->name, name) != 0) {
+    found = found->next;
+  }
+  if (found == NULL && (found = calloc(1, sizeof *found)) != NULL) {
+    found->name = strdup(name);
+    found->address = (CUdeviceptr)reserve_addresses(CHUNK, CHUNK, 0);
+    struct context *context = current_context();
+    add_range(found->address, GLOBAL_SIZE, DEVICE, context == NULL ? 0 : context->device);
+    found->next = module->globals;
+    module->globals = found;
+  }
+  unlock_memory();
+  if (found == NULL) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (address != NULL) {
+    *address = found->address;
+  }
+  if (size != NULL) {
+    *size = GLOBAL_SIZE;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuLibraryLoadData(struct module **library, const void *image UNUSED, void *options UNUSED,
+                               void **values UNUSED, unsigned count UNUSED, void *own_options UNUSED,
+                               void **own_values UNUSED, unsigned own_count UNUSED) {
+  return make_module(library);
+}
+API CUresult cuLibraryLoadFromFile(struct module **library, const char *path UNUSED, void *options UNUSED,
+                                   void **values UNUSED, unsigned count UNUSED, void *own_options UNUSED,
+                                   void **own_values UNUSED, unsigned own_count UNUSED) {
+  return make_module(library);
+}
+API CUresult cuLibraryUnload(struct module *library UNUSED) { return CUDA_SUCCESS; }
+API CUresult cuLibraryGetKernel(struct function **kernel, struct module *library, const char *name) {
+  return cuModuleGetFunction(kernel, library, name);
+}
+API CUresult cuLibraryGetModule(struct module **module, struct module *library) {
+  *module = library;
+  return CUDA_SUCCESS;
+}
+API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, struct module *library, const char *name) {
+  return cuModuleGetGlobal_v2(address, size, library, name);
+}
+API CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *size, struct module *library, const char *name) {
+  return cuModuleGetGlobal_v2(address, size, library, name);
+}
+API CUresult cuLibraryGetKernelCount(unsigned *count, struct module *library) {
+  return cuModuleGetFunctionCount(count, library);
+}
+API CUresult cuKernelGetFunction(struct function **function, struct function *kernel) {
+  *function = kernel;
+  return CUDA_SUCCESS;
+}
+API CUresult cuKernelGetLibrary(struct module **library, struct function *kernel) {
+  *library = kernel->module;
+  return CUDA_SUCCESS;
+}
+API CUresult cuFuncGetModule(struct module **module, struct function *function) {
+  *module = function->module;
+  return CUDA_SUCCESS;
+}
+API CUresult cuFuncGetName(const char **name, struct function *function) {
+  *name = function->name;
+  return CUDA_SUCCESS;
+}
+API CUresult cuKernelGetName(const char **name, struct function *kernel) { return cuFuncGetName(name, kernel); }
+
+API CUresult cuFuncGetAttribute(int *value, int number, struct function *function) {
+  if (number < 0 || number >= ATTRIBUTES) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *value = function->attributes[number];
+  return CUDA_SUCCESS;
+}
+API CUresult cuFuncSetAttribute(struct function *function, int number, int value) {
+  if (number < 0 || number >= ATTRIBUTES) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  function->attributes[number] = value;
+  return CUDA_SUCCESS;
+}
+API CUresult cuKernelGetAttribute(int *value, int number, struct function *kernel, CUdevice device UNUSED) {
+  return cuFuncGetAttribute(value, number, kernel);
+}
+API CUresult cuKernelSetAttribute(int number, int value, struct function *kernel, CUdevice device UNUSED) {
+  return cuFuncSetAttribute(kernel, number, value);
+}
+API CUresult cuFuncSetCacheConfig(struct function *function UNUSED, int config UNUSED) { return CUDA_SUCCESS; }
+API CUresult cuFuncSetSharedMemConfig(struct function *function UNUSED, int config UNUSED) { return CUDA_SUCCESS; }
+API CUresult cuKernelSetCacheConfig(struct function *kernel UNUSED, int config UNUSED, CUdevice device UNUSED) {
+  return CUDA_SUCCESS;
+}
+API CUresult cuFuncLoad(struct function *function UNUSED) { return CUDA_SUCCESS; }
+API CUresult cuFuncIsLoaded(int *state, struct function *function UNUSED) {
+  *state = 1;
+  return CUDA_SUCCESS;
+}
+
+/* A launch is nothing but a node of the graph that is captured. */
+API CUresult cuLaunchKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
+                            unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED, unsigned bz UNUSED,
+                            unsigned shared UNUSED, struct stream *stream, void **parameters UNUSED,
+                            void **extra UNUSED) {
+  add_graph_node(stream, 0);
+  return CUDA_SUCCESS;
+}
+API CUresult cuLaunchCooperativeKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
+                                       unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED,
+                                       unsigned bz UNUSED, unsigned shared UNUSED, struct stream *stream,
+                                       void **parameters UNUSED) {
+  add_graph_node(stream, 0);
+  return CUDA_SUCCESS;
+}
+
+/* CUlaunchConfig begins with the grid, the block and the shared memory, then the stream. */
+struct launch {
+  unsigned grid[3], block[3], shared;
+  struct stream *stream;
+};
+
+API CUresult cuLaunchKernelEx(const struct launch *launch, struct function *function UNUSED, void **parameters UNUSED,
+                              void **extra UNUSED) {
+  add_graph_node(launch->stream, 0);
+  return CUDA_SUCCESS;
+}
+
+/* How many blocks one multiprocessor holds, by threads, shared memory and registers. */
+API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct function *function, int threads,
+                                                                  size_t dynamic, unsigned flags UNUSED) {
+  const struct card *card = the_card();
+  if (threads <= 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  int warps = (threads + 31) / 32;
+  int most = card->threads / (32 * warps);
+  int reserved = card->major >= 8 ? 1024 : 0;
+  int shared = (int)dynamic + function->attributes[SHARED] + reserved;
+  int by_shared = shared > 0 ? card->shared / shared : card->blocks;
+  int by_registers = 65536 / (function->attributes[REGISTERS] * 32 * warps);
+  most = most < card->blocks ? most : card->blocks;
+  most = by_shared < most ? by_shared : most;
+  *blocks = by_registers < most ? by_registers : most;
+  return CUDA_SUCCESS;
+}
+API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct function *function, int threads,
+                                                         size_t dynamic) {
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, dynamic, 0);
+}
+API CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, struct function *function UNUSED, int blocks,
+                                                     int threads UNUSED) {
+  *size = blocks > 0 ? (size_t)(the_card()->shared / blocks) : 0;
+  return CUDA_SUCCESS;
+}
+API CUresult cuOccupancyMaxActiveClusters(int *clusters, struct function *function UNUSED,
+                                          const struct launch *launch UNUSED) {
+  *clusters = the_card()->multiprocessors / 8;
+  return CUDA_SUCCESS;
+}
+API CUresult cuOccupancyMaxPotentialClusterSize(int *size, struct function *function UNUSED,
+                                                const struct launch *launch UNUSED) {
+  *size = 8;
+  return CUDA_SUCCESS;
+}
+API CUresult cuOccupancyMaxPotentialBlockSize(int *least, int *threads, struct function *function, void *shared UNUSED,
+                                              size_t dynamic, int limit) {
+  int blocks;
+  *threads = limit > 0 && limit < 1024 ? limit : 1024;
+  CUresult result = cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, function, *threads, dynamic, 0);
+  *least = blocks * the_card()->multiprocessors;
+  return result;
+}
+
+/* CUtensorMap: 128 bytes that only a kernel reads. */
+API CUresult cuTensorMapEncodeTiled(void *map, int type UNUSED, unsigned rank UNUSED, void *address UNUSED) {
+  memset(map, 0, 128);
+  return CUDA_SUCCESS;
+}
+API CUresult cuTensorMapEncodeIm2col(void *map, int type UNUSED, unsigned rank UNUSED, void *address UNUSED) {
+  memset(map, 0, 128);
+  return CUDA_SUCCESS;
+}

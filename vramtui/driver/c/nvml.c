@@ -1,0 +1,130 @@
+/* NVML for the card that is not there: what programs ask of it before they use CUDA. Built as a library of its own. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+enum { NVML_SUCCESS, NVML_INVALID_ARGUMENT = 2, NVML_NOT_FOUND = 6, NVML_INSUFFICIENT_SIZE = 7 };
+
+typedef struct handle *nvml_device; /* the device's number and one more */
+
+static CUdevice number_of(nvml_device device) { return (CUdevice)((intptr_t)device - 1); }
+
+API int nvmlInit_v2(void) { return NVML_SUCCESS; }
+API int nvmlInitWithFlags(unsigned flags UNUSED) { return NVML_SUCCESS; }
+API int nvmlShutdown(void) { return NVML_SUCCESS; }
+API const char *nvmlErrorString(int code) { return code == NVML_SUCCESS ? "Success" : "Not available on this card"; }
+API int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+  snprintf(text, length, "580.00");
+  return NVML_SUCCESS;
+}
+API int nvmlSystemGetNVMLVersion(char *text, unsigned length) {
+  snprintf(text, length, "13.580.00");
+  return NVML_SUCCESS;
+}
+API int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  *version = 13000;
+  return NVML_SUCCESS;
+}
+API int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+API int nvmlDeviceGetCount_v2(unsigned *count) {
+  *count = (unsigned)the_card()->devices;
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
+  if ((int)index >= the_card()->devices) {
+    return NVML_INVALID_ARGUMENT;
+  }
+  *device = (nvml_device)(intptr_t)(index + 1);
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
+  *index = (unsigned)number_of(device);
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *number) { return nvmlDeviceGetIndex(device, number); }
+API int nvmlDeviceGetName(nvml_device device UNUSED, char *text, unsigned length) {
+  snprintf(text, length, "%s", the_card()->name);
+  return NVML_SUCCESS;
+}
+/* The same bytes as cuDeviceGetUuid's. */
+API int nvmlDeviceGetUUID(nvml_device device, char *text, unsigned length) {
+  snprintf(text, length, "GPU-7672616d-7475-692d-6361-72642d0000%02x", (unsigned)number_of(device));
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetHandleByUUID(const char *text, nvml_device *device) {
+  for (int at = 0; at < the_card()->devices; at++) {
+    char own[64];
+    *device = (nvml_device)(intptr_t)(at + 1);
+    nvmlDeviceGetUUID(*device, own, sizeof own);
+    if (strcmp(own, text) == 0) {
+      return NVML_SUCCESS;
+    }
+  }
+  return NVML_NOT_FOUND;
+}
+API int nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device *device) {
+  unsigned domain, bus;
+  if (sscanf(text, "%x:%x", &domain, &bus) != 2 || bus < 1 || (int)bus > the_card()->devices) {
+    return NVML_NOT_FOUND;
+  }
+  *device = (nvml_device)(intptr_t)bus;
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetCudaComputeCapability(nvml_device device UNUSED, int *major, int *minor) {
+  *major = the_card()->major;
+  *minor = the_card()->minor;
+  return NVML_SUCCESS;
+}
+
+struct memory {
+  unsigned long long total, unused, used;
+};
+struct memory_v2 {
+  unsigned version;
+  unsigned long long total, reserved, unused, used;
+};
+
+API int nvmlDeviceGetMemoryInfo(nvml_device device, struct memory *memory) {
+  memory->total = the_card()->memory;
+  memory->used = (unsigned long long)used_on(number_of(device), 0);
+  memory->unused = memory->total > memory->used ? memory->total - memory->used : 0;
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct memory_v2 *memory) {
+  struct memory plain;
+  nvmlDeviceGetMemoryInfo(device, &plain);
+  memory->total = plain.total;
+  memory->reserved = 0;
+  memory->unused = plain.unused;
+  memory->used = plain.used;
+  return NVML_SUCCESS;
+}
+
+struct process {
+  unsigned pid;
+  unsigned long long used;
+  unsigned instance, compute_instance;
+};
+
+API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct process *processes) {
+  struct user users[64];
+  unsigned found = (unsigned)users_of(number_of(device), users, 64), room = *count;
+  *count = found;
+  if (found > room) {
+    return NVML_INSUFFICIENT_SIZE;
+  }
+  for (unsigned at = 0; at < found; at++) {
+    processes[at] = (struct process){.pid = (unsigned)users[at].pid, .used = (unsigned long long)users[at].used};
+    processes[at].instance = processes[at].compute_instance = 0xffffffff;
+  }
+  return NVML_SUCCESS;
+}
+API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device UNUSED, unsigned *count,
+                                                 struct process *processes UNUSED) {
+  *count = 0;
+  return NVML_SUCCESS;
+}

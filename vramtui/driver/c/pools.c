@@ -1,0 +1,133 @@
+/* Stream-ordered memory pools: what is freed goes back at once, so a pool holds what is in use. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+struct pool {
+  CUdevice device;
+  uint64_t threshold, used, most;
+  int reuse[3];
+};
+
+static struct pool defaults[MOST_DEVICES];
+static struct pool *chosen[MOST_DEVICES];
+
+static struct pool *pool_of(CUdevice device) {
+  defaults[device].device = device;
+  return chosen[device] == NULL ? &defaults[device] : chosen[device];
+}
+
+API CUresult cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
+  if (context_of(device) == NULL) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  defaults[device].device = device;
+  *pool = &defaults[device];
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetMemPool(struct pool **pool, CUdevice device) {
+  if (context_of(device) == NULL) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *pool = pool_of(device);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
+  if (context_of(device) == NULL) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  chosen[device] = pool;
+  return CUDA_SUCCESS;
+}
+
+/* CUmemPoolProps: allocation type, handle types, then the location's type and id. */
+API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
+  struct pool *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  made->device = properties[3];
+  *pool = made;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolDestroy(struct pool *pool) {
+  for (int device = 0; device < MOST_DEVICES; device++) {
+    chosen[device] = chosen[device] == pool ? NULL : chosen[device];
+  }
+  return CUDA_SUCCESS; /* what is still in use keeps it */
+}
+
+API CUresult cuMemPoolTrimTo(struct pool *pool UNUSED, size_t least UNUSED) { return CUDA_SUCCESS; }
+
+API CUresult cuMemPoolSetAccess(struct pool *pool UNUSED, const void *access UNUSED, size_t count UNUSED) {
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolGetAccess(int *flags, struct pool *pool UNUSED, void *location UNUSED) {
+  *flags = 3; /* read and write */
+  return CUDA_SUCCESS;
+}
+
+/* CU_MEMPOOL_ATTR_…: 1 to 3 how freed memory is reused, 4 release threshold, 5 to 8 reserved and used, now and most. */
+API CUresult cuMemPoolGetAttribute(struct pool *pool, int number, void *value) {
+  if (number >= 1 && number <= 3) {
+    *(int *)value = 1 - pool->reuse[number - 1];
+  } else if (number >= 4 && number <= 8) {
+    bool most = number == 6 || number == 8;
+    *(uint64_t *)value = number == 4 ? pool->threshold : most ? pool->most : pool->used;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolSetAttribute(struct pool *pool, int number, const void *value) {
+  if (number >= 1 && number <= 3) {
+    pool->reuse[number - 1] = *(const int *)value == 0;
+  } else if (number == 4) {
+    pool->threshold = *(const uint64_t *)value;
+  } else if (number == 6 || number == 8) {
+    pool->most = pool->used;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, struct pool *pool, struct stream *stream) {
+  add_graph_node(stream, 10);
+  CUresult result = take_memory(pool->device, size, pool, address);
+  if (result == CUDA_SUCCESS) {
+    lock_memory();
+    pool->used += range_of(*address)->charged;
+    pool->most = pool->used > pool->most ? pool->used : pool->most;
+    unlock_memory();
+  }
+  return result;
+}
+
+API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, struct stream *stream) {
+  struct context *context = current_context();
+  if (context == NULL) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return cuMemAllocFromPoolAsync(address, size, pool_of(context->device), stream);
+}
+
+API CUresult cuMemFreeAsync(CUdeviceptr address, struct stream *stream) {
+  add_graph_node(stream, 11);
+  lock_memory();
+  struct range *range = range_of(address);
+  struct pool *pool = range == NULL ? NULL : range->pool;
+  size_t size = range == NULL ? 0 : range->charged;
+  CUresult result = give_memory(address);
+  if (result == CUDA_SUCCESS && pool != NULL) {
+    pool->used -= size;
+  }
+  unlock_memory();
+  return result;
+}

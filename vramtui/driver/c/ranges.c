@@ -1,0 +1,119 @@
+/* Which addresses are whose: all that was handed out, by address. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "driver.h"
+
+static pthread_mutex_t lock;
+static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
+static struct range **ranges;
+static size_t count, room;
+static uint64_t last_id;
+
+static void make_lock(void) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&lock, &attributes);
+}
+
+void lock_memory(void) {
+  pthread_once(&lock_once, make_lock);
+  pthread_mutex_lock(&lock);
+}
+
+void unlock_memory(void) { pthread_mutex_unlock(&lock); }
+
+/* How many ranges begin at or below the address. */
+static size_t place_of(uint64_t address) {
+  size_t low = 0, high = count;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (ranges[middle]->start <= address) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* The range that holds an address: of a reservation, what is mapped there before the reservation itself. */
+struct range *range_of(uint64_t address) {
+  for (size_t at = place_of(address); at-- > 0;) {
+    struct range *range = ranges[at];
+    if (address < range->start + range->size) {
+      return range;
+    }
+  }
+  return NULL;
+}
+
+struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice device) {
+  if (count == room) {
+    size_t more = room == 0 ? 256 : 2 * room;
+    struct range **moved = realloc(ranges, more * sizeof *ranges);
+    if (moved == NULL) {
+      return NULL;
+    }
+    ranges = moved;
+    room = more;
+  }
+  struct range *range = calloc(1, sizeof *range);
+  if (range == NULL) {
+    return NULL;
+  }
+  *range = (struct range){.start = start, .size = size, .kind = kind, .device = device, .id = ++last_id};
+  size_t at = place_of(start);
+  memmove(ranges + at + 1, ranges + at, (count - at) * sizeof *ranges);
+  ranges[at] = range;
+  count++;
+  return range;
+}
+
+void remove_range(struct range *range) {
+  for (size_t at = place_of(range->start); at-- > 0;) {
+    if (ranges[at] == range) {
+      memmove(ranges + at, ranges + at + 1, (count - at - 1) * sizeof *ranges);
+      count--;
+      free(range);
+      return;
+    }
+  }
+}
+
+/* The lowest gap of `size` bytes between `low` and `high`; 0 where there is none. */
+uint64_t lowest_gap(uint64_t low, uint64_t high, size_t size) {
+  uint64_t end = low;
+  for (size_t at = place_of(low - 1); at < count && ranges[at]->start < high; at++) {
+    if (ranges[at]->start - end >= size) {
+      return end;
+    }
+    uint64_t behind = ranges[at]->start + ranges[at]->size;
+    end = behind > end ? (behind + CHUNK - 1) / CHUNK * CHUNK : end;
+  }
+  return high - end >= size ? end : 0;
+}
+
+/* Addresses that hold nothing yet: a page takes memory of the host when it is first written to. */
+void *reserve_addresses(size_t size, size_t alignment, uint64_t wanted) {
+  alignment = alignment < CHUNK ? CHUNK : alignment;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  char *got = mmap((void *)wanted, size + alignment, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (got == MAP_FAILED) {
+    return NULL;
+  }
+  uint64_t start = ((uint64_t)got + alignment - 1) / alignment * alignment;
+  if (start > (uint64_t)got) {
+    munmap(got, start - (uint64_t)got);
+  }
+  if ((uint64_t)got + alignment > start) {
+    munmap((void *)(start + size), (uint64_t)got + alignment - start);
+  }
+  madvise((void *)start, size, MADV_NOHUGEPAGE);
+  madvise((void *)start, size, MADV_DONTDUMP);
+  return (void *)start;
+}

@@ -1,0 +1,110 @@
+"""The environment of a job on an emulated card, and what the driver reports of its processes."""
+
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.text import printable
+from vramtui.core.estimate.devices import Device
+from vramtui.driver.build import DRIVER
+
+CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
+MOST_DEVICES = 16
+_MAGIC = 0x31445256
+_HEAD = struct.Struct(f"=IIQQ{MOST_DEVICES}q{MOST_DEVICES}q")
+# Variables that would choose among the machine's own cards.
+_CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
+
+
+class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process did on the emulated card.
+
+    Attributes:
+        reads: copies from the card to the host, and their bytes: what kernels would have computed reads as zeros.
+        peaks: the most bytes that each device held for it, its context included.
+        unmodelled: functions that it called and the driver does not model, each with the library that called it.
+    """
+
+    pid: int
+    reads: int
+    read_bytes: int
+    peaks: tuple[int, ...]
+    unmodelled: tuple[tuple[str, str], ...]
+
+
+class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
+    """The card that a job finds.
+
+    Attributes:
+        multiprocessors: how many it has.
+        context: bytes of it that each process's CUDA context takes.
+        devices: how many such cards there are.
+    """
+
+    device: Device
+    multiprocessors: int
+    context: int = 0
+    devices: int = 1
+
+    @property
+    def text(self) -> str:
+        """As the driver reads it."""
+        major, minor = self.device.capability
+        name = self.device.name if self.device.name.startswith("NVIDIA") else f"NVIDIA {self.device.name}"
+        sizes = (self.device.total_memory, self.multiprocessors, self.context, self.devices)
+        return ";".join((name.replace(";", " "), f"{major}{minor}", *map(str, sizes)))
+
+
+def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Path, reports: Path) -> dict[str, str]:
+    """`environment` in which CUDA finds the card and no other.
+
+    Args:
+        environment: the variables of the job as it would run.
+        card: what it finds.
+        libraries: the folder of the compiled driver.
+        reports: an empty folder for what the driver reports.
+    """
+    kept = {key: value for key, value in environment.items() if key not in _CHOOSING}
+    return kept | {
+        CARD: card.text,
+        REPORT: str(reports),
+        "LD_LIBRARY_PATH": _joined(str(libraries), kept.get("LD_LIBRARY_PATH")),
+        "LD_PRELOAD": _joined(str(libraries / DRIVER), kept.get("LD_PRELOAD")),
+        "TRITON_LIBCUDA_PATH": str(libraries),
+    }
+
+
+def read_reports(folder: Path) -> tuple[DriverReport, ...]:
+    """The reports of all processes that used the card, by pid."""
+    found = (_read(path) for path in folder.glob("*.report"))
+    return tuple(sorted((report for report in found if report is not None), key=lambda report: report.pid))
+
+
+def unmodelled_calls(reports: Iterable[DriverReport]) -> tuple[tuple[str, str], ...]:
+    """Each function that is not modelled with the library that called it, once."""
+    return tuple(dict.fromkeys(call for report in reports for call in report.unmodelled))
+
+
+def _read(path: Path) -> DriverReport | None:
+    content = path.read_bytes()
+    if len(content) < _HEAD.size:
+        return None
+    magic, pid, reads, read_bytes, *numbers = _HEAD.unpack_from(content)
+    if magic != _MAGIC:
+        return None
+    text = content[_HEAD.size :].split(b"\0", 1)[0].decode(errors="replace")
+    lines = [line.removeprefix("unmodelled ").partition(" by ") for line in text.splitlines()]
+    return DriverReport(
+        pid=pid,
+        reads=reads,
+        read_bytes=read_bytes,
+        peaks=tuple(numbers[MOST_DEVICES:]),
+        unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
+    )
+
+
+def _joined(first: str, others: str | None) -> str:
+    return f"{first}{os.pathsep}{others}" if others else first
