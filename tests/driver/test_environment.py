@@ -58,11 +58,11 @@ def test_a_process_finds_the_cards_and_no_other(tmp_path: Path) -> None:
 
 
 def test_the_own_environment_is_left_alone(tmp_path: Path) -> None:
-    before = {"LD_LIBRARY_PATH": "/opt/lib", "HOME": "/home/anna"}
+    before = {"LD_LIBRARY_PATH": "/opt/lib", "LANG": "C"}
     environment = emulating(before, EMULATED, tmp_path, tmp_path)
-    assert before == {"LD_LIBRARY_PATH": "/opt/lib", "HOME": "/home/anna"}
+    assert before == {"LD_LIBRARY_PATH": "/opt/lib", "LANG": "C"}
     assert environment["LD_LIBRARY_PATH"] == f"{tmp_path}:/opt/lib"
-    assert environment["HOME"] == "/home/anna"
+    assert environment["LANG"] == "C"
 
 
 def test_a_file_that_is_no_report_is_passed_over(tmp_path: Path) -> None:
