@@ -147,7 +147,7 @@ def test_a_name_without_its_owner_is_the_one_model_of_that_name(name: str) -> No
     ("name", "meant"),
     [
         ("meta-llama/Lama-3.1-8B", "did you mean meta-llama/Llama-3.1-8B?"),
-        ("Qwen3-14", "did you mean Qwen3-14B?"),
+        ("Qwen3-14", "did you mean Qwen3-14B, Qwen3-14B-Base"),
         ("myorg/foo-7b", None),
     ],
 )

@@ -9,11 +9,11 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Watch": ("ps", "snapshot", "record", "stream", "convert", "export", "serve"),
+    "Watch": ("ps", "snapshot", "record", "export", "serve"),
     "Predict": ("estimate", "fit", "card", "trace", "presets"),
     "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
-    "Learn": ("help", "lab", "articles", "allocator"),
-    "Set up": ("doctor", "config", "completion", "man", "schema"),
+    "Set up": ("doctor", "config", "help"),
+    "Rarely used": ("stream", "convert", "lab", "articles", "allocator", "completion", "man", "schema"),
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),

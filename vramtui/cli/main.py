@@ -20,28 +20,28 @@ COMMANDS = {
     "fit": "fit.command",
     "snapshot": "snapshot",
     "record": "record.command",
-    "stream": "record.stream",
     "export": "export.command",
     "serve": "serve.command",
-    "convert": "convert",
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",
     "attach": "run.attach",
     "card": "card",
     "trace": "trace.command",
-    "lab": "lab.command",
-    "articles": "articles.command",
-    "allocator": "allocator",
     "history": "history.command",
     "report": "history.report",
     "doctor": "doctor.command",
     "presets": "presets.command",
     "config": "config",
-    "schema": "schema",
-    "man": "man",
-    "completion": "completion",
     "help": "help",
+    "stream": "record.stream",
+    "convert": "convert",
+    "lab": "lab.command",
+    "articles": "articles.command",
+    "allocator": "allocator",
+    "completion": "completion",
+    "man": "man",
+    "schema": "schema",
 }
 
 
@@ -77,9 +77,15 @@ def _root(
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """What holds your GPU's memory, what your job should need, and how far apart the two are.
+    """Start here:
 
-    Without a command it opens the dashboard.
+    vramtui - the dashboard of this machine's GPUs
+
+    vramtui estimate Qwen3-8B --gpu 4090 - does it fit? with --lora, --train …
+
+    vramtui trace train.py --gpu 4090 - does my own script fit? without a GPU
+
+    What holds your GPU's memory, what your job should need, and how far apart the two are.
     """
     if context.invoked_subcommand is not None:
         return

@@ -60,7 +60,7 @@ def preset_of_known(name: str, known: PresetFile) -> Preset:
     run: dict[str, Any] = {"kind": "infer", "precision": own.precision if isinstance(own, InferRun) else "bf16"}
     if isinstance(own, InferRun) and own.quantization in PUBLISHED:
         run["quantization"] = own.quantization
-    notes = f"The shapes are those of the preset {known.key}; no file of {name} was read."
+    notes = f"Sizes from the bundled preset {known.key} ({name.rpartition('/')[2]} not downloaded)."
     return checked_preset(name, {"name": name, "notes": notes, "model": model, "run": run | _lengths(model)})
 
 
@@ -147,7 +147,8 @@ def _lengths(model: dict[str, Any]) -> dict[str, int]:
         return {}
     if model["kind"] != "transformer":
         longest = model.get("max_position_embeddings") or PROMPT
-        return {} if "image_size" in model or "num_mel_bins" in model else {"sequence_length": min(longest, 512)}
+        has_words = model.get("image_size") is None and model.get("num_mel_bins") is None
+        return {"sequence_length": min(longest, 512)} if has_words else {}
     names = {group["name"] for group in model.get("tensors", ())}
     if names & INPUT_CONVOLUTIONS and not model.get("caches"):
         return {"sequence_length": model.get("max_position_embeddings") or PROMPT}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.blueprints.vision import net_names, vision_table
 from vramtui.models.named_files import exists, is_plain_file
@@ -27,6 +28,7 @@ from vramtui.presets.model_presets import (
     preset_to_trace,
     title_of,
 )
+from vramtui.presets.names_like import names_like
 from vramtui.presets.nearest_preset import nearest_preset
 from vramtui.presets.reader import load_preset
 
@@ -147,9 +149,35 @@ def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
         return f"the folder {name} holds no config.json, safetensors or GGUF file"
     if resolved.kind is NameKind.OTHER_FILE:
         return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
+    return f"no preset is called {name!r}{_guess(name, library)}"
+
+
+def _guess(name: str, library: PresetLibrary) -> str:
+    """The names that may be meant: those of the family, or the one that is spelt most alike; else the way on."""
+    short = (known for known in known_names() if "/" not in known)
+    family = names_like(name, library.keys(), short)
+    if family:
+        *others, last = family
+        meant = f"{', '.join(others)} or {last}" if others else last
+        return f" (did you mean {meant}?); `vramtui presets list` names them all"
     names = (*library.keys(), *_nets_like(name))
     guess = nearest(name, names) or nearest(name, known_names(), cutoff=ALIKE)
-    return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
+    if guess:
+        return f"{guess}; `vramtui presets list` names them all"
+    if _is_card(name):
+        return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
+    return (
+        ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a config.json,"
+        " safetensors or GGUF file is read, and `vramtui trace SCRIPT.py` runs code of your own without a GPU"
+    )
+
+
+def _is_card(name: str) -> bool:
+    try:
+        card(name)
+    except UserError:
+        return False
+    return True
 
 
 def _nets_like(name: str) -> Iterable[str]:

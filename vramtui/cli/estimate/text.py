@@ -18,6 +18,7 @@ from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import InferRun
 
 PIPE_WIDTH = 160
 BAR = 30
@@ -54,6 +55,8 @@ def print_estimates(
         _print_one(one)
     else:
         _print_short(found, one)
+    if isinstance(found.preset.run, InferRun) and not explain:
+        _print_wrapped("", "This is inference; for training: --train, or --lora.")
     if not asked:
         major, minor = device.capability
         _print_wrapped(
@@ -106,7 +109,7 @@ def _print_short(found: PresetFile, one: Estimate) -> None:
     print()
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
     error = "" if one.error is None else f"; stated error {_stated(one.error, one.error_below)}"
-    _print_wrapped("", f"{one.method}: peaks in {PHASE_TITLES[one.peak_phase]}{step}{error}")
+    _print_wrapped("", f"{one.method}; peak: {PHASE_TITLES[one.peak_phase]}{step}{error}")
     _print_wrapped("", f"`vramtui estimate {_command_name(found)} -v` shows the arithmetic and the assumptions.")
 
 
@@ -124,7 +127,7 @@ def _command_name(found: PresetFile) -> str:
 
 def _print_one(one: Estimate) -> None:
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
-    print(f"\n{one.method}: allocated peaks in {PHASE_TITLES[one.peak_phase]}{step}\n")
+    print(f"\n{one.method}; peak of allocated: {PHASE_TITLES[one.peak_phase]}{step}\n")
     name_width = max([len(printable(part.name)) for part in one.parts] + [len("context")])
     sources = list(dict.fromkeys(part.source for part in one.parts))
     unit, name = unit_of(one.process or 0)

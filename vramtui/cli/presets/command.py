@@ -14,6 +14,7 @@ from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import Hub, Settings
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 
@@ -23,6 +24,9 @@ ROOM_FOR_ALL = 110
 
 @presets.command("list", cls=WordedCommand)
 def list_presets(
+    word: Annotated[
+        str | None, typer.Argument(metavar="[WORD]", help="Only those with it in their name or title.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Every preset, your own before the bundled ones."""
@@ -30,7 +34,9 @@ def list_presets(
 
     with exit_on_user_error():
         library = PresetLibrary()
-        found = library.all()
+        found = [one for one in library.all() if word is None or word.lower() in f"{one.key} {one.preset.name}".lower()]
+        if word is not None and not found:
+            raise UserError(f"no preset has {word!r} in its name; `vramtui presets list` names them all")
         if json:
             print_json({"schema": 1, "presets": [_entry(preset) for preset in found]})
         else:

@@ -1,0 +1,57 @@
+"""A word that names no model alone is answered with those that people mean by it, most used first."""
+
+import pytest
+
+from vramtui.core.base.errors import UserError
+from vramtui.models.stores.hub_ids import known_names
+from vramtui.models.stores.resolve import NameKind, resolve
+from vramtui.presets import PresetLibrary
+from vramtui.presets.named_presets import preset_named
+from vramtui.presets.names_like import MOST, POPULAR, names_like
+
+LIBRARY = PresetLibrary()
+SHORT = tuple(name for name in known_names() if "/" not in name)
+
+
+@pytest.mark.parametrize("name", POPULAR)
+def test_each_name_that_is_offered_is_known(name: str) -> None:
+    assert resolve(name, LIBRARY.keys()).kind not in {NameKind.UNKNOWN, NameKind.REPOSITORY}
+
+
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [
+        ("llama", "Llama-3.1-8B-Instruct"),
+        ("llama3", "Llama-3.1-8B-Instruct"),
+        ("qwen3", "Qwen3-8B"),
+        ("sdxl", "sdxl-infer"),
+        ("stable-diffusion-xl", "sdxl-infer"),
+        ("flux", "flux-dev-infer"),
+        ("clip", "clip-vit-large-patch14"),
+        ("tinyllama", "TinyLlama-1.1B-Chat-v1.0"),
+        ("vit-base", "vit-base-patch16-224"),
+        ("kimi-k2", "Kimi-K2-Instruct"),
+        ("Kimi-K2", "Kimi-K2-Instruct"),
+        ("mistral", "Mistral-7B-Instruct-v0.3"),
+        ("gemma", "gemma-3-27b-it"),
+        ("bert", "bert-base-uncased"),
+    ],
+)
+def test_a_family_is_three_to_five_names(word: str, first: str) -> None:
+    names = names_like(word, LIBRARY.keys(), SHORT)
+    assert names[0] == first
+    assert 3 <= len(names) <= MOST
+    with pytest.raises(UserError, match=f"did you mean {first}, "):
+        preset_named(word, LIBRARY)
+
+
+def test_a_name_of_no_family_gets_the_ways_on() -> None:
+    with pytest.raises(UserError, match=r"--hub.*config\.json.*vramtui trace SCRIPT\.py"):
+        preset_named("yolov8", LIBRARY)
+    with pytest.raises(UserError, match="4090 is a card: `vramtui estimate MODEL --gpu 4090`"):
+        preset_named("4090", LIBRARY)
+
+
+def test_an_encoder_decoder_has_lengths_by_its_name_alone() -> None:
+    run = preset_named("t5-large", LIBRARY).preset.run
+    assert getattr(run, "sequence_length", None) == 512
