@@ -61,11 +61,11 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
 def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> None:
     asked: list[int] = []
 
-    def fits(batch: int) -> bool:
+    def needs(batch: int) -> int:
         asked.append(batch)
-        return batch <= most
+        return batch
 
-    search = MaxBatchSearch(fits)
+    search = MaxBatchSearch(needs, most)
     turns = 0
     while search.found is None:
         before = len(asked)
@@ -79,7 +79,7 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
 
 
 def test_there_is_an_end_to_what_is_tried() -> None:
-    assert found_by(MaxBatchSearch(lambda _: True)) == MOST_BATCH
+    assert found_by(MaxBatchSearch(lambda _: 1, 1)) == MOST_BATCH
 
 
 def test_the_largest_batch_of_a_rule_is_found_by_the_rules_own_batch() -> None:

@@ -29,6 +29,13 @@ class Usual:
 
         return (ANALYTIC if unfollowed(workload) else SIMULATED).estimate(workload, device)
 
+    def at_least(self, workload: Workload, estimate: Estimate) -> int | None:
+        """Bytes of the process that its answer does not go below, by `estimate` of `analytic`: all but what is cached.
+
+        None where it answers with that very estimate.
+        """
+        return None if unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
+
 
 USUAL = Usual()
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "traced", "all")

@@ -1,7 +1,7 @@
 """Estimates, made when a workload or a card changes, kept, and never an exception; and the largest batch that fits."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
@@ -10,7 +10,8 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
-from vramtui.core.estimate.fits import Fit, fit_beside_others, fits_in
+from vramtui.core.estimate.fits import Fit, fit_beside_others
+from vramtui.core.estimate.largest import search_largest
 from vramtui.core.runs.calibration import SIMULATED
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
@@ -83,45 +84,29 @@ class MaxBatchSearch:
     """One search, which goes on whenever it is given time.
 
     Args:
-        fits: whether a batch of that size does; costs an estimate.
+        needs: bytes of the process with a batch of that size, None where there is no estimate; costs an estimate.
+        room: bytes of the card.
 
     Attributes:
         found: the largest batch that fits; 0 when none does, None while the search goes on.
     """
 
-    def __init__(self, fits: Callable[[int], bool]) -> None:
+    def __init__(self, needs: Callable[[int], int | None], room: int) -> None:
         self.found: int | None = None
-        self._steps = _halving(fits)
+        self._needs = needs
+        self._search = search_largest(room, most=MOST_BATCH)
+        self._asked = next(self._search)
 
     def go_on(self, budget: float = BUDGET) -> None:
         """Search for `budget` seconds of work, for one estimate at least: a busy machine makes no turn shorter."""
         over = thread_time() + budget
         while self.found is None:
             try:
-                next(self._steps)
+                self._asked = self._search.send(self._needs(self._asked))
             except StopIteration as ended:
-                self.found = ended.value
+                self.found = int(ended.value)
             if thread_time() >= over:
                 return
-
-
-def _halving(fits: Callable[[int], bool]) -> Generator[None, None, int]:
-    """Memory only grows with the batch: double until it does not fit, then halve. Stops after every estimate."""
-    best, fails = 0, 1
-    while fits(fails):
-        best, fails = fails, fails * 2
-        if fails > MOST_BATCH:
-            return best
-        yield
-    yield
-    while fails - best > 1:
-        middle = (best + fails) // 2
-        if fits(middle):
-            best = middle
-        else:
-            fails = middle
-        yield
-    return best
 
 
 class Predictor:
@@ -243,7 +228,8 @@ class Predictor:
         one = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((one, device))
         if search is None:
-            search = self._batches[one, device] = MaxBatchSearch(lambda batch: self._fits(one, device, batch))
+            search = MaxBatchSearch(lambda batch: self._size_with(one, device, batch), device.total_memory)
+            self._batches[one, device] = search
             _trim(self._batches, KEPT_NUMBERS)
             search.go_on()
         return search
@@ -277,9 +263,9 @@ class Predictor:
             return estimate
         return self._correct(estimate, workload, device)
 
-    def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
+    def _size_with(self, workload: Workload, device: Device, batch: int) -> int | None:
         estimate = self._fresh(workload.with_inputs(batch_size=batch), device)
-        return estimate is not None and fits_in(estimate.process, device.total_memory)
+        return None if estimate is None else estimate.process
 
 
 def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
-from vramtui.core.estimate.fits import fits_in
+from vramtui.core.estimate.largest import largest, search_largest
 from vramtui.core.schema.workload import Workload
 
 Job = tuple[Workload, Device]
@@ -39,11 +39,11 @@ class _Postponed(Exception):
 
 
 class _BatchSearch:
-    """A question about a batch, and what is known of its answer: which batches fit."""
+    """A question about a batch, and what is known of its answer: bytes of batches, None of refused ones."""
 
     def __init__(self, question: BatchQuestion, start: int) -> None:
         self.question, self.start = question, start
-        self.known: dict[int, bool] = {}
+        self.known: dict[int, int | None] = {}
 
     def find(self, estimator: Estimator, is_wanted: Callable[[], bool]) -> int:
         """The largest batch, 0 where none fits.
@@ -51,12 +51,10 @@ class _BatchSearch:
         Raises:
             _Postponed: it is no longer wanted now; what is known by then is kept.
         """
-        from vramtui.estimators.planner.largest import largest_from  # noqa: PLC0415 - not needed for the first paint
-
         asked = self.question
         correct = asked.correct
 
-        def fits(batch: int) -> bool:
+        def needs(batch: int) -> int | None:
             if batch not in self.known:
                 if not is_wanted():
                     raise _Postponed
@@ -64,10 +62,10 @@ class _BatchSearch:
                 found = _simulated(estimator, (workload, asked.device))
                 if found is not None and correct is not None:
                     found = correct(found, workload, asked.device)
-                self.known[batch] = found is not None and fits_in(found.process, asked.device.total_memory)
+                self.known[batch] = None if found is None else found.process
             return self.known[batch]
 
-        return largest_from(fits, self.start) if fits(1) else 0
+        return largest(needs, search_largest(asked.device.total_memory, self.start))
 
 
 class Refiner:

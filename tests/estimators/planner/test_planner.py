@@ -12,6 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
 from vramtui.core.schema.parallel import Parallel
@@ -27,7 +28,6 @@ from vramtui.core.schema.workload import (
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.methods import USUAL
-from vramtui.estimators.planner.largest import CEILING, by_lines, largest_from, largest_that
 from vramtui.estimators.planner.mitigations import mitigations_for
 from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
 from vramtui.models.specs.adapters import adapted_modules
@@ -91,14 +91,21 @@ def test_nothing_is_too_much() -> None:
     assert edge.reason == "nothing up to 16,777,216 is too much"
 
 
-@given(edge=st.integers(1, 10**7), start=st.integers(1, 10**7))
-def test_any_edge_is_found_from_any_start(edge: int, start: int) -> None:
-    assert largest_that(lambda n: n <= edge, start) == edge
+@given(
+    edge=st.integers(0, 10**7),
+    start=st.integers(1, 10**7),
+    each=st.integers(1, 1000),
+    states=st.integers(0, 10**6),
+    curve=st.integers(0, 3),
+)
+def test_any_edge_is_found_from_any_start(edge: int, start: int, each: int, states: int, curve: int) -> None:
+    def needs(number: int) -> int:
+        return states + each * number + curve * number * number
 
-
-@given(edge=st.integers(1, 10**7), start=st.integers(1, 10**7))
-def test_a_search_from_a_start_finds_the_edge(edge: int, start: int) -> None:
-    assert largest_from(lambda n: n <= edge, start) == edge
+    assert largest(needs, search_largest(needs(edge), start)) == edge
+    assert largest(lambda n: 1 if n <= edge else None, search_largest(1, start, probes=PROBES)) == edge
+    most = max(edge // 2, 1)
+    assert largest(needs, search_largest(needs(edge), start, most=most)) == min(edge, most)
 
 
 @given(edge=st.integers(1, 10**6), each=st.integers(1, 1000), states=st.integers(0, 10**6), start=st.integers(1, 10**6))
@@ -109,7 +116,7 @@ def test_a_straight_line_leads_to_the_edge(edge: int, each: int, states: int, st
         asked.add(number)
         return states + each * number
 
-    assert abs(by_lines(needs, states + each * edge, start, start + 1) - edge) <= 1
+    assert abs(largest(needs, search_lines(states + each * edge, start, start + 1)) - edge) <= 1
     assert len(asked) <= 4
 
 
@@ -117,12 +124,12 @@ def test_a_straight_line_leads_to_the_edge(edge: int, each: int, states: int, st
 def test_a_dent_behind_the_edge_is_seen(edge: int, later: int, start: int) -> None:
     """Rounding can let one more fit where one less did not; the answer is still exact at its own edge."""
 
-    def fits(n: int) -> bool:
-        return n <= edge or n == edge + later
+    def needs(n: int) -> int:
+        return int(n > edge and n != edge + later)
 
-    found = largest_that(fits, min(start, edge))
+    found = largest(needs, search_largest(0, min(start, edge), probes=PROBES))
     assert found == edge + later
-    assert not fits(found + 1)
+    assert needs(found + 1)
 
 
 def test_a_key_that_is_no_number() -> None:

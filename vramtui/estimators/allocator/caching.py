@@ -78,8 +78,15 @@ class CachingAllocator:
         pool = heap.small if rounded <= SMALL_LIMIT else heap.large
         if self._ages:
             pool.searches += 1
-        block = best_fit(pool, stream, rounded, self.config) or self._obtain(pool, stream, rounded, size)
-        if block.size - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config):
+        if self._is_plain:  # as `best_fit` and `leaves_rest` have it, without two calls at every request
+            keys = pool.free.get(stream)
+            index = bisect_left(keys, (rounded,)) if keys else 0
+            block = keys.pop(index)[3] if keys and index < len(keys) else self._obtain(pool, stream, rounded, size)
+            splits = block.size - rounded >= (MIN_BLOCK if pool.small else SMALL_LIMIT + 1)
+        else:
+            block = best_fit(pool, stream, rounded, self.config) or self._obtain(pool, stream, rounded, size)
+            splits = block.size - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config)
+        if splits:
             block = self._split(block, rounded)
         elif block.area is None and (block.prev is not None or block.next is not None):
             stats.inactive_split -= block.size

@@ -1,7 +1,6 @@
 """What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -9,11 +8,11 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fits_in
+from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.largest import CEILING, by_lines, largest_from, largest_that
 from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 
 MOST_CHANGES = 4
@@ -80,8 +79,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FitResult(NamedTuple):
-    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say; the
-    stated error of the bytes, and by which method they are.
+    """What an estimator says of one workload.
+
+    Attributes:
+        process: bytes of the process, None where the estimator refuses.
+        fits: whether these are no more than there are.
+        reason: why it does not, where there is more to say.
+        error: the stated error of the bytes.
+        method: by which they are.
+        at_least: what a nearer estimate does not go below, in bytes; None where that is not known.
     """
 
     process: int | None
@@ -89,6 +95,7 @@ class FitResult(NamedTuple):
     reason: str = ""
     error: float | None = None
     method: str = ""
+    at_least: int | None = None
 
 
 class Nearer(NamedTuple):
@@ -124,9 +131,12 @@ class Planner:
     ) -> None:
         self._estimator = estimator
         self._nearest = near
+        # What a near estimator's answer does not go below, by the other's, where it knows such a bound.
+        self._bound: Callable[[Workload, Estimate], int | None] | None = getattr(near, "at_least", None)
         self._workload = workload
         self._device = device
-        self._known: dict[Workload, FitResult] = {}
+        self._answers: dict[Workload, FitResult] = {}
+        self._near_answers: dict[Workload, FitResult] = {}
         self._most_ranks = max(gpus, _ranks(workload))
         self._mitigations = mitigations_for(workload, gpus)
 
@@ -168,7 +178,25 @@ class Planner:
         Raises:
             UserError: `key` is no whole number of the workload.
         """
-        return self._edge(self._workload, key, nearer, near=self._nearest is not None)
+        near = self._nearest is not None
+        number = self._largest_near(self._workload, key, nearer) if near else self._largest(self._workload, key, nearer)
+
+        def answer(value: int) -> FitResult:
+            if near:
+                return self._near(with_values(self._workload, {key: value}))
+            return self._answer_at(self._workload, key, value, nearer)
+
+        if not number:
+            one = answer(1)
+            return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
+        beyond = answer(number + 1)
+        reason = f"{number + 1:,} does not fit" if beyond.process is not None else beyond.reason
+        if number >= CEILING:
+            reason = f"nothing up to {CEILING:,} is too much"
+        own = own_length(self._workload)
+        if key in LENGTHS and own is not None and number > own:
+            reason += f"; beyond the model's own {own:,}"
+        return Edge(key=key, largest=number, process=answer(number).process, beyond=beyond.process, reason=reason)
 
     def cheapest(self) -> tuple[Mitigation, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
@@ -205,10 +233,12 @@ class Planner:
                 continue
             alike = then.method == now.method
             size = then.process if alike or usual is None else usual.moved(then.process)
-            largest = None
+            number = None
             if key is not None and key not in mitigation.changes:
-                near = alike and self._nearest is not None
-                largest = self._edge(workload, key, usual if not alike or near else None, near=near).largest
+                if alike and self._nearest is not None:
+                    number = self._largest_near(workload, key, usual) or None
+                else:
+                    number = self._largest(workload, key, None if alike else usual) or None
             yield Effect(
                 mitigation=mitigation.name,
                 changes=mitigation.changes,
@@ -216,65 +246,74 @@ class Planner:
                 process=size,
                 frees=before - size,
                 fits=then.fits if alike else fits_in(size, self.room),
-                largest=largest,
+                largest=number,
             )
 
-    def _edge(
-        self, workload: Workload, key: str, nearer: Nearer | None = None, *, near: bool = False, rough: bool = False
-    ) -> Edge:
-        """The edge by the nearer estimate where `near`, or else by the other, moved by what is `nearer`; `rough` where
-        it is only to start from.
+    def _answer_at(self, workload: Workload, key: str, value: int, nearer: Nearer | None = None) -> FitResult:
+        """What the estimator says of another value of `key`, moved by what is `nearer`."""
+        result = self._answer(with_values(workload, {key: value}))
+        if nearer is None or result.process is None:
+            return result
+        process = nearer.moved(result.process)
+        return result._replace(process=process, fits=fits_in(process, self.room))
+
+    def _largest(self, workload: Workload, key: str, nearer: Nearer | None = None, *, probes: int = PROBES) -> int:
+        """The largest value of `key` that fits by the estimator, 0 where not even 1 does."""
+
+        def needs(value: int) -> int | None:
+            return _size(self._answer_at(workload, key, value, nearer), self.room)
+
+        current = max(value_at(workload, key), 1)
+        if not self._answer_at(workload, key, 1, nearer).fits:
+            return 0
+        lines = search_lines(self.room, current, 1 if current > 1 else 2)
+        start = largest(lambda value: self._answer_at(workload, key, value, nearer).process, lines)
+        return largest(needs, search_largest(self.room, start, probes=probes))
+
+    def _largest_near(self, workload: Workload, key: str, nearer: Nearer | None = None) -> int:
+        """The largest value of `key` that fits by the near estimator, of which each answer is costly.
+
+        The other is nearly right, so that it says where to begin; what a bound of the near answer refuses already is
+        not asked.
         """
-        current = value_at(workload, key)
 
-        @cache
-        def answer(value: int) -> FitResult:
+        def needs(value: int) -> int | None:
             changed = with_values(workload, {key: value})
-            found = self._near(changed) if near else self._answer(changed)
-            if near or nearer is None or found.process is None:
-                return found
-            process = nearer.moved(found.process)
-            return found._replace(process=process, fits=fits_in(process, self.room))
+            bound = self._answer(changed).at_least
+            return bound if bound is not None and bound > self.room else _size(self._near(changed), self.room)
 
-        def fits(value: int) -> bool:
-            return answer(value).fits
-
-        def start(second: int) -> int:
-            return by_lines(lambda value: answer(value).process, self.room, max(current, 1), second)
-
-        at = 1
-        if near:  # each question is costly, and the other estimate is nearly right: whether 1 fits is mostly not asked
-            at = start(self._edge(workload, key, nearer, rough=True).largest or 1)
-        if not (near and fits(at)) and not fits(1):
-            one = answer(1)
-            return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
-        if near:
-            largest = largest_from(fits, at)
-        else:
-            largest = largest_from(fits, start(1 if current > 1 else 2))
-            largest = largest if rough else largest_that(fits, largest)
-        beyond = answer(largest + 1)
-        reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
-        if largest >= CEILING:
-            reason = f"nothing up to {CEILING:,} is too much"
-        own = own_length(workload)
-        if key in LENGTHS and own is not None and largest > own:
-            reason += f"; beyond the model's own {own:,}"
-        return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
+        about = self._largest(workload, key, nearer, probes=0) or 1
+        lines = search_lines(self.room, max(value_at(workload, key), 1), about)
+        start = largest(lambda value: self._near(with_values(workload, {key: value})).process, lines)
+        return largest(needs, search_largest(self.room, start))
 
     def _near(self, workload: Workload) -> FitResult:
-        if workload not in self._known:
-            self._known[workload] = self._answer(workload, self._nearest)
-        return self._known[workload]
+        if self._nearest is None:
+            return self._answer(workload)
+        if workload not in self._near_answers:
+            self._near_answers[workload] = self._ask(workload, self._nearest)
+        return self._near_answers[workload]
 
-    def _answer(self, workload: Workload, estimator: Estimator | None = None) -> FitResult:
+    def _answer(self, workload: Workload) -> FitResult:
+        if workload not in self._answers:
+            self._answers[workload] = self._ask(workload, self._estimator)
+        return self._answers[workload]
+
+    def _ask(self, workload: Workload, estimator: Estimator) -> FitResult:
         try:
-            found = (estimator or self._estimator).estimate(workload, self._device)
+            estimate = estimator.estimate(workload, self._device)
         except TooLarge as error:
             return FitResult(error.needed, fits=False, reason=str(error))
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
-        return FitResult(found.process, fits_in(found.process, self.room), error=found.error, method=found.method)
+        at_least = None if self._bound is None else self._bound(workload, estimate)
+        fits = fits_in(estimate.process, self.room)
+        return FitResult(estimate.process, fits, error=estimate.error, method=estimate.method, at_least=at_least)
+
+
+def _size(result: FitResult, room: int) -> int | None:
+    """Bytes for a search; None where it does not fit for another reason than these."""
+    return result.process if result.fits or (result.process or 0) > room else None
 
 
 def own_length(workload: Workload) -> int | None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.largest import largest, search_largest
 from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.models.specs.decoder import decoder_spec
@@ -38,11 +39,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
     def longest(self, blocks: int) -> int:
         """The longest sequence for which `blocks` pages are enough."""
-        low, high = 0, self.length
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._pages(middle) <= blocks else (low, middle)
-        return low
+        return largest(self._pages, search_largest(blocks, self.length, most=max(self.length - 1, 1)))
 
     def _pages(self, length: int) -> int:
         """Pages of a sequence; a sliding group keeps its window, what one pass writes, and one page half used."""

@@ -1,0 +1,92 @@
+"""The largest whole number that fits, found with few questions: the one search for it that every part asks."""
+
+from collections.abc import Callable, Generator
+
+CEILING = 1 << 24
+PROBES = 16  # numbers looked at beyond an edge: the allocator's rounding makes some sizes fit again
+STRIDE = 64  # the first step from a number is that part of it
+LINES = 4  # straight lines that are drawn at most: the bytes of most keys lie nearly on one
+
+Search = Generator[int, int | None, int]
+"""Yields a number, is sent its bytes (None where it is refused), and returns the largest that fits, 0 if none does."""
+
+
+def largest(needs: Callable[[int], int | None], search: Search) -> int:
+    """What `search` comes to when `needs` answers it."""
+    try:
+        number = next(search)
+        while True:
+            number = search.send(needs(number))
+    except StopIteration as ended:
+        return int(ended.value)
+
+
+def search_lines(room: int, first: int, second: int) -> Search:
+    """Search for about the number whose bytes reach `room`, by lines through numbers that are asked: where to begin."""
+    before, at = first, second
+    for _ in range(LINES):
+        low = yield before
+        high = yield at
+        if low is None or high is None or (high - low) * (at - before) <= 0:
+            break
+        guess = at + (room - high) * (at - before) // (high - low)
+        before, at = at, min(max(guess, 1), CEILING)
+        if abs(at - before) <= 1:
+            break
+    return at
+
+
+def search_largest(room: int, start: int = 1, *, most: int = CEILING, probes: int = 0) -> Search:
+    """Search for the largest number up to `most` that needs at most `room` bytes, with few questions near `start`.
+
+    In steps that double from there, then halved between one that fits and one that does not. Memory grows with what is
+    varied but for the allocator's rounding: of several edges one is found.
+
+    Args:
+        room: bytes that there are.
+        start: the number that is asked first.
+        most: no number beyond it is asked.
+        probes: so many numbers are looked at beyond the edge; if one fits after all, the search goes on from there.
+    """
+    start = min(max(start, 1), most)
+    step = max(start // STRIDE, 1)
+    if _fits((yield start), room):
+        low = yield from _above(room, start, step, most)
+    elif start > 1 and _fits((yield 1), room):
+        low = yield from _below(room, start, step)
+    else:
+        return 0
+    number = low + 2
+    while number < min(low + 2 + probes, most + 1):
+        if _fits((yield number), room):
+            low = yield from _above(room, number, 1, most)
+            number = low + 1
+        number += 1
+    return low
+
+
+def _above(room: int, low: int, step: int, most: int) -> Search:
+    """The edge above `low`, which fits."""
+    while low + step <= most and _fits((yield low + step), room):
+        low, step = low + step, 2 * step
+    return (yield from _between(room, low, min(low + step, most + 1)))
+
+
+def _below(room: int, high: int, step: int) -> Search:
+    """The edge below `high`, which does not fit, where 1 does."""
+    while high - step > 1:
+        if _fits((yield high - step), room):
+            return (yield from _between(room, high - step, high))
+        high, step = high - step, 2 * step
+    return (yield from _between(room, 1, high))
+
+
+def _between(room: int, low: int, high: int) -> Search:
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _fits((yield middle), room) else (low, middle)
+    return low
+
+
+def _fits(size: int | None, room: int) -> bool:
+    return size is not None and size <= room
