@@ -11,7 +11,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import USUAL
-from vramtui.estimators.planner.planner import value_at
+from vramtui.estimators.planner.keys import value_at
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.refiner import BatchQuestion, Refiner
 

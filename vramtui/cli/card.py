@@ -49,7 +49,8 @@ def card(options: PictureOptions) -> None:
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
         from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
         from vramtui.estimators.planner.card_table import CardFit  # noqa: PLC0415 - as above
-        from vramtui.estimators.planner.planner import Planner, own_length, usual_key  # noqa: PLC0415 - as above
+        from vramtui.estimators.planner.keys import own_length, usual_key  # noqa: PLC0415 - as above
+        from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
         from vramtui.records.export.share_card import share_card  # noqa: PLC0415 - only here
 
         workload = found.preset.workload

@@ -28,8 +28,9 @@ from vramtui.core.schema.workload import (
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.methods import USUAL
+from vramtui.estimators.planner.keys import usual_key, value_at, with_values
 from vramtui.estimators.planner.mitigations import mitigations_for
-from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
+from vramtui.estimators.planner.planner import Planner
 from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.library import PresetLibrary
 

@@ -10,7 +10,7 @@ from vramtui.app.plan.sharding import AS_IS, shared
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.planner import own_length, with_values
+from vramtui.estimators.planner.keys import own_length, with_values
 
 
 class Axis(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from vramtui.core.schema.workload import (
     Workload,
 )
 from vramtui.estimators.planner.card_table import FSDP, can_share
-from vramtui.estimators.planner.planner import own_length
+from vramtui.estimators.planner.keys import own_length
 from vramtui.models.specs.adapters import adapted_modules
 
 DOUBLINGS = 40

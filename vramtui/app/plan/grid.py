@@ -11,16 +11,8 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.planner.card_table import CardFit, answers_on, card_fits
 from vramtui.estimators.planner.grid import answer_for, spread
-from vramtui.estimators.planner.planner import (
-    NEAR,
-    Edge,
-    Effect,
-    FitResult,
-    Planner,
-    other_keys,
-    usual_key,
-    with_values,
-)
+from vramtui.estimators.planner.keys import other_keys, usual_key, with_values
+from vramtui.estimators.planner.planner import NEAR, Edge, Effect, FitResult, Planner
 
 Cells = tuple[tuple[FitResult | None, ...], ...]
 

@@ -72,7 +72,7 @@ class PlanVariants:
 
     def _changed(self) -> tuple[Workload, str] | None:
         """The workload under the cursor with the chosen change, and its name; says why where there is none."""
-        from vramtui.estimators.planner.planner import with_values  # noqa: PLC0415 - estimators, as above
+        from vramtui.estimators.planner.keys import with_values  # noqa: PLC0415 - estimators, as above
 
         model = self._model
         side = model.view(self._state).side

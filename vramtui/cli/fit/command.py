@@ -19,8 +19,9 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.planner.keys import key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
-from vramtui.estimators.planner.planner import Edge, Plan, Planner, key_in_full
+from vramtui.estimators.planner.planner import Edge, Plan, Planner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.planner.grid import Axis, Grid, plan_grid
-from vramtui.estimators.planner.planner import key_in_full
+from vramtui.estimators.planner.keys import key_in_full
 
 MOST_VALUES = 400
 COLUMNS, ROWS = 10, 20

@@ -14,7 +14,8 @@ from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.planner import LENGTHS, FitResult, Nearer, Planner, own_length, usual_key
+from vramtui.estimators.planner.keys import own_length, usual_key
+from vramtui.estimators.planner.planner import LENGTHS, FitResult, Nearer, Planner
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)

@@ -12,7 +12,8 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.planner import FitResult, value_at, with_values
+from vramtui.estimators.planner.keys import value_at, with_values
+from vramtui.estimators.planner.planner import FitResult
 
 NODES = 24
 Axis = tuple[str, Sequence[int]]

@@ -17,7 +17,7 @@ from vramtui.app.ui.lines import fit
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.planner.card_table import FSDP_NOTE, LARGEST_TITLES, CardFit, can_share
-from vramtui.estimators.planner.planner import usual_key
+from vramtui.estimators.planner.keys import usual_key
 
 NAME, MEMORY, FIT, LARGEST, SHARED = 25, 10, 16, 11, 7
 REFRESH = 0.25  # seconds between two looks at what is found meanwhile
