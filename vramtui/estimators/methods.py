@@ -34,6 +34,8 @@ class Usual:
 
         None where it answers with that very estimate.
         """
+        from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as `estimate` does
+
         return None if unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
 
 
