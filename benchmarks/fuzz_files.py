@@ -135,7 +135,7 @@ def commands(data: bytes) -> None:
         start_from(offers, LIBRARY, "mine")
         for found in (with_command(SMALL, command), derived_preset(command, None)):
             if found is not None:
-                shown(printable(found.preset.name + repr(found.said)))
+                shown(printable(found.preset.name + repr(found.known)))
                 assert ANALYTIC.estimate(found.preset.workload, CARDS[DEFAULT_CARD]).process >= 0
     except UserError as error:
         sentence(error)

@@ -6,7 +6,7 @@ from tests.app import moments
 from tests.app.driving import dashboard, give, settle
 from tests.app.stand_ins import PRESETS
 from vramtui.app.editor.screen import EditorScreen
-from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.preset import Known, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.monitor.derived.derived_presets import DerivedPresets
 
@@ -23,8 +23,8 @@ def derive(pid: int, command: str) -> PresetFile | None:
         path="/srv/my-model",
         bundled=False,
         preset=preset,
-        said=(("run.sequence_length", "--max_length 1024"),),
-        assumed=True,
+        known=(Known("run.sequence_length", "command line", "--max_length 1024"),),
+        assumed=("run.batch_size", "run.checkpointing"),
         derived="/srv/my-model",
     )
 
@@ -38,14 +38,22 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         await settle(app, pilot)
         shown = str(app.export_screenshot()).replace("&#160;", " ")
         assert "Estimate · derived:my model" in shown
-        assert "~" in shown
-        for words in ("derived from /srv/my-model", "--max_length 1024", "batch 2, precision bf16-mixed assumed"):
-            assert words.split()[0] in shown
+        words = " ".join(shown.split())
+        for said in (
+            "derived from /srv/my-model",
+            "--max_length 1024",
+            "no prediction",
+            "weights 15.0 GiB",
+            "less than any",
+        ):
+            assert all(word in words for word in said.split()), said
+        assert row.predicted is None
+        assert "does not fit" not in words
         await pilot.press("right_square_bracket")
         await settle(app, pilot)
         panel = app.state.view().panel
         assert panel is not None
-        assert panel.matched is not None, "what is tried out stands beside a derived estimate, too"
+        assert panel.estimate is not None, "what a person tries out is estimated"
         await pilot.press("u", "enter")
         await settle(app, pilot)
         assert isinstance(app.screen, EditorScreen)

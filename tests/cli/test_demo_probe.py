@@ -28,13 +28,18 @@ def test_totals_stay_within_the_process() -> None:
 def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
     now = [1_000_000.0]
     demo = DemoSource(clock=lambda: now[0])
-    while any(job.pid == 4214 for job in demo_jobs(demo)) or not any(
-        p.pid == 4214 for p in demo.read().gpus[0].processes
-    ):
+
+    def reports() -> bool:
+        return any(job.pid == 4214 and job.peaks for job in demo_jobs(demo))
+
+    while reports() or not any(p.pid == 4214 for p in demo.read().gpus[0].processes):
         now[0] += 1
-    assert 4214 not in {job.pid for job in demo_jobs(demo)}
+    (young,) = [job for job in demo_jobs(demo) if job.pid == 4214]
+    assert young.hello is not None
+    assert young.hello.preset == "llama-3.1-8b-lora", "it was started with a preset"
+    assert not reports()
     now[0] += 70
-    assert 4214 in {job.pid for job in demo_jobs(demo)}
+    assert reports()
 
 
 def test_the_panel_and_snapshots_have_the_observed_parts() -> None:

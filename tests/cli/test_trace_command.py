@@ -351,3 +351,25 @@ def test_the_verdict_counts_the_cuda_context() -> None:
     assert short.exit_code == 1
     assert short.stdout.startswith("✗ does not fit ")
     assert found["peak_reserved"] < found["process"] - 1
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_script_that_puts_nothing_on_the_gpu_does_not_fit_by_that(folder: Path) -> None:
+    write(folder, "hello.py", "print('hello')")
+    write(
+        folder,
+        "on_cpu.py",
+        """
+        import torch
+        net = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            net(torch.randn(2, 8)).sum().backward()
+            optimizer.step()
+        """,
+    )
+    for script in ("hello.py", "on_cpu.py"):
+        done = run(script)
+        assert done.exit_code == 2, "a check would pass for ever"
+        assert f"{script} put nothing on the GPU" in done.stderr
+        assert "fits" not in done.stdout

@@ -93,8 +93,8 @@ def test_a_matched_process_is_taken_as_its_environment_says() -> None:
     taken, other = found[key(1)], found[key(2)]
     assert isinstance(taken.preset.run, TrainRun)
     assert taken.preset.run.module_loading == "eager"
-    assert taken.said == (("run.module_loading", "CUDA_MODULE_LOADING=EAGER"),)
-    assert other.said == ()
+    assert [(one.key, one.words) for one in taken.known] == [("run.module_loading", "CUDA_MODULE_LOADING=EAGER")]
+    assert other.known == ()
     assert other.as_loaded("lazy") is other
     server = msgspec.structs.replace(other, preset=msgspec.structs.replace(other.preset, run=ServeRun()))
     assert server.as_loaded("eager") is server

@@ -174,11 +174,14 @@ def test_nothing_is_recorded_before_the_first_sample() -> None:
         session.recorded_tick()
 
 
+BATCH = ("run.batch_size",)
+
+
 def derives(pid: int, command: str) -> PresetFile | None:
     """What the server amounts to: a preset that nobody wrote, its batch assumed."""
     del pid
     found = PRESETS[1] if command.startswith("vllm") else PRESETS[0] if command.startswith("python") else None
-    return found and msgspec.structs.replace(found, key=f"derived:{found.key}", derived="somewhere", assumed=True)
+    return found and msgspec.structs.replace(found, key=f"derived:{found.key}", derived="somewhere", assumed=BATCH)
 
 
 def test_a_process_without_a_preset_has_one_derived() -> None:
@@ -197,12 +200,42 @@ def test_a_process_without_a_preset_has_one_derived() -> None:
         session.ingest(moments.usual(at, trained=30 * GIB))
     assert asked.count(977) == asked.count(5120) == 1, "each is looked into once"
     assert session.estimates().keys() == session.matched.keys()
-    assert session.stated_estimates().keys() == {TRAINER}, "what is assumed raises no alert"
+    assert [key.pid for key, found in session.stated_estimates().items() if found] == [4213], "a guess raises no alert"
+    assert [key.pid for key, found in session.estimates().items() if found] == [4213], "nor is it a prediction"
+    assert session.predictions().keys() == {TRAINER}
+    assert not any(one.comparison for one in session.snapshot().holdings if one.key.pid == 5120)
     server = next(key for key in session.matched if key.pid == 5120)
     session.assign(server, None)
     assert server not in session.matched, "nobody's preset, by hand"
     session.assign(server, None, automatic=True)
     assert server in session.matched
+
+
+@pytest.mark.parametrize(("command", "known"), [(f"{moments.TRAIN} --config sft.yaml", True), (moments.TRAIN, False)])
+def test_the_file_of_a_matched_job_says_more_than_its_words(command: str, *, known: bool) -> None:
+    """Its adapters stand in a YAML file, and the words of its command line fit a preset that trains all weights."""
+
+    def derive(pid: int, command: str) -> PresetFile | None:
+        return msgspec.structs.replace(PRESETS[0], key="derived:8b", derived=command) if pid == 4213 else None
+
+    session = session_with(derived=DerivedPresets(derive, wait=True))
+    job = moments.process(4213, 30 * GIB, command)
+    session.ingest(moments.sample(moments.gpu(0, job)))
+    assert {found.key for found in session.matched.values()} == {"derived:8b" if known else PRESETS[0].key}
+    session.assign(TRAINER, PRESETS[0].key)
+    assert {found.key for found in session.matched.values()} == {PRESETS[0].key}, "a person goes before a file"
+
+
+def test_a_guess_is_in_no_history_and_a_job_refutes_it() -> None:
+    shelf = Shelf()
+    session = session_with(run_writer=shelf, derived=DerivedPresets(derives, wait=True))
+    session.ingest(moments.usual(trained=30 * GIB))
+    assert {run.pid for run in shelf.kept} == {4213}
+    server = next(key for key in session.matched if key.pid == 5120)
+    device = device_of(moments.usual().gpus[1])
+    guess = session.guesses.range_of(session.matched[server], device)
+    assert guess is not None
+    assert guess.lowest < 20 * GIB < guess.highest
 
 
 def test_what_takes_its_time_is_derived_in_the_background() -> None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.monitor.job_presets import matcher_of
@@ -13,9 +14,10 @@ LIBRARY = PresetLibrary()
 LORA = "llama-3.1-8b-lora"
 
 
-def run(preset: str, command: str) -> tuple[dict[str, object], dict[str, str], bool]:
+def run(preset: str, command: str) -> tuple[dict[str, object], dict[str, str], tuple[str, ...]]:
     found = with_command(LIBRARY.get(preset), command)
-    return msgspec.to_builtins(found.preset.run), dict(found.said), found.assumed
+    said = {known.key: known.words for known in found.known if known.origin == "command line"}
+    return msgspec.to_builtins(found.preset.run), said, found.assumed
 
 
 @pytest.mark.parametrize(
@@ -40,71 +42,87 @@ def run(preset: str, command: str) -> tuple[dict[str, object], dict[str, str], b
 def test_flags_count(preset: str, command: str, expected: dict[str, object]) -> None:
     values, said, assumed = run(preset, command)
     assert {key: values[key] for key in expected} == expected
-    assert said.keys() == {f"run.{key}" for key in expected}
-    assert assumed == (preset != "llama-3.1-8b-serve"), "the precision is not said; a server takes its share anyhow"
+    assert said.keys() - {"run.lora"} == {f"run.{key}" for key in expected}
+    assert ("run.precision" in assumed) == (preset != "llama-3.1-8b-serve"), "a server takes its share anyhow"
+    assert not {*said} & {*assumed}
 
 
 def test_what_is_not_said_stays_and_is_assumed() -> None:
     values, said, assumed = run(LORA, "python train.py --bf16 --seq-len 512")
     plain = msgspec.to_builtins(LIBRARY.get(LORA).preset.run)
     assert values == plain | {"sequence_length": 512}
-    assert (said, assumed) == ({"run.precision": "--bf16", "run.sequence_length": "--seq-len 512"}, True)
-    *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3")
-    assert assumed, "how large its adapters are is the preset's"
-    *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3 --lora-r 16")
-    assert not assumed
+    assert said == {"run.precision": "--bf16", "run.sequence_length": "--seq-len 512"}
+    assert assumed == ("run.batch_size", "run.lora", "run.lora.rank", "run.checkpointing")
+    *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3 --lora")
+    assert assumed == ("run.lora.rank", "run.checkpointing"), "how large its adapters are is the preset's"
+    *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3 --lora-r 16 --gradient_checkpointing False")
+    assert assumed == ()
     own = msgspec.structs.replace(LIBRARY.get(LORA), bundled=False)
     assert with_command(own, "python train.py") is own
 
 
 @pytest.mark.parametrize(
-    ("flag", "rank", "unsaid"),
+    ("flag", "rank", "assumed"),
     [
-        ("", 16, ("rank 16",)),
+        ("", 16, ("run.lora.rank",)),
         ("--lora_r=64", 64, ()),
         ("--lora-rank 16", 16, ()),
-        ("--lora_alpha 32", 16, ("rank 16",)),
+        ("--lora_alpha 32", 16, ("run.lora.rank",)),
     ],
 )
 def test_the_rank_of_a_preset_with_adapters_is_assumed_where_it_is_not_said(
-    flag: str, rank: int, unsaid: tuple[str, ...]
+    flag: str, rank: int, assumed: tuple[str, ...]
 ) -> None:
     sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512"
     found = with_command(LIBRARY.get(LORA), f"python train.py --lora {sizes} {flag}")
     lora = getattr(found.preset.run, "lora", None)
-    assert (lora is not None and lora.rank, found.unsaid_rank) == (rank, unsaid)
-    assert found.assumed == bool(unsaid)
-    assert unsaid == () or unsaid[0] in found.unsaid, "the panel names it"
+    assert (lora is not None and lora.rank, found.assumed) == (rank, assumed)
+    assert values_of(found) == (("rank 16",) if assumed else ()), "the panel names it"
 
 
 @pytest.mark.parametrize(
-    ("flags", "rank", "assumed", "words"),
+    ("flags", "rank", "assumed"),
     [
-        ("--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, False, ()),
-        ("--lora_r 32", 32, True, ("adapters on q_proj, v_proj",)),
-        ("--lora", 8, True, ("rank 8", "adapters on q_proj, v_proj")),
-        ("--use_peft=True", 8, True, ("rank 8", "adapters on q_proj, v_proj")),
-        ("--use_peft=False", None, False, ()),
-        ("", None, False, ()),
+        ("--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, ()),
+        ("--lora_r 32", 32, ()),
+        ("--lora", 8, ("run.lora.rank",)),
+        ("--use_peft=True", 8, ("run.lora.rank",)),
+        ("--use_peft=False", None, ()),
+        ("", None, ("run.lora",)),
     ],
 )
-def test_adapters_count_where_the_preset_has_none(
-    flags: str, rank: int | None, assumed: bool, words: tuple[str, ...]
-) -> None:
+def test_adapters_count_where_the_preset_has_none(flags: str, rank: int | None, assumed: tuple[str, ...]) -> None:
     full = LIBRARY.get("llama-3.1-8b-full")
     found = with_command(full, f"python train.py --per_device_train_batch_size 2 --bf16 --max_length 512 {flags}")
     lora = getattr(found.preset.run, "lora", None)
     assert (lora.rank if lora is not None else None) == rank
     assert found.assumed == assumed
-    assert found.unsaid_adapters == words
     own = msgspec.structs.replace(full, bundled=False)
     assert getattr(with_command(own, f"python train.py {flags}").preset.run, "lora", None) is None
 
 
-def test_adapters_of_layers_with_other_names_are_said_not_to_be_counted() -> None:
-    found = with_command(LIBRARY.get("gpt2-124m"), "python train.py --batch 4 --lora")
-    assert found.assumed
-    assert found.unsaid_adapters == ("no adapters",)
+def test_what_a_launcher_leaves_off_is_off() -> None:
+    """The preset has checkpointing; a Trainer has none unless it is told."""
+    full = LIBRARY.get("llama-3.1-8b-full")
+    checkpointed = msgspec.structs.replace(
+        full,
+        preset=msgspec.structs.replace(
+            full.preset,
+            run=msgspec.structs.replace(full.preset.run, checkpointing="full"),
+        ),
+    )
+    command = "python run_clm.py --model_name_or_path meta-llama/Llama-3.1-8B --do_train --bf16 --block_size 1024"
+    found = with_command(checkpointed, command)
+    assert getattr(found.preset.run, "checkpointing", None) == "none"
+    assert found.assumed == ()
+    assert [known.key for known in found.known if known.origin == "launcher's default"] == [
+        "run.checkpointing", "run.batch_size", "run.lora",
+    ]  # fmt: skip
+    assert getattr(found.preset.run, "batch_size", None) == 8
+    on = with_command(checkpointed, f"{command} --gradient_checkpointing")
+    assert getattr(on.preset.run, "checkpointing", None) == "full"
+    elsewhere = with_command(checkpointed, "python train.py --batch 2 --bf16 --max_length 512 --lora_r 8")
+    assert "run.checkpointing" in elsewhere.assumed, "nobody knows what a script of people's own does"
 
 
 @pytest.mark.parametrize(
@@ -168,4 +186,6 @@ def test_the_size_of_images_is_the_jobs_own(key: str, flag: str, sample: int | N
     command = f"python train_text_to_image_lora_sdxl.py --pretrained_model_name_or_path a/b --train_batch_size 2 {flag}"
     read = with_command(PresetLibrary().get(key), command)
     assert getattr(read.preset.model, "sample_size", None) == sample
-    assert dict(read.said).get("model.sample_size") == (flag if flag and sample and len(flag) < 20 else None)
+    assert {known.key: known.words for known in read.known}.get("model.sample_size") == (
+        flag if flag and sample and len(flag) < 20 else None
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.test_stores import CONFIG, cached, gguf_bytes
+from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.presets.importers.derived import derive, derived_preset
@@ -63,9 +64,12 @@ def test_a_trainers_model_is_read_from_a_relative_path(host: Host) -> None:
     run = found.preset.run
     assert isinstance(run, TrainRun)
     assert (run.batch_size, run.sequence_length) == (8, 512)
-    assert dict(found.said)["run.batch_size"] == "--per_device_train_batch_size 8"
-    assert not found.assumed
-    assert derive(101, host.start(101, *words.replace(" --bf16", "").split()), host.proc).assumed  # type: ignore[union-attr]  # found as before
+    assert {one.key: one.words for one in found.known}["run.batch_size"] == "--per_device_train_batch_size 8"
+    assert found.assumed == ("run.lora",), "a script of people's own may have adapters"
+    assert derive(101, host.start(101, *words.replace(" --bf16", "").split()), host.proc).assumed == (  # type: ignore[union-attr]  # found as before
+        "run.precision",
+        "run.lora",
+    )
     assert not found.bundled
     assert found.derived == str(host.work / "models" / "mine")
     assert found.preset.match is not None
@@ -79,8 +83,8 @@ def test_sizes_that_nobody_said_are_assumed(host: Host) -> None:
     found = derive(101, host.start(101, "python", "chat.py", "./mine"), host.proc)
     assert found is not None
     assert isinstance(found.preset.run, InferRun)
-    assert found.assumed
-    assert found.unsaid == ("batch 1", "sequence 2048", "precision bf16")
+    assert found.assumed == ("run.kind", "run.batch_size", "run.sequence_length", "run.precision")
+    assert values_of(found) == ("generation", "batch 1", "sequence 2048", "precision bf16")
 
 
 def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_servers_of_gguf_files_need_no_file_of_ours(host: Host, words: str, cont
     assert found is not None
     run = found.preset.run
     assert isinstance(run, ServeRun)
-    assert (run.engine, run.max_model_len, found.assumed) == ("llama.cpp", context, assumed)
+    assert (run.engine, run.max_model_len, bool(found.assumed)) == ("llama.cpp", context, assumed)
     assert run.stored is not None
 
 
@@ -175,8 +179,7 @@ def test_what_the_file_of_its_program_says_is_the_jobs(tmp_path: Path) -> None:
     assert (run.batch_size, run.sequence_length, run.quantization) == (2, 4096, "int8")
     assert run.lora is not None
     assert run.lora.rank == 16
-    assert dict(found.said)["run.batch_size"] == "lora.yml: micro_batch_size = 2"
-    assert not found.unsaid
+    assert {one.key: one.words for one in found.known}["run.batch_size"] == "lora.yml: micro_batch_size = 2"
     assert not found.assumed
     own = derived_preset("python -m axolotl.cli.train lora.yml --micro-batch-size=4", JobPlace(tmp_path))
     assert own is not None

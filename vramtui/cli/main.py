@@ -1,10 +1,11 @@
 """The command line, put together: one line per command."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -88,6 +89,7 @@ def _root(
     What holds your GPU's memory, what your job should need, and how far apart the two are.
     """
     if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
         return
     from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
@@ -102,6 +104,24 @@ def _root(
         view_only=view_only,
         served=served,
     )
+
+
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """End where options of the dashboard stand before a command, with what to write instead: none is ever dropped."""
+    from vramtui.cli.common.exit_codes import BAD_INPUT, fail  # noqa: PLC0415 - only after a slip
+
+    asked: Any = context.command
+    taken = {name for parameter in asked.get_command(context, command).params for name in parameter.opts}
+    for parameter in asked.params:
+        source = context.get_parameter_source(parameter.name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        name, value = max(parameter.opts, key=len), context.params.get(parameter.name)
+        values = value if isinstance(value, (list, tuple)) else [value]
+        written = name if parameter.is_flag else " ".join(f"{name} {shlex.quote(str(one))}" for one in values)
+        if name in taken:
+            fail(BAD_INPUT, f"{name} stands behind the command: vramtui {command} {written}")
+        fail(BAD_INPUT, f"{name} is the dashboard's, and vramtui {command} has no such option")
 
 
 def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:

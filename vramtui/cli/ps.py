@@ -18,7 +18,6 @@ from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.core.schema.preset import DERIVED
 
 By = Literal["user", "job"]
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
@@ -93,12 +92,14 @@ def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool
     from vramtui.monitor.derived.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+    from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as above
     from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
-    session = MonitorSession(derived=DerivedPresets(wait=not watch) if opened.is_real else None)
+    derived = DerivedPresets(wait=not watch) if opened.is_real else None
+    session = MonitorSession(jobs=opened.jobs or no_jobs, derived=derived)
     session.recorded_peaks = opened.peaks
     session.match_by(matcher_of_library(PresetLibrary()))
     with closing(ReadQueue(opened.source, interval)) as reads:
@@ -151,8 +152,8 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
     print_wrapped(
         "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started.", text_width()
     )
-    if any((holding.preset or "").startswith(DERIVED) for holding in snapshot.holdings):
-        sys.stdout.write("~ derived from the model that the process names, not from a preset.\n")
+    if any(holding.is_assumed and holding.estimate is not None for holding in snapshot.holdings):
+        sys.stdout.write("~ not all settings of the job are known.\n")
     for problem in snapshot.sample.problems:
         sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
 
@@ -205,7 +206,7 @@ def _predicted(holding: Holding) -> str:
     """The predicted peak; with a mark where it is by a preset that nobody wrote."""
     if holding.comparison is None:
         return format_gib(None)
-    mark = "~" if (holding.preset or "").startswith(DERIVED) else ""
+    mark = "~" if holding.is_assumed and holding.estimate is not None else ""
     return mark + format_gib(holding.comparison.predicted)
 
 

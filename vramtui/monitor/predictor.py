@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others
@@ -133,11 +134,13 @@ class Predictor:
         self._corrected: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
         self._totals: OrderedDict[tuple[Workload, Device], Fit | None] = OrderedDict()
         self._batches: OrderedDict[tuple[Workload, Device], MaxBatchSearch] = OrderedDict()
+        self._ranges: OrderedDict[tuple[int, Device], tuple[PresetFile, Range | None]] = OrderedDict()
 
     def answer_by(self, estimator: Estimator) -> None:
         """Ask this from now on, about what was answered already too; nothing makes its answers nearer."""
         self.estimator, self.refiner = estimator, None
         self._answers.clear()
+        self._ranges.clear()
         self.correct_by(self._correct)
 
     def correct_by(self, correct: Correct | None) -> None:
@@ -198,6 +201,27 @@ class Predictor:
             self._rules[wanted] = _rules(workload, device)
             _trim(self._rules, KEPT_RULES)
         return self._rules[wanted]
+
+    def range_of(self, found: PresetFile, device: Device) -> Range | None:
+        """What a matched job may need by all that is known of it; None where nothing of it is assumed.
+
+        Always by what answers at once: of a range the ends are nobody's answer.
+        """
+        if not found.assumed:
+            return None
+        at = (id(found), device)
+        if at not in self._ranges or self._ranges[at][0] is not found:
+            self._ranges[at] = found, range_of(found, device, self._quick)
+            while len(self._ranges) > KEPT_NUMBERS:
+                self._ranges.popitem(last=False)
+        return self._ranges[at][1]
+
+    def _quick(self, workload: Workload, device: Device) -> Estimate | None:
+        estimator = LazyAnalytic() if self.estimator.name == LazyUsual.name else self.estimator
+        try:
+            return estimator.estimate(workload, device)
+        except UserError:
+            return None
 
     def total(self, workload: Workload, device: Device) -> int | None:
         """The process total of `ask` in bytes; None where there is no estimate. Only the number is kept."""

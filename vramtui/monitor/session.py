@@ -18,6 +18,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
+from vramtui.monitor.guesses import Guesses
 from vramtui.monitor.job_memory import EarlierSamples, JobMemory
 from vramtui.monitor.job_ooms import oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
@@ -88,6 +89,7 @@ class MonitorSession:
         derived: finds a preset for a process that none matches; None where no process is looked into.
 
     Attributes:
+        guesses: of which jobs there is but a guess.
         sample: the latest.
         history: every process seen. It has taken `sample`.
         job_memory: what jobs told of their memory over time.
@@ -114,6 +116,7 @@ class MonitorSession:
         derived: DerivedPresets | None = None,
     ) -> None:
         self.predictor = predictor or Predictor(LazyUsual())
+        self.guesses = Guesses(self.predictor)
         self.jobs: Jobs = lambda: on_known_cards(jobs(), self.sample)
         self.run_writer = run_writer
         self.sample: Sample | None = None
@@ -152,6 +155,7 @@ class MonitorSession:
         self.rematch()
         if self._derived is not None and self._derived.problems:
             self.sample = msgspec.structs.replace(sample, problems=(*sample.problems, *self._derived.problems))
+        self.guesses.refute(sample, self.matched, self.history)
         if self.is_matching:  # the demo's jobs cost it the analytic estimator, which the first paint does without
             self.job_memory.take(sample.taken_at, self.jobs())
         self.sample_fast()
@@ -161,7 +165,7 @@ class MonitorSession:
             self.new_alerts = () if self._is_quiet else tuple(found)
             self._is_quiet = False
         if self.run_writer is not None:
-            due = self._runs().update(sample, self.history, self.matched)
+            due = self._runs().update(sample, self.history, self.guesses.without(sample, self.matched))
             if due:
                 self.run_writer.keep(due)
 
@@ -284,7 +288,11 @@ class MonitorSession:
         return self.variants.get(found.key, found.preset.workload)
 
     def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
-        """The estimate of a preset as it was matched, calibrated where that is asked for; no variant is in it."""
+        """The estimate of a preset as it was matched, calibrated where that is asked for; no variant is in it. None
+        where what is assumed of the job could move it far, or what runs has refuted it: a guess is no prediction.
+        """
+        if found.assumed and self.guesses.range_of(found, device) is not None:
+            return None
         return self.predictor.ask(found.preset.workload, device).estimate
 
     def estimates(self) -> dict[ProcessKey, Estimate | None]:
@@ -292,9 +300,11 @@ class MonitorSession:
         return estimates_of(self.sample, self.matched, self.estimate)
 
     def stated_estimates(self) -> dict[ProcessKey, Estimate | None]:
-        """The estimates that may raise an alert: not those of a job whose batch is only assumed."""
-        stated = {key: found for key, found in self.matched.items() if not found.assumed}
-        return estimates_of(self.sample, stated, self.estimate)
+        """The estimates that may raise an alert: not those that what is assumed of the job can explain."""
+        return estimates_of(self.sample, self.matched, self._stated_estimate)
+
+    def _stated_estimate(self, found: PresetFile, device: Device) -> Estimate | None:
+        return self.estimate(found, device) if self.guesses.may_alert(found, device) else None
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -312,7 +322,7 @@ class MonitorSession:
     def predictions(self) -> dict[ProcessKey, Prediction]:
         """What is predicted for each process by its preset as the file has it: what is tried out is not what runs."""
         devices = {} if self.sample is None else {gpu.uuid: device_of(gpu) for gpu in self.sample.gpus}
-        matched = self.matched.items()
+        matched = self.guesses.without(self.sample, self.matched).items()
         found = {
             key: self._prediction(preset, devices[key.gpu_uuid]) for key, preset in matched if key.gpu_uuid in devices
         }

@@ -72,6 +72,7 @@ class DashboardState:
         # The row chosen by hand, the one with the cursor until one is, and (a filter may hide it) the last that had it.
         self._chosen: RowId | None = None
         self._followed: RowId | None = None
+        self._last_preset: str | None = None
         self._last: RowId | None = None
         self._visible: SortedRows | None = None
 
@@ -282,8 +283,11 @@ class DashboardState:
         if chosen is None:
             return at, chosen
         moved = self._last is not None and chosen.id != self._last
-        if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
+        # More may be known of the job by now than when it was matched first.
+        renamed = self._last_preset is not None and self.panel_key == self._last_preset != chosen.preset
+        if chosen.preset is not None and (moved or renamed or self.known_preset(self.panel_key or "") is None):
             self.panel_key = chosen.preset
+        self._last_preset = chosen.preset
         # Until presets are read, no row is the one to look at.
         if chosen.preset is not None or self._chosen is not None:
             self._last = chosen.id
@@ -336,6 +340,7 @@ class DashboardState:
         return panel(
             found,
             self.workload(found),
+            guess=self.session.guesses.range_of(found, device_for(row, self._shown)),
             row=row,
             sample=self._shown,
             predictor=self.predictor,

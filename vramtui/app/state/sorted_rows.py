@@ -57,7 +57,9 @@ class RowPredictions:
             return row
         predicted = self._process(found, row.gpu)
         fraction = row.peak / predicted - 1 if predicted and row.peak is not None else None
-        return msgspec.structs.replace(row, predicted=predicted, fraction=fraction, preset=found.key)
+        return msgspec.structs.replace(
+            row, predicted=predicted, fraction=fraction, preset=found.key, is_assumed=found.is_assumed
+        )
 
     def _process(self, found: PresetFile, gpu: Gpu) -> int | None:
         at = (id(found), gpu.uuid)  # not its key: two jobs of one preset may have values of their own

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from vramtui.core.estimate.assumptions import Range
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -12,7 +13,7 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.observation.track import Peak
-from vramtui.core.schema.preset import DERIVED, PresetFile
+from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Grouping, ProcessColumn
 from vramtui.core.schema.workload import Workload
 
@@ -35,7 +36,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
     samples (seconds since the epoch; None where it is not).
     `gpus` and `user` are those of several processes under one row, the user where they have the same. `depth` is how
-    many processes of its tree stand above it.
+    many processes of its tree stand above it. `is_assumed` says that not all of its settings are known.
     """
 
     kind: RowKind
@@ -56,11 +57,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     gpus: str = ""
     user: str = ""
     depth: int = 0
-
-    @property
-    def is_derived(self) -> bool:
-        """Whether it is predicted by a preset that nobody wrote."""
-        return self.preset is not None and self.preset.startswith(DERIVED)
+    is_assumed: bool = False
 
     @property
     def how(self) -> str:
@@ -126,6 +123,8 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     `uncalibrated` is what `estimate` was before this host's own runs corrected it, None where they did not.
     `estimate` and all that follows from it are of `workload`, changes included. `matched` is the prediction without
     them, None where nothing is changed; `comparison` sets that beside the process: what is tried out is not what runs.
+    `guess` is what the process may need where too much of it is assumed: there is no estimate then but of changes.
+    `peak` is the most that the process was seen to hold.
     """
 
     preset: PresetFile
@@ -145,6 +144,8 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     traced: Estimate | None = None
     rules: tuple[Estimate, ...] = ()
     matched: Estimate | None = None
+    guess: Range | None = None
+    peak: int | None = None
 
 
 class HeldTotals(msgspec.Struct, frozen=True):

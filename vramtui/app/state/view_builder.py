@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from vramtui.app.state.view import GpuBar, Panel, ProcessRow
+from vramtui.core.estimate.assumptions import Range
 from vramtui.core.estimate.comparison import compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
@@ -77,10 +78,28 @@ def panel(
     predictor: Predictor,
     changed: frozenset[str],
     jobs: Jobs = no_jobs,
+    guess: Range | None = None,
 ) -> Panel:
-    """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset."""
+    """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset.
+
+    Args:
+        found: the preset, with what is known of the process.
+        workload: that of the preset, or what is tried out in its place.
+        row: what it is set beside.
+        sample: what is shown.
+        predictor: makes the estimates.
+        changed: names of the fields in which `workload` differs.
+        jobs: what the jobs' probes report.
+        guess: what the process may need, where that is no prediction.
+    """
     gpu = row.gpu if row is not None else _first_gpu(sample)
     device = device_for(row, sample)
+    runs = row is not None and row.preset == found.key
+    process = row.process if row is not None and runs else None
+    guess = guess if process is not None else None
+    if guess is not None and not changed:
+        peak = row.peak if row is not None else None
+        return Panel(found, workload, gpu, device, process=process, guess=guess, peak=peak)
     answer = predictor.ask(workload, device)
     estimate = _estimate(predictor, workload, device)
     search = predictor.largest_batch(workload, device)
@@ -88,11 +107,9 @@ def panel(
     if batch is not None:
         batch, is_quick = predictor.nearer_batch(workload, device, batch)
     traced = predictor.traced(workload, device)
-    runs = row is not None and row.preset == found.key
-    process = row.process if row is not None and runs else None
     now = row.now if row is not None and runs else None
     comparison = None
-    matched = _estimate(predictor, found.preset.workload, device) if changed else None
+    matched = _estimate(predictor, found.preset.workload, device) if changed and guess is None else None
     if estimate is not None:
         observed = row_ledger(jobs, row) if row is not None and runs else Ledger()
         comparison = compare(found.key, matched or estimate, observed, now)
@@ -114,6 +131,7 @@ def panel(
         traced=traced,
         rules=predictor.rules(workload, device),
         matched=matched,
+        guess=guess,
     )
 
 

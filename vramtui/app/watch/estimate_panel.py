@@ -1,6 +1,7 @@
 """The estimate panel: what the preset's process should hold, part by part, beside what is seen of it."""
 
 from collections.abc import Iterable
+from typing import get_args
 
 from rich.cells import cell_len
 from textual import events
@@ -15,10 +16,12 @@ from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip, wr
 from vramtui.app.ui.parts_tree import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, unit_of
+from vramtui.core.estimate.assumptions import Range, values_of
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
 from vramtui.core.observation.readings import NVIDIA
+from vramtui.core.schema.preset import Origin
 from vramtui.monitor.predictor import MOST_BATCH, verdict
 
 NO_PRESET = (
@@ -30,6 +33,7 @@ OF_CUDA = (
     "context, library workspaces and attention kernels are estimated as CUDA's; on {vendor} they differ, by how much is"
     " not known"
 )
+_FROM = {"command line": "the command line: "}
 ASSIGN = "This job has no preset: m assigns one, and its prediction stands beside these figures."
 
 
@@ -63,6 +67,8 @@ class EstimatePanel(Framed[View], can_focus=True):
         other = _of_another(panel, view)
         if other:
             made += paragraph(other, palette, width, palette.ink("warning"))
+        if panel.guess is not None and panel.estimate is None:
+            return [*made, *_guess(panel, panel.guess, palette, width)][:height]
         if panel.estimate is None or panel.comparison is None:
             return [*made, *_problem(panel, palette, width)][:height]
         closing = _closing(view, panel, panel.estimate, palette, width)
@@ -79,7 +85,7 @@ class EstimatePanel(Framed[View], can_focus=True):
         if panel is None:
             return "Estimate", ""
         where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
-        method = panel.estimate.method if panel.estimate is not None else ""
+        method = panel.estimate.method if panel.estimate is not None else "no prediction" if panel.guess else ""
         if panel.traced is not None and method != "traced":
             method += " and traced"
         method += " · calibrated" if panel.uncalibrated is not None else ""
@@ -189,6 +195,8 @@ def _field(field: RunField, panel: Panel, palette: Palette, *, focused: bool) ->
     changed = field.name in panel.changed
     label = "" if field.choices and field.name in ("precision", "optimizer") else f"{field.label} "
     text = ("none" if field.choices else UNKNOWN) if value is None else str(value)
+    if panel.guess is not None and f"run.{field.name}" in panel.guess.assumed and not changed:
+        text = "?"
     style = palette.ink("accent" if changed else "foreground", "cursor" if focused else "background", bold=True)
     arrow = palette.ink("primary", "cursor" if focused else "background")
     return [
@@ -206,6 +214,26 @@ def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
     return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
 
 
+def _guess(panel: Panel, guess: Range, palette: Palette, width: int) -> list[Strip]:
+    """What is known of a job of which too much is assumed: model, range, whether it lies there, what to do."""
+    name = printable(panel.preset.preset.name)
+    weights = "" if guess.weights is None else f" · weights {size_of(guess.weights[0])} in {guess.weights[1]}"
+    script = next((word for word in (_command(panel) or "").split() if word.endswith(".py")), "SCRIPT")
+    sentences = [
+        (f"{name}{weights}", palette.strong),
+        (guess.sentence, palette.text),
+        *([(f"peak so far {size_of(panel.peak)}, {guess.place_of(panel.peak)}", palette.text)] if panel.peak else []),
+        ("", palette.text),
+        (f"m assigns a preset; vramtui trace {printable(script)} shows what it needs", palette.dim),
+        (_read_from(panel), palette.dim),
+    ]
+    return [line for text, style in sentences for line in paragraph(text, palette, width, style)]
+
+
+def _command(panel: Panel) -> str | None:
+    return None if panel.process is None else panel.process.command
+
+
 def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
     """Whether it fits where the panel looks, and that place."""
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
@@ -217,7 +245,8 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
     told = panel.gpu is None or panel.gpu.memory.total is not None
     found_fit, where = panel_fit(panel, estimate)
     colour = palette.ink(FIT_COLOURS[found_fit.verdict] if told else "muted", bold=True)
-    told_fit = f"{'what if: ' if panel.matched is not None else ''}{found_fit.line(where)}"
+    is_tried = panel.matched is not None or panel.guess is not None
+    told_fit = f"{'what if: ' if is_tried else ''}{found_fit.line(where)}"
     lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch
@@ -232,7 +261,7 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
     lines += paragraph(_when(panel, estimate, view), palette, width)
     if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
         lines += paragraph(OF_CUDA.format(vendor=printable(panel.gpu.vendor)), palette, width, palette.ink("warning"))
-    if panel.process is not None and (panel.preset.said or panel.preset.assumed or panel.preset.derived):
+    if panel.process is not None and (panel.preset.known or panel.preset.assumed or panel.preset.derived):
         lines += paragraph(_read_from(panel), palette, width)
     return lines
 
@@ -240,12 +269,13 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
 def _read_from(panel: Panel) -> str:
     """Where a derived preset is from, which values are the job's own, and what is only assumed."""
     found = panel.preset
-    read = _sources(flag for _, flag in found.said)
     told = [f"derived from {found.derived} (Enter makes it a preset)"] if found.derived else []
-    if read:
-        told.append(f"from the {'job' if ': ' in read else 'command line'}: {read}")
-    if found.assumed:
-        told.append(f"{', '.join(found.unsaid)} assumed{'' if found.derived else ' from the preset'}: no alerts")
+    for origin in get_args(Origin):
+        words = [known.words for known in found.known if known.origin == origin]
+        if words:
+            told.append(f"from {_FROM.get(origin, '')}{_sources(dict.fromkeys(words))}")
+    if found.assumed and panel.guess is None:
+        told.append(f"{', '.join(values_of(found))} assumed{'' if found.derived else ' from the preset'}")
     return "; ".join(told)
 
 

@@ -214,7 +214,7 @@ def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 
 def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
-    mark = "~" if row.is_derived and row.predicted is not None else ""  # nobody wrote a preset for it
+    mark = "~" if row.is_assumed and row.predicted is not None else ""
     return (mark + format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
 
 

@@ -16,11 +16,13 @@ from vramtui.core.observation.probe_messages import (
 )
 from vramtui.estimators.methods import USUAL
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo.jobs import CONTEXT, SMALL, TRAINING, DemoJob
+from vramtui.sources.demo.jobs import CONTEXT, SERVER, SMALL, TRAINING, DemoJob
 from vramtui.sources.demo.source import RESERVED, TOTAL, DemoSource
 
 # Which preset each of them runs, and its observed activations over the predicted ones.
 TELLING: tuple[tuple[DemoJob, str, float], ...] = ((TRAINING, "llama-3.1-8b-lora", 0.991), (SMALL, "gpt2-124m", 0.987))
+# As if each was started by `vramtui run --preset`: a person says which preset it runs.
+PRESETS: tuple[tuple[DemoJob, str], ...] = (*((job, preset) for job, preset, _ in TELLING), (SERVER, "qwen-2.5-7b"))
 SPEAKS_AFTER = 60.0  # seconds of its life after which a job has been through its first steps
 STEP_SECONDS = 1.6
 FULL = 0.9  # of what is reserved while an evaluation runs
@@ -30,16 +32,28 @@ PHASES: tuple[ProbePhase, ...] = get_args(ProbePhase)
 
 
 def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
-    """What the demo's jobs have told by now, or `before` so many seconds: those that are through their first steps."""
+    """What the demo's jobs have told by now, or `before` so many seconds: which preset they run, and figures where they
+    are through their first steps.
+    """
     elapsed = demo.elapsed - before
-    return tuple(
-        _observed_job(job, _estimate(preset), share, demo, elapsed)
+    told = tuple(
+        _observed_job(job, preset, share, demo, elapsed)
         for job, preset, share in TELLING
         if elapsed - job.started(elapsed) > SPEAKS_AFTER and job.memory(elapsed) is not None
     )
+    pids = {job.pid for job in told}
+    silent = ((job, preset) for job, preset in PRESETS if job.pid + job.run(elapsed) not in pids)
+    return told + tuple(_silent_job(job, preset, elapsed) for job, preset in silent if job.memory(elapsed) is not None)
 
 
-def _observed_job(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource, elapsed: float) -> ObservedJob:
+def _silent_job(job: DemoJob, preset: str, elapsed: float) -> ObservedJob:
+    """One that has told no more than its preset."""
+    pid, command = job.pid + job.run(elapsed), tuple(job.command.split())
+    return ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, command=command, python="3.12.7", preset=preset))
+
+
+def _observed_job(job: DemoJob, preset: str, share: float, demo: DemoSource, elapsed: float) -> ObservedJob:
+    estimate = _estimate(preset)
     pid, lived = job.pid + job.run(elapsed), elapsed - job.started(elapsed)
     device = ProbeDevice(
         index=0,
@@ -49,7 +63,9 @@ def _observed_job(job: DemoJob, estimate: Estimate, share: float, demo: DemoSour
         uuid=demo.uuid(job.gpu),
     )
     command = tuple(job.command.split())
-    hello = Hello(v=1, pid=pid, at=0.0, command=command, python="3.12.7", torch="2.9.0", devices=(device,))
+    hello = Hello(
+        v=1, pid=pid, at=0.0, command=command, python="3.12.7", preset=preset, torch="2.9.0", devices=(device,)
+    )
     beat = Beat(
         v=1,
         pid=pid,

@@ -163,14 +163,15 @@ def resolved_preset(preset: str) -> str:
 def placed_by(command: list[str]) -> "PresetFile | None":
     """What the command amounts to by the model and the flags that it names, which is said; None where it names none."""
     from vramtui.cli.run.placement import say_waiting  # noqa: PLC0415 - only here
-    from vramtui.presets.importers.derived import derived_preset  # noqa: PLC0415 - only here
+    from vramtui.core.estimate.assumptions import values_of  # noqa: PLC0415 - only here
+    from vramtui.presets.importers.derived import derived_preset  # noqa: PLC0415 - as above
     from vramtui.presets.importers.process_files import STORES, JobPlace  # noqa: PLC0415 - only here
 
     stores = {name: os.environ[name] for name in STORES if name in os.environ}
     found = derived_preset(" ".join(command), JobPlace(Path.cwd(), "", stores))
     if found is not None:
-        read = "".join(f", {flag}" for _, flag in found.said)
-        assumed = f"; {', '.join(found.unsaid)} assumed" if found.unsaid else ""
+        read = "".join(f", {known.words}" for known in found.known)
+        assumed = f"; {', '.join(values_of(found))} assumed" if found.assumed else ""
         say_waiting(f"what it needs is derived from {found.derived}{read}{assumed}; --needs or --preset says it surely")
     return found
 

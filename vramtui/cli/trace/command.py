@@ -113,6 +113,8 @@ def trace(
             ranks=ranks,
         )
         result = _run(request, timeout, show_output=show_output, quiet=json)
+        if result.peak_allocated == 0 and result.out_of_memory is None:
+            fail(BAD_INPUT, f"{printable(target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
         _answer(request, result, timeout, json=json, search=baseline is None)
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))

@@ -25,6 +25,7 @@ LedgerOf = Callable[[Gpu, Process], Ledger | None]
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """One process on one GPU and all that is known of it; `gone_at` when it has exited (seconds since the epoch).
 
+    `is_assumed` says that not all that the estimate goes by is known of the process.
     `values` are the bytes it held from each of `times` on (seconds since the epoch), as far as they were seen.
     """
 
@@ -34,6 +35,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     peak: Peak | None = None
     gone_at: float | None = None
     preset: str | None = None
+    is_assumed: bool = False
     estimate: Estimate | None = None
     comparison: Comparison | None = None
     times: tuple[float, ...] = ()
@@ -153,6 +155,7 @@ def _holding(
         peak=peak,
         gone_at=track.gone_at if track else None,
         preset=found.key if found else None,
+        is_assumed=found is not None and found.is_assumed,
         estimate=predicted,
         comparison=comparison,
         times=(*track.times, track.last_seen) if track and track.times else (),

@@ -1,6 +1,6 @@
 """A Preset: a workload with a name, how to recognise its process, and what was measured of it."""
 
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, structs
@@ -11,7 +11,7 @@ from vramtui.core.schema.common_types import ModuleLoading
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Run, TrainRun, Workload
 
 DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process
 Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
@@ -89,11 +89,24 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Workload(model=self.model, run=self.run, parallel=self.parallel, rule=self.rule)
 
 
+Origin = Literal["command line", "job's file", "environment", "launcher's default"]
+
+
+class Known(NamedTuple):
+    """A setting of a running job that is known: its key in a preset, where from, and the words that say it."""
+
+    key: str
+    origin: Origin
+    words: str
+
+
 class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us.
 
-    Where a running job was matched to it, `said` has the keys whose values are the job's own, each with the flag of
-    its command line; `assumed` is whether a size, the precision or the rank is the preset's for want of such a flag.
+    Where a running job was matched to it, each setting that its memory depends on is known or assumed: `known` has
+    those that the job itself or its launcher says, `assumed` the keys of those that are the preset's for want of that
+    (`run.lora`: whether there are adapters; `run.kind`: whether it trains at all; `model`: which model of that name).
+    What a person wrote or chose is neither: it is taken at its word.
     `derived` is what a preset was made from that nobody wrote: the model that a running process names, and where it
     is; empty for all others.
     """
@@ -102,8 +115,8 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     bundled: bool
     preset: Preset
-    said: tuple[tuple[str, str], ...] = ()
-    assumed: bool = False
+    known: tuple[Known, ...] = ()
+    assumed: tuple[str, ...] = ()
     derived: str = ""
 
     def as_loaded(self, loading: ModuleLoading | None) -> "PresetFile":
@@ -112,50 +125,16 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
         if loading is None or not isinstance(run, (TrainRun, InferRun)) or run.module_loading == loading:
             return self
         preset = structs.replace(self.preset, run=structs.replace(run, module_loading=loading))
-        said = (*self.said, ("run.module_loading", f"CUDA_MODULE_LOADING={loading.upper()}"))
-        return structs.replace(self, preset=preset, said=said)
+        known = (*self.known, Known("run.module_loading", "environment", f"CUDA_MODULE_LOADING={loading.upper()}"))
+        return structs.replace(self, preset=preset, known=known)
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether its estimate is marked: nobody wrote it for the job, or not all that it says of the job is known."""
+        return bool(self.assumed or self.derived)
 
     @property
     def title(self) -> str:
         """Its name, and behind it the key that commands take where that is another."""
         name, key = printable(self.preset.name), printable(self.key)
         return name if name == key else f"{name} ({key})"
-
-    @property
-    def unsaid(self) -> tuple[str, ...]:
-        """What the run's memory depends on most and the job's command line does not say, in words. Servers but
-        llama.cpp take their share of the card whatever that is.
-        """
-        said, run = dict(self.said), self.preset.run
-        if isinstance(run, ServeRun):
-            is_open = run.engine == "llama.cpp" and "run.max_model_len" not in said
-            return (f"context {run.max_model_len}",) if is_open else ()
-        return (*self.unsaid_sizes, *self.unsaid_adapters)
-
-    @property
-    def unsaid_sizes(self) -> tuple[str, ...]:
-        """As `unsaid`, of batch, sequence and precision alone."""
-        said, run = dict(self.said), self.preset.run
-        sizes = {"batch_size": "batch", "sequence_length": "sequence", "precision": "precision"}
-        return tuple(
-            f"{word} {getattr(run, name)}"
-            for name, word in sizes.items()
-            if getattr(run, name, None) is not None and f"run.{name}" not in said
-        )
-
-    @property
-    def unsaid_adapters(self) -> tuple[str, ...]:
-        """What the command line does not say of the adapters that it asks for, in words; empty without adapters."""
-        said, run = dict(self.said), self.preset.run
-        if "run.lora" in said and getattr(run, "lora", None) is None:
-            return ("no adapters",)
-        if not isinstance(run, TrainRun) or run.lora is None:
-            return ()
-        layers = () if "run.lora.target_modules" in said else (f"adapters on {', '.join(run.lora.target_modules)}",)
-        return (*self.unsaid_rank, *layers)
-
-    @property
-    def unsaid_rank(self) -> tuple[str, ...]:
-        """As `unsaid`, of how large the adapters are. Which layers have them is seldom said."""
-        lora = getattr(self.preset.run, "lora", None)
-        return () if lora is None or "run.lora.rank" in dict(self.said) else (f"rank {lora.rank}",)

@@ -1,5 +1,6 @@
 """Presets for processes that none matches, derived from the models they name; on a thread of its own, once for each."""
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from vramtui.monitor.derived.confined_derive import ConfinedDerive, ConfinedErro
 Derive = Callable[[int, str], PresetFile | None]
 _Job = tuple[int, float | None, str | None]
 _job: Callable[[Process], _Job] = attrgetter("pid", "started_at", "command")
+_FILE = re.compile(r"\.(?:ya?ml|json)\b")  # what training programs are configured by
 # A host may have thousands of processes; of many new ones the rest is looked for with the next samples.
 KEPT, MOST_WAITING = 1 << 15, 64
 IDLE = 1.0  # seconds that the thread waits for more
@@ -72,7 +74,8 @@ class DerivedPresets:
     def beside(
         self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
     ) -> Mapping[ProcessKey, PresetFile]:
-        """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`.
+        """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`; or that
+        is matched and names a file of its own, where more is known of the job with that file.
 
         There may be thousands, of which mostly none comes or goes. A Matcher gives the very same `matched` again only
         while every process is the one it was: then what was derived stands too, unless some were still looked for.
@@ -81,10 +84,12 @@ class DerivedPresets:
         is_same = matched is before.matched and by_hand == before.by_hand
         if is_same and not self._is_waiting:
             return before.whole
-        settled = before.settled if is_same else {*matched, *by_hand}
+        settled = before.settled if is_same else {*matched, *by_hand} - _with_file(sample, matched, by_hand)
         derived = self.of(sample, settled)
         if not is_same or derived is not before.derived:
-            whole = {**derived, **matched} if derived else matched
+            better = {key for key in derived.keys() & matched.keys() if _knows_more(derived[key], matched[key])}
+            first = {key: found for key, found in matched.items() if key not in better}
+            whole = {**derived, **first} if derived else matched
             self._merged = _Merged(matched, dict(by_hand), settled, derived, whole)
         return self._merged.whole
 
@@ -176,3 +181,22 @@ class DerivedPresets:
             self._known[job] = None
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
+
+
+def _with_file(
+    sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
+) -> set[ProcessKey]:
+    """The matched processes of which something is assumed and whose command line names a file that may say it."""
+    host = sample.host.name
+    return {
+        key
+        for gpu in sample.gpus
+        for process in gpu.processes
+        if process.command and _FILE.search(process.command)
+        for key in (ProcessKey(host, gpu.uuid, process.pid, process.started_at),)
+        if key in matched and matched[key].assumed and key not in by_hand
+    }
+
+
+def _knows_more(one: PresetFile, other: PresetFile) -> bool:
+    return len(one.assumed) < len(other.assumed)

@@ -10,22 +10,23 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import DERIVED, Match, Preset, PresetFile
+from vramtui.core.schema.preset import DERIVED, Known, Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import with_command
+from vramtui.presets.importers.file_keys import TITLES
 from vramtui.presets.importers.file_offers import files_of, with_models_of
-from vramtui.presets.importers.flags import SERVERS
+from vramtui.presets.importers.flags import SERVERS, is_checkpointing_off
 from vramtui.presets.importers.job_files import JobFile
+from vramtui.presets.importers.launcher_defaults import FILES
 from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
 from vramtui.presets.importers.process_offers import (
     draft_from_process,
     family_of,
     match_words,
     model_named,
-    offers_in_command,
     run_kind,
 )
 from vramtui.presets.library import PresetLibrary
@@ -80,29 +81,40 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
             run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
             preset = msgspec.structs.replace(preset, name=title, run=run, match=_rule(line, named))
             found = PresetFile(key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset)
-            found, from_files = _with_files(found, files)
-            found = with_command(found, command)
-            found = msgspec.structs.replace(found, said=tuple((from_files | dict(found.said)).items()))
-            return _described(found, line, model, named)
+            found = with_command(_with_files(found, files), command)
+            return _described(found, model, named, is_kind_known=bool(kind or others))
     return None
 
 
-def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> tuple[PresetFile, dict[str, str]]:
+def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
     """`found` with what the files of its training program say of the run, and where each key is from; as it is where
     that does not go with the model.
     """
     if not files or not isinstance(found.preset.run, TrainRun):
-        return found, {}
+        return found
     offers = [
         offer
         for offer in draft_from_process("", PresetLibrary(), files)
         if offer.key.split(".")[0] in ("run", "parallel") and offer.key != "run.kind"
     ]
+    known = {offer.key: Known(offer.key, "job's file", offer.flag) for offer in offers}
+    values = [f"{offer.key}={offer.value}" for offer in offers]
+    for file in files:
+        off = next((name for name, value in file.values.items() if is_checkpointing_off(name, value)), None)
+        if off is not None:
+            known["run.checkpointing"] = Known(
+                "run.checkpointing", "job's file", f"{file.name}: {off} = {file.values[off]}"
+            )
+            values.append("run.checkpointing=none")
+        for key, value in FILES.get(file.kind, {}).items():
+            if key not in known and not any(one.startswith(f"{key}.") for one in known):
+                known[key] = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
+                values += [] if value is None else [f"{key}={value}"]
     try:
-        preset = apply_overrides(found.preset, [f"{offer.key}={offer.value}" for offer in offers])
+        preset = apply_overrides(found.preset, values)
     except UserError:
-        return found, {}
-    return msgspec.structs.replace(found, preset=preset), {offer.key: offer.flag for offer in offers}
+        return found
+    return msgspec.structs.replace(found, preset=preset, known=tuple(known.values()))
 
 
 def _found(name: str, place: JobPlace) -> LocalModel | None:
@@ -179,13 +191,9 @@ def _run(run: Run, kind: str, family: str) -> Run:
     return run
 
 
-def _described(found: PresetFile, line: CommandLine, model: LocalModel, named: Option) -> PresetFile:
+def _described(found: PresetFile, model: LocalModel, named: Option, *, is_kind_known: bool) -> PresetFile:
     """`found`, whose values are those of the command line, with where it is from and what of it is only assumed."""
     place = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
     derived = printable(place if named.value in place else f"{named.value}: {place}")
-    # A precision that agrees with the run's changes nothing, and is said all the same.
-    agreed = [
-        (offer.key, offer.flag) for offer in offers_in_command(line, family_of(line)) if offer.key == "run.precision"
-    ]
-    found = msgspec.structs.replace(found, said=tuple(dict((*agreed, *found.said)).items()), derived=derived)
-    return msgspec.structs.replace(found, bundled=False, assumed=model.assumed or bool(found.unsaid))
+    assumed = (*(["model"] if model.assumed else []), *([] if is_kind_known else ["run.kind"]), *found.assumed)
+    return msgspec.structs.replace(found, bundled=False, derived=derived, assumed=assumed)

@@ -323,3 +323,8 @@ def spelled_option(name: str, value: str) -> tuple[str, str] | None:
     found = SHARED.get(name)
     spelt = found[1](value) if found is not None else None
     return (found[0], spelt) if found is not None and spelt is not None else None
+
+
+def is_checkpointing_off(name: str, value: str) -> bool:
+    """Whether an option or a file's key says that no activations are made again."""
+    return SHARED.get(name, ("",))[0] == "run.checkpointing" and not switched(value)

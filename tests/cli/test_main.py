@@ -1,0 +1,40 @@
+"""The command line as a whole: options that stand before a command."""
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from vramtui.cli.main import COMMANDS, program
+
+ROOT_OPTIONS = {
+    "--demo": (),
+    "--replay": ("x.jsonl",),
+    "--host": ("gpu01",),
+    "--slurm": ("42",),
+    "--prometheus": ("http://127.0.0.1:9",),
+    "--token-file": ("token",),
+    "--feed": ("-",),
+    "--interval": ("2",),
+    "--preset": ("gpt2-124m",),
+    "--read-only": (),
+    "--view-only": (),
+    "--served": ("1",),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_before_a_command_is_never_dropped(command: str) -> None:
+    """`vramtui --host gpu01 ps` listed this machine's processes, and ended with 0."""
+    app = program((command,))
+    runner = CliRunner()
+    for option, values in ROOT_OPTIONS.items():
+        given = runner.invoke(app, [option, *values, command], env={"COLUMNS": "200"})
+        assert given.exit_code == 2, (option, command, given.output)
+        said = f"{option} stands behind the command: vramtui {command} {option}"
+        assert said in given.output or f"{option} is the dashboard's, and vramtui {command} has no" in given.output
+
+
+def test_every_option_of_the_root_is_tried() -> None:
+    root = get_command(program(()))
+    names = {max(parameter.opts, key=len) for parameter in root.params}
+    assert names - {"--version", "--help"} == ROOT_OPTIONS.keys()

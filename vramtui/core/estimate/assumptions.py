@@ -1,0 +1,245 @@
+"""What a running job leaves open, and how far that can move its estimate: a guess is a range, never a prediction.
+
+A setting is known where the command line, the job's file, the probe, its launcher or a person says it. What is left is
+assumed. `range_of` estimates the least and the most that the assumed settings leave; only where both are near the
+estimate itself does that stand beside an observation.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.fits import USUAL_ERROR
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
+
+Ask = Callable[[Workload, Device], Estimate | None]
+
+# By how much of its total what is assumed may move an estimate that still stands beside an observation.
+MOST_MOVED = 0.2
+# What jobs have that say nothing: the range goes from the first to the second, or to the preset's own where that is
+# further out; of sequences to the model's own length.
+BATCHES, SEQUENCES = (1, 8), (512, 4096)
+# What peft's LoraConfig has where nothing is said: rank 8, and of the usual decoders these layers
+# (peft/tuners/lora/config.py and peft/utils/constants.py, 0.17).
+USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
+_LENGTHS = ("run.sequence_length", "run.max_model_len")
+_DOING = {"train": "training", "infer": "generation", "serve": "serving"}
+_WORDS = {
+    "model": "which model of that name",
+    "run.kind": "which of these",
+    "run.batch_size": "batch",
+    "run.sequence_length": "sequence",
+    "run.max_model_len": "context",
+    "run.precision": "precision",
+    "run.lora": "LoRA",
+    "run.lora.rank": "rank",
+    "run.lora.target_modules": "layers with adapters",
+    "run.checkpointing": "checkpointing",
+}
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job may need by all that is known of it.
+
+    Attributes:
+        doing: `training`, `generation` or `serving`; of a job of which that is not known both.
+        assumed: keys of the settings that are not known.
+        estimate: bytes of the process with the assumed values as the preset has them.
+        lowest: bytes of the process with the least that the assumed settings leave.
+        highest: with the most.
+        weights: bytes of the model's weights, and what they are kept in; None where no part of the estimate is that.
+        total: bytes of the card.
+    """
+
+    doing: str
+    assumed: tuple[str, ...]
+    estimate: int
+    lowest: int
+    highest: int
+    weights: tuple[int, str] | None
+    total: int
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether what is assumed moves the total so little that the estimate may stand beside an observation."""
+        near = (1 - MOST_MOVED) * self.estimate <= self.lowest and self.highest <= (1 + MOST_MOVED) * self.estimate
+        return near and self.estimate <= self.total
+
+    @property
+    def may_alert(self) -> bool:
+        """Whether a job that holds more than the estimate holds more than what is assumed can explain."""
+        return self.is_prediction and self.highest <= (1 + USUAL_ERROR) * self.estimate
+
+    def is_refuted_by(self, observed: int) -> bool:
+        """Whether a job that holds so many bytes is none of those that the range speaks of. Where what is assumed moves
+        it by less than the stated error, that is worth an alert instead.
+        """
+        return not self.may_alert and observed > (1 + USUAL_ERROR) * self.highest
+
+    @property
+    def sentence(self) -> str:
+        """`training 25 to 513 GiB: sequence and LoRA are not on its command line`."""
+        low, high = _gib(self.lowest), _gib(self.highest)
+        low = low.rpartition(" ")[0] if low.rpartition(" ")[2] == high.rpartition(" ")[2] else low
+        moving = [key for key in self.assumed if key != "model"]
+        verb = "is" if len(moving) == 1 else "are"
+        return f"{self.doing} {low} to {high}: {words_of(moving)} {verb} not on its command line"
+
+    def place_of(self, observed: int) -> str:
+        """Where what is observed lies."""
+        if self.is_refuted_by(observed):
+            return "more than any of these: another model, or another way to run it"
+        if observed < self.lowest:
+            return "less than any of these so far"
+        return "which lies in that range"
+
+
+def range_of(found: PresetFile, device: Device, ask: Ask) -> Range | None:
+    """What `found`, as it was matched to a job on `device`, may need; None where nothing of it is assumed, or it cannot
+    be estimated.
+
+    Args:
+        found: the preset with what is known of the job.
+        device: the card that it runs on.
+        ask: estimates a workload; None for one that cannot be.
+    """
+    if not found.assumed:
+        return None
+    workload = found.preset.workload
+    point = ask(workload, device)
+    if point is None:
+        return None
+    low = _corner(workload, found.assumed, device, ask, _least)
+    high = _corner(workload, found.assumed, device, ask, _most)
+    low, high = (one or (workload, point) for one in (low, high))
+    kind = workload.run.__struct_config__.tag
+    weights = low[1].ledger.weights
+    return Range(
+        doing="generation or training" if "run.kind" in found.assumed else _DOING[str(kind)],
+        assumed=found.assumed,
+        estimate=point.process,
+        lowest=min(low[1].process, point.process),
+        highest=max(high[1].process, point.process),
+        weights=None if not weights else (weights, _kept_in(low[0])),
+        total=device.total_memory,
+    )
+
+
+def words_of(keys: Iterable[str]) -> str:
+    """Settings in words: `batch, sequence and LoRA`."""
+    words = [_WORDS.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def values_of(found: PresetFile) -> tuple[str, ...]:
+    """What is assumed of a job, each with the value that it is counted with: `sequence 2048`, `no LoRA`."""
+    return tuple(_value(key, found.preset.workload) for key in found.assumed)
+
+
+def with_usual_adapters(workload: Workload) -> Workload:
+    """`workload` with peft's usual adapters; as it is where its layers have other names."""
+    model, run = workload.model, workload.run
+    if not isinstance(run, TrainRun) or not isinstance(model, TransformerModel):
+        return workload
+    if model.fused_qkv or model.kv_lora_rank is not None:
+        return workload
+    adapted = msgspec.structs.replace(run, lora=Lora(rank=USUAL_RANK, target_modules=USUAL_MODULES))
+    return msgspec.structs.replace(workload, run=adapted)
+
+
+def _value(key: str, workload: Workload) -> str:
+    run: Any = workload.run
+    if key == "model":
+        return _WORDS[key]
+    if key == "run.kind":
+        return _DOING[str(run.__struct_config__.tag)]
+    if key == "run.lora":
+        return "no LoRA" if getattr(run, "lora", None) is None else f"LoRA of rank {run.lora.rank}"
+    if key == "run.lora.target_modules":
+        return f"adapters on {', '.join(run.lora.target_modules)}"
+    value: Any = run
+    for name in key.split(".")[1:]:
+        value = getattr(value, name, None)
+    return f"{_WORDS.get(key, key)} {value}"
+
+
+def _corner(
+    workload: Workload,
+    keys: tuple[str, ...],
+    device: Device,
+    ask: Ask,
+    moved: "Callable[[Workload, str], Workload]",
+) -> tuple[Workload, Estimate] | None:
+    """The workload with all of `keys` moved one way, and its estimate; without those that cannot be moved together."""
+    every = workload
+    for key in keys:
+        every = moved(every, key)
+    found = ask(every, device)
+    if found is not None:
+        return every, found
+    best: tuple[Workload, Estimate] | None = None
+    for key in keys:
+        tried = moved(workload if best is None else best[0], key)
+        one = ask(tried, device)
+        best = best if one is None else (tried, one)
+    return best
+
+
+def _least(workload: Workload, key: str) -> Workload:
+    """`workload` with the least that one setting may be."""
+    run: Any = workload.run
+    if key == "run.lora":
+        return workload if getattr(run, "lora", None) else with_usual_adapters(workload)
+    own: Any = getattr(run, key.removeprefix("run."), None)
+    if key == "run.batch_size":
+        return _with(workload, batch_size=BATCHES[0])
+    if key in _LENGTHS and own is not None:
+        return _with(workload, **{key.removeprefix("run."): min(own, SEQUENCES[0])})
+    if key == "run.precision":
+        return workload if run.precision in ("bf16", "fp16") else _with(workload, precision="bf16")
+    return _with(workload, checkpointing="full") if key == "run.checkpointing" else workload
+
+
+def _most(workload: Workload, key: str) -> Workload:
+    """`workload` with the most that one setting may be."""
+    run: Any = workload.run
+    own: Any = getattr(run, key.removeprefix("run."), None)
+    if key == "run.kind" and isinstance(run, InferRun):
+        trains = TrainRun(batch_size=run.batch_size, sequence_length=run.sequence_length)
+        return msgspec.structs.replace(workload, run=trains)
+    if key == "run.batch_size":
+        return _with(workload, batch_size=max(own, BATCHES[1]))
+    if key in _LENGTHS and own is not None:
+        longest = getattr(workload.model, "max_position_embeddings", None) or SEQUENCES[1]
+        return _with(workload, **{key.removeprefix("run."): max(own, min(longest, SEQUENCES[1]))})
+    values: dict[str, dict[str, Any]] = {
+        "run.lora": {"lora": None, "quantization": None},
+        "run.checkpointing": {"checkpointing": "none"},
+    }
+    if getattr(run, "quantization", None) is None:
+        values["run.precision"] = {"precision": "fp32"}
+    return _with(workload, **values.get(key, {}))
+
+
+def _with(workload: Workload, **values: Any) -> Workload:  # noqa: ANN401 - values of any field of a run
+    run: Any = msgspec.structs.replace(workload.run, **values)
+    return msgspec.structs.replace(workload, run=run)
+
+
+def _kept_in(workload: Workload) -> str:
+    run = workload.run
+    quantization = getattr(run, "quantization", None)
+    return quantization or ("fp32" if run.precision.endswith("-mixed") else run.precision.partition("-")[0])
+
+
+def _gib(size: int) -> str:
+    """In whole GiB, where it is that much."""
+    text = format_bytes(size)
+    number, _, unit = text.partition(" ")
+    return f"{float(number):.0f} {unit}" if float(number) >= 10 else text
