@@ -72,8 +72,7 @@ class DashboardState:
         # The row chosen by hand, the one with the cursor until one is, and (a filter may hide it) the last that had it.
         self._chosen: RowId | None = None
         self._followed: RowId | None = None
-        self._last_preset: str | None = None
-        self._last: RowId | None = None
+        self._last: tuple[RowId, str | None] | None = None
         self._visible: SortedRows | None = None
 
     # --- what the session knows ----------------------------------------------------------------------------------
@@ -282,15 +281,13 @@ class DashboardState:
         at, chosen = self._chosen_row()
         if chosen is None:
             return at, chosen
-        moved = self._last is not None and chosen.id != self._last
-        # More may be known of the job by now than when it was matched first.
-        renamed = self._last_preset is not None and self.panel_key == self._last_preset != chosen.preset
-        if chosen.preset is not None and (moved or renamed or self.known_preset(self.panel_key or "") is None):
+        row, preset = self._last or (chosen.id, chosen.preset)
+        moved = chosen.id != row or self.panel_key == preset != chosen.preset  # more is known of the job by now
+        if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
             self.panel_key = chosen.preset
-        self._last_preset = chosen.preset
         # Until presets are read, no row is the one to look at.
         if chosen.preset is not None or self._chosen is not None:
-            self._last = chosen.id
+            self._last = chosen.id, chosen.preset
             known = self._listing.find(self._followed) if self._listing and self._followed else None
             if known is None or self._chosen is not None:
                 self._followed = chosen.id
@@ -337,13 +334,6 @@ class DashboardState:
         found, row = self._beside(chosen, matched)
         if found is None:
             return None
-        return panel(
-            found,
-            self.workload(found),
-            guess=self.session.guesses.range_of(found, device_for(row, self._shown)),
-            row=row,
-            sample=self._shown,
-            predictor=self.predictor,
-            changed=changes_of(self.workload(found), found.preset.workload),
-            jobs=self.jobs,
-        )
+        workload = self.workload(found)
+        changed = changes_of(workload, found.preset.workload)
+        return panel(found, workload, row=row, sample=self._shown, session=self.session, changed=changed)

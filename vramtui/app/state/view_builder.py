@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from vramtui.app.state.view import GpuBar, Panel, ProcessRow
-from vramtui.core.estimate.assumptions import Range
 from vramtui.core.estimate.comparison import compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
@@ -12,8 +11,9 @@ from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.snapshot import device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import Jobs, no_jobs, reported_ledger
+from vramtui.monitor.predictor import MaxBatchSearch, Predictor
+from vramtui.monitor.probes import Jobs, reported_ledger
+from vramtui.monitor.session import MonitorSession
 
 
 def bars(
@@ -75,10 +75,8 @@ def panel(
     *,
     row: ProcessRow | None,
     sample: Sample | None,
-    predictor: Predictor,
+    session: MonitorSession,
     changed: frozenset[str],
-    jobs: Jobs = no_jobs,
-    guess: Range | None = None,
 ) -> Panel:
     """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset.
 
@@ -87,31 +85,26 @@ def panel(
         workload: that of the preset, or what is tried out in its place.
         row: what it is set beside.
         sample: what is shown.
-        predictor: makes the estimates.
+        session: makes the estimates, tells them from guesses, and knows what the jobs' probes report.
         changed: names of the fields in which `workload` differs.
-        jobs: what the jobs' probes report.
-        guess: what the process may need, where that is no prediction.
     """
     gpu = row.gpu if row is not None else _first_gpu(sample)
     device = device_for(row, sample)
     runs = row is not None and row.preset == found.key
     process = row.process if row is not None and runs else None
-    guess = guess if process is not None else None
+    predictor = session.predictor
+    guess = None if process is None else session.guesses.range_of(found, device)
     if guess is not None and not changed:
-        peak = row.peak if row is not None else None
-        return Panel(found, workload, gpu, device, process=process, guess=guess, peak=peak)
+        return Panel(found, workload, gpu, device, process=process, guess=guess, peak=row.peak if row else None)
     answer = predictor.ask(workload, device)
     estimate = _estimate(predictor, workload, device)
-    search = predictor.largest_batch(workload, device)
-    batch, is_quick = search.found if search is not None else None, False
-    if batch is not None:
-        batch, is_quick = predictor.nearer_batch(workload, device, batch)
+    batch, search, is_quick = _largest_batch(predictor, workload, device)
     traced = predictor.traced(workload, device)
     now = row.now if row is not None and runs else None
     comparison = None
     matched = _estimate(predictor, found.preset.workload, device) if changed and guess is None else None
     if estimate is not None:
-        observed = row_ledger(jobs, row) if row is not None and runs else Ledger()
+        observed = row_ledger(session.jobs, row) if row is not None and runs else Ledger()
         comparison = compare(found.key, matched or estimate, observed, now)
     return Panel(
         preset=found,
@@ -124,7 +117,7 @@ def panel(
         changed=changed,
         room=_room(gpu, now),
         batch=batch,
-        search=search if search is not None and search.found is None else None,
+        search=search,
         is_quick=is_quick,
         problem=answer.problem,
         uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
@@ -133,6 +126,17 @@ def panel(
         matched=matched,
         guess=guess,
     )
+
+
+def _largest_batch(
+    predictor: Predictor, workload: Workload, device: Device
+) -> tuple[int | None, MaxBatchSearch | None, bool]:
+    """The largest batch, the search that goes on for it, and whether a nearer estimate may still move it."""
+    search = predictor.largest_batch(workload, device)
+    if search is None or search.found is None:
+        return None, search, False
+    batch, is_quick = predictor.nearer_batch(workload, device, search.found)
+    return batch, None, is_quick
 
 
 def _estimate(predictor: Predictor, workload: Workload, device: Device) -> Estimate | None:

@@ -126,7 +126,7 @@ def range_of(found: PresetFile, device: Device, ask: Ask) -> Range | None:
         estimate=point.process,
         lowest=min(low[1].process, point.process),
         highest=max(high[1].process, point.process),
-        weights=None if not weights else (weights, _kept_in(low[0])),
+        weights=None if not weights else (weights, _weight_type(low[0])),
         total=device.total_memory,
     )
 
@@ -232,7 +232,7 @@ def _with(workload: Workload, **values: Any) -> Workload:  # noqa: ANN401 - valu
     return msgspec.structs.replace(workload, run=run)
 
 
-def _kept_in(workload: Workload) -> str:
+def _weight_type(workload: Workload) -> str:
     run = workload.run
     quantization = getattr(run, "quantization", None)
     return quantization or ("fp32" if run.precision.endswith("-mixed") else run.precision.partition("-")[0])
