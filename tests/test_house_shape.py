@@ -52,7 +52,8 @@ SHORT = {
         sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
-        estimators/analytic/ops/mlp""",
+        estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm
+        estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """
         app/help/controller app/live/presets estimators/analytic/ops/skip_connections
         estimators/analytic/serving/engine probe/allowance""",

@@ -6,7 +6,7 @@ is found by the type checker, which a table of names would not give.
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -59,6 +59,9 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
 
+Part = TypeVar("Part", bound=Module)
+
+
 class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Layers alike, which stand from `start` to before `stop`: all of these, or where `every` is given each `every`-th
     of the model's (`nth`), or those between.
@@ -70,6 +73,10 @@ class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
     every: int | None = None
     nth: bool = False
     window: int | None = None
+
+    def part(self, kind: type[Part]) -> Part:
+        """The module of a kind that it has one of."""
+        return next(module for module in self.modules if isinstance(module, kind))
 
     def count(self, first: int, stop: int) -> int:
         """How many of them stand from the layer `first` to before `stop`."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vramtui.estimators.traced.experiments.marks import Marks
-from vramtui.estimators.traced.workloads.layers import ManualNorm
+from vramtui.estimators.traced.modules.norm import ManualNorm
 
 WIDTH, BATCH = 1024, 256
 

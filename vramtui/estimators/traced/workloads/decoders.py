@@ -5,44 +5,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.estimators.traced.modules.attention import CausalSelfAttention
+from vramtui.estimators.traced.modules.mlp import torch_mlp
+from vramtui.models.kinds.attention import AttentionModule
+from vramtui.models.kinds.mlp import MlpModule
+from vramtui.models.specs.decoder import decoder_spec
 
 LONGEST = 400
-
-
-class CausalSelfAttention(nn.Module):
-    """Causal self-attention, fused or with its scores spelled out."""
-
-    mask: Tensor | None
-
-    def __init__(self, model: TransformerModel, *, eager: bool) -> None:
-        super().__init__()
-        width, rows = model.hidden_size, model.max_position_embeddings or 1024
-        self.heads, self.dropout = model.num_attention_heads, model.attention_dropout
-        self.qkv = nn.Linear(width, 3 * width, bias=model.attention_bias)
-        self.out = nn.Linear(width, width, bias=model.output_bias)
-        self.drop, self.drop_scores = nn.Dropout(model.hidden_dropout), nn.Dropout(model.attention_dropout)
-        mask = torch.ones(rows, rows).tril()[None, None] if eager else None
-        self.register_buffer("mask", mask, persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, width) to the same."""
-        batch, tokens, width = x.shape
-        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(width, -1))
-        if self.mask is None:
-            dropout = self.dropout if self.training else 0.0
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-        else:
-            scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
-            scores = scores.masked_fill(self.mask[:, :, :tokens, :tokens] == 0, float("-inf"))
-            mixed = self.drop_scores(functional.softmax(scores, -1)) @ v
-        out = self.drop(self.out(mixed.transpose(1, 2).reshape(batch, tokens, width)))
-        assert isinstance(out, Tensor)
-        return out
 
 
 class DecoderBlock(nn.Module):
@@ -53,16 +26,11 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, model: TransformerModel, *, eager: bool) -> None:
         super().__init__()
-        width = model.hidden_size
+        block, width = decoder_spec(model).blocks[0], model.hidden_size
         self.norm_1 = nn.LayerNorm(width)
-        self.attention = CausalSelfAttention(model, eager=eager)
+        self.attention = CausalSelfAttention(block.part(AttentionModule), model, eager=eager)
         self.norm_2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, model.ffn_size, bias=model.mlp_bias),
-            nn.GELU(),
-            nn.Linear(model.ffn_size, width, bias=model.mlp_bias),
-            nn.Dropout(model.hidden_dropout),
-        )
+        self.mlp = torch_mlp(block.part(MlpModule), model.hidden_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, width) to the same."""

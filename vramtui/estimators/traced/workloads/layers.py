@@ -4,9 +4,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vramtui.core.base.errors import UserError
@@ -26,6 +24,9 @@ from vramtui.core.schema.layer_models import (
     SelfAttention,
     SequentialModel,
 )
+from vramtui.estimators.traced.modules.attention import MultiHeadAttention
+from vramtui.estimators.traced.modules.norm import ManualNorm
+from vramtui.estimators.traced.modules.recurrent import Recurring
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -36,73 +37,6 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
 }
 _INPLACE = ("relu", "silu", "leaky_relu")
-
-
-class ManualNorm(nn.Module):
-    """A layer norm in single operators, each of which keeps what its backward needs."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The shape stays."""
-        mean = x.mean(-1, keepdim=True)
-        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-        return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias
-
-
-class MultiHeadAttention(nn.Module):
-    """Self-attention over (tokens, width)."""
-
-    def __init__(self, width: int, heads: int, *, bias: bool, causal: bool, eager: bool) -> None:
-        super().__init__()
-        self.heads, self.causal, self.eager = heads, causal, eager
-        self.qkv, self.out = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The shape stays."""
-        batch, tokens, width = x.shape
-        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(width, -1))
-        if self.eager:
-            scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
-            if self.causal:
-                ahead = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
-                scores = scores.masked_fill(ahead, float("-inf"))
-            mixed = functional.softmax(scores, -1) @ v
-        else:
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        mixed = self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
-        assert isinstance(mixed, Tensor)
-        return mixed
-
-
-class Recurring(nn.Module):
-    """A stack of recurrent layers over (tokens, width); the whole sequence goes on, or its last step."""
-
-    def __init__(self, width: int, layer: Recurrent) -> None:
-        super().__init__()
-        kinds: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-        how: dict[str, Any] = {"proj_size": layer.proj_size} if layer.cell == "lstm" else {}
-        if layer.cell not in kinds:
-            how = {"nonlinearity": layer.cell.removeprefix("rnn_")}
-        self.inner = kinds.get(layer.cell, nn.RNN)(
-            width,
-            layer.hidden_size,
-            layer.num_layers,
-            bias=layer.bias,
-            batch_first=layer.batch_first,
-            dropout=layer.dropout,
-            bidirectional=layer.bidirectional,
-            **how,
-        )
-        self.first, self.last = layer.batch_first, layer.output == "last"
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, width) to (batch, tokens, states), or (batch, states)."""
-        x, _ = self.inner(x if self.first else x.transpose(0, 1))
-        x = x if self.first else x.transpose(0, 1)
-        return x[:, -1] if self.last else x
 
 
 class Stretch(nn.Module):
