@@ -33,9 +33,10 @@ SINGLE = {
 # Files of fewer lines than SMALL, by the reason for which they are apart.
 SHORT = {
     "a command of the command line": """
-        cli/articles/command cli/convert cli/history/report cli/schema""",
+        cli/convert cli/history/report cli/schema""",
     "a published rule, an experiment's own process, or a library's own adapter": """
-        estimators/rules/blocks estimators/traced/experiments/native integrations/accelerate""",
+        estimators/rules/blocks estimators/traced/experiments/marks estimators/traced/experiments/native
+        integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
         app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
         cli/export/collector""",

@@ -9,7 +9,6 @@ from textual.strip import Strip
 from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
-from vramtui.app.lab.controller import RunExperiment
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.app.services import Services
 from vramtui.app.timeline.tracer import Tracer
@@ -50,7 +49,6 @@ async def dashboard(
     tracer: Tracer | None = None,
     estimator: Estimator | None = None,
     sampler: FastSampler | None = None,
-    experiment: RunExperiment | None = None,
     derived: DerivedPresets | None = None,
     keep_settings: Callable[[Mapping[str, object]], None] | None = None,
     view_only: bool = False,
@@ -70,7 +68,6 @@ async def dashboard(
             save=save,
             tracer=tracer,
             sampler=sampler,
-            experiment=experiment,
             derived=derived,
             keep_settings=keep_settings,
             view_only=view_only,

@@ -8,7 +8,7 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.preset_picker import PresetChooser
 
 
-@pytest.mark.parametrize("key", ["2", "3", "4", "5"])
+@pytest.mark.parametrize("key", ["2", "3", "4"])
 async def test_a_closed_place_draws_nothing(key: str) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
         await pilot.press(key)

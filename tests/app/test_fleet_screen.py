@@ -50,7 +50,7 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
     fleet = three()
     app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
     async with app.run_test(size=size) as pilot:
-        await pilot.press("6")
+        await pilot.press("5")
         for _ in range(100):
             await settle(app, pilot)
             app.draw()
@@ -71,7 +71,7 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
 
 async def test_one_host_has_no_fleet() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, pilot):
-        await pilot.press("6")
+        await pilot.press("5")
         await settle(app, pilot)
         assert isinstance(app.screen, Watch)
         assert "6 Fleet" not in screen_text(app)
@@ -195,7 +195,7 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
     fleet = Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
     app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
     async with app.run_test(size=size) as pilot:
-        await pilot.press("6", "b")
+        await pilot.press("5", "b")
         text = ""
         for _ in range(100):
             await settle(app, pilot)
@@ -215,7 +215,7 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
         await settle(app, pilot)
         assert isinstance(app.screen, Watch)
         assert "train on gpu02" in screen_text(app)
-        await pilot.press("6", "escape")
+        await pilot.press("5", "escape")
         await settle(app, pilot)
         app.draw()
         assert "2 of 2 hosts up" in screen_text(app)

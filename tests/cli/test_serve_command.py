@@ -22,7 +22,6 @@ from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
-from vramtui.app.lab.screen import LabScreen
 from vramtui.app.plan.screen import PlanScreen
 from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.view_only import REFUSED, is_refused
@@ -323,6 +322,6 @@ def test_what_is_refused_goes_by_the_name_of_the_action(action: str) -> None:
 
 def test_every_action_that_writes_is_one_that_there_is() -> None:
     """A name that has changed would let something through."""
-    places = (Dashboard, Watch, TimelineScreen, LabScreen, HistoryScreen, RunWindow, PlanScreen)
+    places = (Dashboard, Watch, TimelineScreen, HistoryScreen, RunWindow, PlanScreen)
     known = {name.removeprefix("action_") for place in places for name in dir(place) if name.startswith("action_")}
     assert REFUSED - known <= {"deliver_screenshot", "save"}  # Textual's own, and the editor's

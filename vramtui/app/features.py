@@ -13,7 +13,6 @@ from vramtui.app.fleet.controller import FleetController
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.keys import FLEET
-from vramtui.app.lab.controller import LabController
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.live.presets import PresetReader
 from vramtui.app.live.recorder import RecordingFeature
@@ -76,7 +75,6 @@ class Features:
         self.panel = PanelController(shared)
         self.plan = PlanController(shared)
         self.history = HistoryController(shared, services.runs, calibrates=settings.dashboard.calibration)
-        self.lab = LabController(shared, services.experiment)
         self.help = HelpController(shared)
         self.signals = SignalController(shared, services.signaller, services.no_signals)
         self.export = ExportController(shared, services.save, services.snapshots)
@@ -87,7 +85,6 @@ class Features:
             self.plan,
             self.history,
             self.traces,
-            self.lab,
             self.max_batch,
             self.alerts,
             self.presets,
@@ -101,7 +98,6 @@ class Features:
             "plan": self.plan.screen,
             "timeline": lambda: self.traces.screen(self._shared),
             "history": self.history.screen,
-            "lab": self.lab.screen,
         }
         return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}
 

@@ -22,11 +22,10 @@ SCREENS = (
     ScreenEntry("2", "plan", "Plan", "Plan: what fits where, before it runs"),
     ScreenEntry("3", "timeline", "Timeline", "Timeline: the preset phase by phase"),
     ScreenEntry("4", "history", "History", "History: past runs and their prediction errors"),
-    ScreenEntry("5", "lab", "Lab", "Lab: small experiments, step by step"),
 )
 FIRST = SCREENS[0].name
 # Where several hosts are watched.
-FLEET = ScreenEntry("6", "fleet", "Fleet", "Fleet: every GPU of every host")
+FLEET = ScreenEntry("5", "fleet", "Fleet", "Fleet: every GPU of every host")
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
@@ -166,15 +165,6 @@ HISTORY_BINDINGS: list[BindingType] = [
     _key("o", "reverse_runs", "reverse", "history.reverse", "Reverse order"),
     _problems("history"),
     _quiet("escape", "leave_history", "Clear the filter; then back to Watch", "history.leave"),
-]
-LAB_BINDINGS: list[BindingType] = [
-    _key("t", "trace_experiment", "trace", "lab.trace", "Run the experiment with PyTorch on fake tensors"),
-    _quiet("x", "cancel_experiment", "Cancel the trace", "lab.cancel"),
-    _key("g", "switch_card", "card", "lab.card", "Switch between the article's kind of card and the selected GPU's"),
-    _key("m", "measure_experiment", "measure", "lab.measure", "Measure it too, on this machine's first GPU"),
-    _taking("lab"),
-    _problems("lab"),
-    _quiet("escape", "leave_lab", "Cancel the trace; without one, back to Watch", "lab.leave"),
 ]
 FLEET_BINDINGS: list[BindingType] = [
     _key("enter", "watch_host", "watch", "fleet.watch", "Watch the selected host; open the selected job", "enter"),

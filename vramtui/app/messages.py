@@ -71,20 +71,6 @@ class CellChosen(Message):
     y: int
 
 
-@dataclass
-class ExperimentChosen(Message):
-    """The Lab screen is to show an experiment so many places on."""
-
-    direction: int
-
-
-@dataclass
-class ExperimentStepped(Message):
-    """The selected step of the Lab screen's experiment is to go so many on."""
-
-    steps: int
-
-
 def message_of(result: ReadResult) -> Message:
     """The message that says what came of a read."""
     if isinstance(result, Sample):

@@ -14,7 +14,6 @@ from vramtui.monitor.session import MonitorSession
 if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
-    from vramtui.app.lab.controller import RunExperiment
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -43,7 +42,6 @@ class Services:
         sampler: looks at processes between samples, in place of one for the source.
         jobs: what jobs report of themselves now.
         leave: puts away what this process has made for others; takes no time.
-        experiment: runs one of the lab's experiments; may take seconds.
         derived: finds presets for processes that none matches.
         fleet: several hosts, of which the source is the current one; None where there is one.
         view_only: nothing may be signalled, traced, edited or written, whatever else is here.
@@ -62,7 +60,6 @@ class Services:
     run_writer: "RunWriter | None" = None
     sampler: "FastSampler | None" = None
     leave: "Callable[[], None] | None" = None
-    experiment: "RunExperiment | None" = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
     derived: "DerivedPresets | None" = None
     peaks: "RecordedPeaks | None" = None

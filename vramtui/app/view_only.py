@@ -12,7 +12,6 @@ REFUSED = frozenset(
         "edit_outside",
         "forget",
         "forget_run",
-        "measure_experiment",
         "record",
         "report",
         "report_run",
@@ -24,7 +23,6 @@ REFUSED = frozenset(
         "snapshot_options",
         "suspend_process",
         "trace",
-        "trace_experiment",
     )
 )
 

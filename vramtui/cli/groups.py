@@ -13,7 +13,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Predict": ("estimate", "fit", "card", "trace", "presets"),
     "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
     "Set up": ("doctor", "config", "help"),
-    "Rarely used": ("stream", "convert", "lab", "articles", "allocator", "completion", "man", "schema"),
+    "Rarely used": ("stream", "convert", "lab", "allocator", "completion", "man", "schema"),
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
@@ -47,7 +47,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("vramtui report 12",),
     "help": ("vramtui help estimating llama-3.1-8b-lora", "vramtui help keys"),
     "lab": ("vramtui lab", "vramtui lab all"),
-    "articles": ("vramtui articles",),
     "allocator": ("vramtui allocator snapshot.pickle --memory 24GiB",),
     "doctor": ("vramtui doctor",),
     "config": ("vramtui config show", "vramtui config edit"),

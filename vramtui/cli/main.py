@@ -38,7 +38,6 @@ COMMANDS = {
     "stream": "record.stream",
     "convert": "convert",
     "lab": "lab.command",
-    "articles": "articles.command",
     "allocator": "allocator",
     "completion": "completion",
     "man": "man",

@@ -16,13 +16,11 @@ from vramtui.app.keys import (
     APP_BINDINGS,
     FLEET_BINDINGS,
     HISTORY_BINDINGS,
-    LAB_BINDINGS,
     PLAN_BINDINGS,
     REPLAY_BINDINGS,
     TIMELINE_BINDINGS,
     WATCH_BINDINGS,
 )
-from vramtui.app.lab.steps import LabSteps
 from vramtui.app.plan.widgets.advice import PlanWords
 from vramtui.app.plan.widgets.heatmap import Heatmap
 from vramtui.app.timeline.phases import PhaseBars
@@ -77,14 +75,8 @@ HISTORY = (
     " those of finished runs; calibration uses those on this host."
 )
 RUNS = "SEEN is the largest sample of the process, and Δ is that against the prediction."
-LAB = (
-    "Small experiments on PyTorch's memory. PRINTED is what the article prints, PREDICTED arithmetic alone, TRACED"
-    " PyTorch itself on fake tensors, MEASURED a card, all in bytes allocated; Δ is TRACED against PRINTED, or else"
-    " against PREDICTED.\n"
-    "Below are the allocator's segments at the selected step: bright is new since the step before."
-)
 FLEET_ABOUT = (
-    "With --host and several names, 6 shows a line for each GPU of each host, and below what each user holds on all of"
+    "With --host and several names, 5 shows a line for each GPU of each host, and below what each user holds on all of"
     " them. A host that has sent nothing for three intervals is down, however its connection looks.\n"
     "A filter is words from any column, or from one: host:gpu01 user:anna gpu:0 state:down.\n"
     "b shows jobs of several ranks (torchrun, accelerate, srun, mpirun), each as one on all hosts: WORST RANK is the"
@@ -109,8 +101,6 @@ SECTIONS = (
     Section("history.", "History", HISTORY_BINDINGS, HISTORY),
     Section("runs.", "List of runs", RunRows.BINDINGS, RUNS),
     Section("run.", "One run", RunWindow.BINDINGS),
-    Section("experiment.", "Steps of an experiment", LabSteps.BINDINGS, LAB),
-    Section("lab.", "Lab", LAB_BINDINGS),
     Section("fleet.", "Fleet, with several hosts", FLEET_BINDINGS, FLEET_ABOUT),
     Section("fleet_rows.", "List of hosts", FleetRows.BINDINGS),
     Section("fleet_jobs.", "List of jobs", JobRows.BINDINGS),

@@ -16,7 +16,7 @@ from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
-from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
+from vramtui.cli.dashboard.tracer import ChildTracer
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
@@ -274,7 +274,6 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         run_writer=HistoryRunWriter(run_history)
         if is_real or (opened.elsewhere and opened.source.name != FEED)
         else None,
-        experiment=run_experiment,
         jobs=probes.jobs if is_real else opened.jobs,
         leave=probes.vanish,
         derived=DerivedPresets() if is_real else None,

@@ -16,8 +16,6 @@ from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
     from vramtui.app.timeline.tracer import FinishedTrace
-    from vramtui.estimators.lab.catalogue import Experiment
-    from vramtui.estimators.lab.runner import Outcome
     from vramtui.estimators.traced.process.results import Progress, TraceResult
 
 KEPT = 200
@@ -108,32 +106,6 @@ class ChildTracer:
                 old.unlink(missing_ok=True)
         except OSError:
             return
-
-
-def run_experiment(
-    experiment: "Experiment",
-    device: Device,
-    measured: bool,
-    cancel: threading.Event,
-) -> "Outcome | None":
-    """One of the lab's experiments for the dashboard; as RunExperiment.
-
-    Raises:
-        UserError: torch is missing, or a run failed; it was to be measured, and there is no card of that kind.
-    """
-    from vramtui.estimators.lab import runner  # noqa: PLC0415 - only where one is run
-    from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - as above
-
-    try:
-        outcome = runner.perform(
-            experiment, device, measurer=runner.measure if measured else None, named=True, cancel=cancel
-        )
-    except TraceCancelled:
-        return None
-    if measured and outcome.facts is None:
-        major, minor = device.capability
-        raise UserError(f"PyTorch has no card of capability {major}.{minor} here to measure on (g switches the card)")
-    return outcome
 
 
 def _refusal(workload: Workload) -> str:

@@ -67,7 +67,6 @@ ALIASES = {alias: found.name for found, _, aliases in _TABLE for alias in aliase
 # Streaming multiprocessors, of the cards for which the table has a count.
 MULTIPROCESSORS = {found.name: int(count) for found, count, _ in _TABLE if count}
 DEFAULT_CARD = "H100"
-ARTICLE_CARD = "A100-80GB"  # a card before Hopper, as the articles' is: their workspaces are 8,519,680 bytes
 CardGroup = Literal["data centre", "workstation", "consumer", "desk and embedded"]
 CARD_GROUPS: tuple[CardGroup, ...] = get_args(CardGroup)
 # Whole small computers; RTX for workstations (formerly Quadro); GeForce and Titan. All others are for servers.

@@ -4,7 +4,6 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,35 +32,14 @@ AT_ONCE = 2  # runs that are predicted at the same time, each in a process of it
 CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
-class HeldBlock(msgspec.Struct, frozen=True):
-    """One block of a segment: its bytes, and whether a tensor holds it."""
-
-    size: int
-    held: bool
-
-
-class HeldSegment(msgspec.Struct, frozen=True):
-    """One segment of the allocator, its blocks in order of their addresses."""
-
-    address: int
-    size: int
-    pool: str
-    blocks: tuple[HeldBlock, ...]
-
-
 class TorchFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before.
-
-    Attributes:
-        segments: as `torch.cuda.memory_snapshot` has them; addresses are a process's own.
-    """
+    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before."""
 
     label: str
     allocated: int
     reserved: int
     peak_allocated: int
     peak_reserved: int
-    segments: tuple[HeldSegment, ...] = ()
 
     @property
     def figures(self) -> tuple[int, int, int, int]:
@@ -169,7 +147,6 @@ def perform(
     measurer: Measurer | None,
     named: bool,
     separate_lt_workspace: bool = False,
-    cancel: threading.Event | None = None,
 ) -> Outcome:
     """Run one experiment.
 
@@ -180,11 +157,9 @@ def perform(
         named: a person has named `device`: only a card of its capability is measured. Otherwise the prediction is for
             the card that was measured.
         separate_lt_workspace: as PyTorch up to 2.11 keeps it.
-        cancel: set it from another thread to end the prediction.
 
     Raises:
         UserError: torch is missing, or a run failed.
-        TraceCancelled: `cancel` was set.
     """
     seen = [measurer(experiment, run) if measurer else None for run in experiment.runs]
     card = next((one.facts.card for one in seen if one is not None), None)
@@ -194,7 +169,7 @@ def perform(
         seen = [None] * len(seen)
 
     def asked(run: ExperimentRun) -> PredictedRun:
-        return predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace, cancel=cancel)
+        return predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         predicted = list(pool.map(asked, experiment.runs))
@@ -232,13 +207,11 @@ def predict(
     device: Device,
     *,
     separate_lt_workspace: bool = False,
-    cancel: threading.Event | None = None,
 ) -> PredictedRun:
     """The run on fake tensors.
 
     Raises:
         UserError: torch is missing, or the code failed.
-        TraceCancelled: `cancel` was set.
     """
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
@@ -250,7 +223,7 @@ def predict(
             steps=_ENDLESS,
             separate_lt_workspace=separate_lt_workspace,
         )
-        result = trace(request, timeout=_PATIENCE, cancel=cancel)
+        result = trace(request, timeout=_PATIENCE)
         if result.out_of_memory is not None:
             raise UserError(f"{experiment.key}: {result.out_of_memory}")
         return PredictedRun(torch=result.torch, rows=_read(rows), phases=result.timeline)

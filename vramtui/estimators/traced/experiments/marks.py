@@ -15,7 +15,7 @@ class Marks:
         torch.cuda.reset_peak_memory_stats()
 
     def mark(self, label: str) -> None:
-        """A moment: what is held, the allocator's segments, and the peaks since the last one."""
+        """A moment: what is held, and the peaks since the last one."""
         torch.cuda.synchronize()
         self._rows.append(
             {
@@ -24,17 +24,6 @@ class Marks:
                 "reserved": torch.cuda.memory_reserved(),
                 "peak_allocated": torch.cuda.max_memory_allocated(),
                 "peak_reserved": torch.cuda.max_memory_reserved(),
-                "segments": [
-                    {
-                        "address": segment["address"],
-                        "size": segment["total_size"],
-                        "pool": segment["segment_type"],
-                        "blocks": [
-                            {"size": block["size"], "held": block["state"] != "inactive"} for block in segment["blocks"]
-                        ],
-                    }
-                    for segment in torch.cuda.memory_snapshot()
-                ],
             }
         )
         torch.cuda.reset_peak_memory_stats()

@@ -1,6 +1,8 @@
-"""The statements of the five articles, and what the program computes for each."""
+"""The statements of the five articles, a file an article, and what the program computes for each: facts and figures
+only, in our own words.
+"""
 
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,6 +17,7 @@ from vramtui.estimators.methods import estimates_by
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.overrides import apply_overrides
 
+ARTICLE_CARD = "A100-80GB"  # a card before Hopper, as the articles' is: their workspaces are 8,519,680 bytes
 ARTICLES = {
     "000": "Experiments on PyTorch's allocations",
     "001": "ResNet-50 and GPT-2: what takes a GPU's memory",
@@ -28,7 +31,21 @@ Values = dict[str, int | float | str]
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One statement; the keys are explained at the head of `statements.toml`."""
+    """One statement.
+
+    Attributes:
+        id: article and number.
+        topic: what is stated.
+        printed: the figure as the article prints it; empty where the statement has none.
+        value: that figure as a number in `unit`.
+        within: half of its last printed digit: how far a computed figure may be off and still be the printed one.
+        preset: the preset that computes it, with the values in `set`, and one of part, line and moment.
+        over: the same preset with other values: the figure is the first over the second.
+        over_line: the figure is a share of this line.
+        command: for statements without a figure: what shows it.
+        partly: why it is reproduced in part.
+        erratum: what the article has wrong, and by how much.
+    """
 
     id: str
     topic: str
@@ -64,18 +81,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-def statements(article: str | None = None) -> tuple[Statement, ...]:
-    """Every statement, or those of one article.
-
-    Raises:
-        UserError: there is no such article.
-    """
-    if article is not None and article not in ARTICLES:
-        known = ", ".join(ARTICLES)
-        raise UserError(f"there is no article {article!r}{nearest(article, ARTICLES)}; there are: {known}")
-    text = resources.files("vramtui.cli.articles").joinpath("statements.toml").read_text(encoding="utf-8")
-    found = msgspec.convert(toml.loads(text)["statement"], tuple[Statement, ...])
-    return tuple(one for one in found if article is None or one.id.startswith(f"{article}."))
+def statements() -> tuple[Statement, ...]:
+    """Every statement, article by article."""
+    files = (Path(__file__).with_name(f"{article}.toml") for article in ARTICLES)
+    tables = (toml.loads(file.read_text(encoding="utf-8"))["statement"] for file in files)
+    return tuple(statement for table in tables for statement in msgspec.convert(table, tuple[Statement, ...]))
 
 
 def answer(statement: Statement, library: PresetLibrary, card: Device) -> Answer:

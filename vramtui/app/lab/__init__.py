@@ -1,1 +1,0 @@
-"""The Lab screen: small experiments on PyTorch's memory, step by step."""
