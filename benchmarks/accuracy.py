@@ -2,8 +2,8 @@
 
 python benchmarks/accuracy.py             a line for each workload: true peak, analytic, and the rules that fit
 python benchmarks/accuracy.py --json      the same, as numbers
-python benchmarks/accuracy.py --markdown  the table of methods and their errors that is in the README
-python benchmarks/accuracy.py --update-readme
+python benchmarks/accuracy.py --markdown  the table of methods and their errors that is in docs/accuracy.md
+python benchmarks/accuracy.py --update-page
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, measure, spread_of
-from benchmarks.accuracy_readme import markdown, update_readme
+from benchmarks.accuracy_page import markdown, update_page
 
 GIB = 1 << 30
 PER_LINE = 3
@@ -26,15 +26,15 @@ def main() -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true")
     how.add_argument("--markdown", action="store_true")
-    how.add_argument("--update-readme", action="store_true")
+    how.add_argument("--update-page", action="store_true")
     asked = parser.parse_args()
     measured = measure()
     if asked.json:
         print(json.dumps(as_json(measured), indent=2))
     elif asked.markdown:
         print(markdown(measured))
-    elif asked.update_readme:
-        update_readme(measured)
+    elif asked.update_page:
+        update_page(measured)
     else:
         print("\n".join(lines(measured)))
     return 0

@@ -258,7 +258,7 @@ def checked(row: dict[str, Any]) -> Checked:
 
 
 def table(kinds: Iterable[str] = KINDS) -> list[str]:
-    """The rows of the README's table."""
+    """The rows of the page's table."""
     lines = [
         "| transformers 5.23, default configs | architectures | answered | parameters equal |",
         "|---|---:|---:|---:|",

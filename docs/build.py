@@ -1,7 +1,6 @@
 """Put the site's pages together in build/docs: those of this folder, and those made from the code. `make docs`."""
 
 import inspect
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,14 +17,6 @@ from vramtui.presets import PresetLibrary
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGES = ROOT / "build" / "docs"
-
-
-def accuracy() -> str:
-    """The README's measured table with its words."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = re.search(r"<!-- accuracy -->\n(.*?)<!-- /accuracy -->", readme, re.DOTALL)
-    assert table is not None
-    return f"# Accuracy\n\n{table[1].replace('docs/errors.md', '[How far off](errors.md)')}"
 
 
 def parts() -> str:
@@ -63,11 +54,8 @@ def _rows(found: dict[str, tuple[str, Part]], line: Line) -> Iterator[str]:
 
 
 def api() -> str:
-    """The functions and what they answer, from their docstrings; the README's examples first."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    examples = re.search(r"\n## From Python\n(.*?)(?=\n## )", readme, re.DOTALL)
-    assert examples is not None
-    lines = ["# From Python", examples[1]]
+    """The functions and what they answer, from their docstrings, behind the page's own examples."""
+    lines = [(HERE / "api.md").read_text(encoding="utf-8")]
     for name in ("estimate", "fit", "trace", "observe", "sample", "schema"):
         called = getattr(vramtui, name)
         lines += [f"## `vramtui.{name}`", "", "```python", _signature(name, called), "```", ""]
@@ -133,7 +121,7 @@ def main() -> None:
     (PAGES / "screenshots").mkdir()
     for picture in (ROOT / "screenshots").glob("*-dark.png"):
         shutil.copy(picture, PAGES / "screenshots")
-    for name, page in (("accuracy", accuracy), ("parts", parts), ("api", api), ("formats", formats)):
+    for name, page in (("parts", parts), ("api", api), ("formats", formats)):
         (PAGES / f"{name}.md").write_text(page(), encoding="utf-8")
 
 

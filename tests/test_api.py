@@ -38,8 +38,10 @@ CONFIG = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
 }
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.partition("## From Python")[2].partition("\n## ")[0], re.DOTALL)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From Python")[2].partition("\n## ")[0]
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+EXAMPLES = [one for one in re.findall(r"```python\n(.*?)```", README + PAGE, re.DOTALL) if one.startswith("import ")]
 AXOLOTL = """\
 base_model: meta-llama/Llama-3.1-8B
 micro_batch_size: 2

@@ -12,6 +12,7 @@ import typer
 import yaml  # type: ignore[import-untyped] # carries no types
 
 from vramtui.cli.main import program
+from vramtui.presets.job_flags import FLAGS
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -100,3 +101,14 @@ def _fault(root: Any, called: str) -> str | None:
         if "Missing parameter" not in str(error) and not re.search(r"'[A-Z]+'", str(error)):
             return str(error)
     return None
+
+
+def test_the_readme_is_short_and_has_three_pictures() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 1300
+    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 3
+
+
+def test_every_flag_of_a_job_is_on_the_page_of_commands() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [flag.name for flag in FLAGS if f"| `--{flag.name}" not in page] == []

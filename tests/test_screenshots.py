@@ -26,7 +26,8 @@ def test_no_picture_is_older_than_the_program() -> None:
 
 
 def test_every_picture_is_shown_somewhere() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert all(f"screenshots/{path.name}" in text for path in (ROOT / "screenshots").glob("*-dark.png"))
 
 

@@ -1,4 +1,4 @@
-"""The errors that are promised, and the README's table of them."""
+"""The errors that are promised, and the page with their table."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.accuracy import as_json, lines
 from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, Measured, measure, spread_of
-from benchmarks.accuracy_readme import END, START, markdown, with_table
+from benchmarks.accuracy_page import END, START, markdown, with_table
 
 ROOT = Path(__file__).parents[3]
 
@@ -18,7 +18,7 @@ def measured() -> list[Measured]:
 
 @pytest.mark.slow
 def test_the_readme_tells_what_is_measured(measured: list[Measured]) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     assert with_table(text, markdown(measured)) == text, "run: python benchmarks/accuracy.py --update-readme"
 
 

@@ -1,4 +1,4 @@
-"""The table of methods and their errors, and its place in the README."""
+"""The table of methods and their errors, and its page in the documentation."""
 
 import statistics
 from pathlib import Path
@@ -10,7 +10,7 @@ from benchmarks.saver_jobs import compared
 from benchmarks.stated_errors import usual_rows
 from vramtui.core.estimate.ledger import TITLES
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
 WIDTH = 120
 HEAD = ("method", "of", "what it counts", "runs", "fitted to them", "median error", "worst")
@@ -75,7 +75,8 @@ def _words(measured: list[Measured]) -> str:
         "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
         "against these same runs while it was written, so a job unlike them may be further off. `simulated` (`estimate "
         "--method simulated`, the default on one card) plays the same operators' requests to the simulated allocator. "
-        "Rows of public models are runs that nothing was fitted to; docs/errors.md has the ranges made of them. "
+        "Rows of public models are runs that nothing was fitted to; [How far off](errors.md) has the ranges made of "
+        "them. "
         "`python benchmarks/accuracy.py` prints every run.",
         WIDTH,
         break_on_hyphens=False,
@@ -107,10 +108,10 @@ def with_table(text: str, table: str) -> str:
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
-        raise ValueError(f"README.md needs a line {START} and a line {END}")
+        raise ValueError(f"docs/accuracy.md needs a line {START} and a line {END}")
     return f"{before}{START}\n{table}\n{END}{after}"
 
 
-def update_readme(measured: list[Measured]) -> None:
-    """Write the table into the README."""
-    README.write_text(with_table(README.read_text(encoding="utf-8"), markdown(measured)), encoding="utf-8")
+def update_page(measured: list[Measured]) -> None:
+    """Write the table into the page."""
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), markdown(measured)), encoding="utf-8")
