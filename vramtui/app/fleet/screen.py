@@ -1,11 +1,10 @@
 """The Fleet screen."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from textual.app import ComposeResult
 
 from vramtui.app.context import AppContext
-from vramtui.app.fleet.controller import FleetController
 from vramtui.app.fleet.job_table import JobRows, JobTable
 from vramtui.app.fleet.jobs import JobModel
 from vramtui.app.fleet.model import FleetModel, FleetView
@@ -21,6 +20,20 @@ from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 
 FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
+
+
+class FleetOwner(Protocol):
+    """What the screen asks of the part of the dashboard that owns it."""
+
+    model: FleetModel
+
+    def view(self) -> FleetView:
+        """What the screen shows."""
+        ...
+
+    def watch_chosen(self) -> None:
+        """Watch the host of the chosen row; of a job: show or hide its ranks."""
+        ...
 
 
 class FleetScreen(ViewScreen):
@@ -40,7 +53,7 @@ class FleetScreen(ViewScreen):
     PLACE = FLEET.name
     FIRST_FOCUS = "FleetRows"
 
-    def __init__(self, shared: AppContext, fleet: FleetController) -> None:
+    def __init__(self, shared: AppContext, fleet: FleetOwner) -> None:
         super().__init__()
         self._shared = shared
         self._fleet = fleet

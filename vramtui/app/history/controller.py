@@ -139,6 +139,11 @@ class HistoryController(Feature):
         return self._model
 
     @property
+    def has_store(self) -> bool:
+        """Whether there is a history that runs can be removed from."""
+        return self.store is not None
+
+    @property
     def busy(self) -> bool:
         """While the history is read."""
         return self.is_reading

@@ -1,11 +1,12 @@
 """The History screen: past runs, how far the predictions were off, and what the runs teach."""
 
+from typing import Protocol
+
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from vramtui.app.context import AppContext
-from vramtui.app.history.controller import HistoryController
-from vramtui.app.history.model import HistoryView
+from vramtui.app.history.model import HistoryModel, HistoryView
 from vramtui.app.history.run_errors import RunCalibration, RunErrors
 from vramtui.app.history.run_parts import RunPreview
 from vramtui.app.history.run_table import RunTable
@@ -24,6 +25,32 @@ from vramtui.core.runs.run_list import RunColumn, why_not_deleted
 WIDE, VERY_WIDE, TALL = 112, 170, 46
 FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
 NOTHING = "No run is selected: the list is empty."
+
+
+class HistoryOwner(Protocol):
+    """What the screen asks of the part of the dashboard that owns it."""
+
+    @property
+    def model(self) -> HistoryModel:
+        """The runs that were read, and what was chosen among them."""
+        ...
+
+    @property
+    def has_store(self) -> bool:
+        """Whether there is a history that runs can be removed from."""
+        ...
+
+    def view(self) -> HistoryView:
+        """What the screen shows; now and then the history is looked at for it."""
+        ...
+
+    def report(self, run: StoredRun) -> None:
+        """Write a run to files."""
+        ...
+
+    def forget(self, run: StoredRun) -> None:
+        """Remove a run."""
+        ...
 
 
 class HistoryScreen(ViewScreen):
@@ -54,7 +81,7 @@ class HistoryScreen(ViewScreen):
     PLACE = "history"
     FIRST_FOCUS = "RunRows"
 
-    def __init__(self, shared: AppContext, history: HistoryController) -> None:
+    def __init__(self, shared: AppContext, history: HistoryOwner) -> None:
         super().__init__()
         self._shared = shared
         self._history = history
@@ -138,7 +165,7 @@ class HistoryScreen(ViewScreen):
     def action_forget_run(self) -> None:
         """Delete the selected run (asks first)."""
         stored = self._chosen_run()
-        if stored is None or self._history.store is None:
+        if stored is None or not self._history.has_store:
             return
         refused = why_not_deleted(stored, self._shared.clock())
         if refused:

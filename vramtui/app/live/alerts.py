@@ -14,15 +14,24 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.alerts import Alert, AlertRules, Kind
 from vramtui.core.observation.readings import Sample
 
-TITLES = {
-    "will_not_fit": "It will not fit",
-    "growth": "Memory grows",
-    "over": "More than predicted",
-    "held_by_exited": "Memory held by exited processes",
-    "lost": "GPU lost",
-    "out_of_memory": "Out of memory",
-}
 LIMIT = 30.0  # seconds that a command may take
+
+
+def title_of(kind: Kind) -> str:
+    """What an alert is called; a kind without a name here is no program that type-checks."""
+    match kind:
+        case "will_not_fit":
+            return "It will not fit"
+        case "growth":
+            return "Memory grows"
+        case "over":
+            return "More than predicted"
+        case "held_by_exited":
+            return "Memory held by exited processes"
+        case "lost":
+            return "GPU lost"
+        case "out_of_memory":
+            return "Out of memory"
 
 
 class AlertFeature(Feature):
@@ -59,7 +68,7 @@ class AlertFeature(Feature):
             if len(same) > 1:
                 indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
                 sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
-            app.notify(sentence, title=TITLES[kind], severity="warning", timeout=10, markup=False)
+            app.notify(sentence, title=title_of(kind), severity="warning", timeout=10, markup=False)
             if rules.notification:
                 _notify_desktop(app, sentence)
         if kinds and rules.bell:

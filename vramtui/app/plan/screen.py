@@ -1,5 +1,7 @@
 """The Plan screen: a map of what fits a card, the parts of one cell of it, and the planner's words."""
 
+from typing import Protocol
+
 import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -8,7 +10,7 @@ from vramtui.app.context import AppContext
 from vramtui.app.keys import FIRST, PLAN_BINDINGS
 from vramtui.app.messages import CellChosen, CellMoved
 from vramtui.app.plan.choices import PlanChoices
-from vramtui.app.plan.controller import PlanController
+from vramtui.app.plan.model import PlanModel
 from vramtui.app.plan.variants import PlanVariants
 from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.advice import PlanWords
@@ -21,6 +23,23 @@ from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
 
 WIDE, WIDEST = 112, 170
+
+
+class PlanOwner(Protocol):
+    """What the screen asks of the part of the dashboard that owns it."""
+
+    @property
+    def model(self) -> PlanModel:
+        """What is varied, and the maps."""
+        ...
+
+    def view(self) -> PlanView:
+        """What the screen shows; what is not known of it yet is worked at."""
+        ...
+
+    def close(self) -> None:
+        """Leave the maps as they are."""
+        ...
 
 
 class PlanScreen(ViewScreen):
@@ -56,7 +75,7 @@ class PlanScreen(ViewScreen):
     PAGES = ("map", "parts", "second")
     FIRST_FOCUS = "#map"
 
-    def __init__(self, shared: AppContext, plan: PlanController) -> None:
+    def __init__(self, shared: AppContext, plan: PlanOwner) -> None:
         super().__init__()
         self._shared = shared
         self._plan = plan

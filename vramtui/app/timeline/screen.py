@@ -1,16 +1,17 @@
 """The Timeline screen: the panel's preset phase by phase, and the fine trace of it."""
 
+from typing import Protocol
+
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import FIRST, TIMELINE_BINDINGS
-from vramtui.app.state.view import View
+from vramtui.app.state.view import Panel, ProcessRow, View
 from vramtui.app.timeline.allocations import Largest, at_peak
 from vramtui.app.timeline.fine_trace import FineTrace
 from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.timeline.status import TraceLines
-from vramtui.app.timeline.trace_jobs import TraceJobs, timeline_of
 from vramtui.app.timeline.tracer import Job
 from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.header import Header
@@ -18,11 +19,37 @@ from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.monitor.probes import Jobs
 
 WIDE = 112
 FRAME_ROWS = 5  # header, three lines of status, keys
 # Rows that the panels keep where not everything fits.
 LEAST_PHASES, LEAST_PARTS, LEAST_TRACE, LEAST_TRACE_TALL = 6, 9, 14, 18
+
+
+class TimelineOwner(Protocol):
+    """What the screen asks of the traces that it shows."""
+
+    @property
+    def running(self) -> Job | None:
+        """What is being traced now."""
+        ...
+
+    def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
+        """What is known of the panel's workload phase by phase."""
+        ...
+
+    def refusal(self, job: Job) -> str:
+        """Why it cannot be traced; empty where it can."""
+        ...
+
+    def start(self, job: Job) -> bool:
+        """Trace in the background; False while another one runs."""
+        ...
+
+    def cancel(self) -> bool:
+        """End the running trace; whether there was one."""
+        ...
 
 
 class TimelineScreen(ViewScreen):
@@ -49,7 +76,7 @@ class TimelineScreen(ViewScreen):
     PAGES = ("phases", "trace", "largest")
     FIRST_FOCUS = "PhaseBars"
 
-    def __init__(self, shared: AppContext, traces: TraceJobs) -> None:
+    def __init__(self, shared: AppContext, traces: TimelineOwner) -> None:
         super().__init__()
         self._shared = shared
         self._traces = traces
@@ -66,7 +93,7 @@ class TimelineScreen(ViewScreen):
 
     def panels_view(self, view: View) -> TimelineView:
         """What is known of the panel's preset; what a trace would show has little room until there is one."""
-        shown = timeline_of(self._traces, view.panel, self._shared.state.jobs, view.chosen)
+        shown = self._traces.view(view.panel, self._shared.state.jobs, view.chosen)
         untraced = shown.result is None and not shown.running
         self.set_class(untraced, "-untraced")
         self.set_class(untraced and (view.panel is None or view.panel.estimate is None), "-unpredicted")

@@ -65,6 +65,27 @@ class TraceJobs(Feature):
         """Why it cannot be traced; empty where it can."""
         return NO_TRACER if self._tracer is None else self._tracer.refusal(job[0])
 
+    def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
+        """What is known of the panel's workload phase by phase; an earlier trace of it is looked for. A `chosen`
+        process without a preset tells of its own phases.
+        """
+        alone = _alone(jobs, chosen)
+        if panel is None:
+            return TimelineView(observed=alone)
+        job = (panel.workload, panel.device)
+        self.look_for(job)
+        done, running = self.done(job), self.running
+        words = "" if running is None else self.words
+        return TimelineView(
+            panel=panel,
+            observed=observed_moments(jobs, panel),
+            alone=alone,
+            result=None if done is None else done.result,
+            running=words if not words or running == job else f"another workload: {words}",
+            problem=self.problem(job),
+            refusal="" if running is not None else self.refusal(job),
+        )
+
     @property
     def running(self) -> Job | None:
         """What is being traced now."""
@@ -138,28 +159,6 @@ class TraceJobs(Feature):
         except (UserError, OSError) as error:
             traced, problem = None, str(error)
         self._app.call_later(self._take, job, traced, problem)
-
-
-def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None = None) -> TimelineView:
-    """What is known of the panel's workload phase by phase; an earlier trace of it is looked for. A `chosen` process
-    without a preset tells of its own phases.
-    """
-    alone = _alone(jobs, chosen)
-    if panel is None:
-        return TimelineView(observed=alone)
-    job = (panel.workload, panel.device)
-    traces.look_for(job)
-    done, running = traces.done(job), traces.running
-    words = "" if running is None else traces.words
-    return TimelineView(
-        panel=panel,
-        observed=observed_moments(jobs, panel),
-        alone=alone,
-        result=None if done is None else done.result,
-        running=words if not words or running == job else f"another workload: {words}",
-        problem=traces.problem(job),
-        refusal="" if running is not None else traces.refusal(job),
-    )
 
 
 def _alone(jobs: Jobs, chosen: ProcessRow | None) -> tuple[Moment, ...]:
