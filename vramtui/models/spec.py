@@ -4,7 +4,7 @@ A kind of module is a class in `kinds/`, in a file of its name, with its sizes a
 is found by the type checker, which a table of names would not give.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 from typing import ClassVar, Literal, TypeVar
 
@@ -60,6 +60,8 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Part = TypeVar("Part", bound=Module)
+# Whether it is a norm's, its module's name, its shape, and how many of them there are.
+Row = tuple[bool, str, tuple[int, ...], int]
 
 
 class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,14 +131,14 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Those of embeddings, and of towers for images or sound."""
         if self.listed:
             return tuple(_parameter(group) for group in self.listed if _stands_before(group))
-        return _joined((module, 1) for module in self.before)
+        return _joined(((row, 1) for row in _rows_of(self.before)), layer=False)
 
     def tensors_after(self) -> tuple[Parameter, ...]:
         """Those of the last norm and of the output layer."""
         if self.listed:
             outside = (group for group in self.listed if group.place == "outside")
             return tuple(_parameter(group) for group in outside if not _stands_before(group))
-        return _joined((module, 1) for module in self.after)
+        return _joined(((row, 1) for row in _rows_of(self.after)), layer=False)
 
     def block_tensors(self, first: int, stop: int) -> tuple[Parameter, ...]:
         """Those of the blocks from `first` to before `stop`, norms last; `count` is over all of these blocks.
@@ -147,8 +149,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
             groups = (group for group in self.listed if group.place == "layers")
             shares = [(_parameter(group), -(-group.count * (stop - first) // self.layers)) for group in groups]
             return tuple(msgspec.structs.replace(tensor, count=count) for tensor, count in shares if count)
-        pairs = [(module, block.count(first, stop)) for block in self.blocks for module in block.modules]
-        return _joined(pairs, layer=True)
+        rows = ((row, block.count(first, stop)) for block in self.blocks for row in _rows_of(block.modules))
+        return _joined(rows, layer=True)
 
     def caches(self, first: int = 0, stop: int | None = None) -> tuple[LayerCache, ...]:
         """What the blocks from `first` to before `stop` keep of a sequence; those without a window come first."""
@@ -173,23 +175,23 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def leaves(module: Module) -> Iterator[Module]:
-    """The module and all that it is made of, as often as each stands there."""
-    yield module
-    for part in module.parts():
-        for leaf in leaves(part):
-            yield leaf if module.repeat == 1 else msgspec.structs.replace(leaf, repeat=leaf.repeat * module.repeat)
+def _rows_of(modules: Iterable[Module], times: int = 1) -> list[Row]:
+    """The tensors of modules and of what they are made of."""
+    rows: list[Row] = []
+    for module in modules:
+        count = times * module.repeat
+        rows += [(module.kind == "norm", module.name, shape, count) for shape in module.shapes()]
+        rows += _rows_of(module.parts(), count)
+    return rows
 
 
-def _joined(modules: Iterable[tuple[Module, int]], *, layer: bool = False) -> tuple[Parameter, ...]:
-    """The tensors of modules that stand so often: alike ones together, norms behind the rest."""
+def _joined(rows: Iterable[tuple[Row, int]], *, layer: bool) -> tuple[Parameter, ...]:
+    """The tensors of rows that stand so often: alike ones together, in blocks norms behind the rest."""
     counts: dict[tuple[bool, str, tuple[int, ...]], int] = {}
-    for module, times in modules:
-        for leaf in leaves(module):
-            for shape in leaf.shapes():
-                key = leaf.kind == "norm", leaf.name, shape
-                counts[key] = counts.get(key, 0) + leaf.repeat * times
-    ordered = sorted(counts.items(), key=lambda item: item[0][0] and layer)
+    for (is_norm, name, shape, count), times in rows:
+        key = is_norm and layer, name, shape
+        counts[key] = counts.get(key, 0) + count * times
+    ordered = sorted(counts.items(), key=lambda item: item[0][0])
     return tuple(Parameter(name, shape, count, layer) for (_, name, shape), count in ordered if count)
 
 

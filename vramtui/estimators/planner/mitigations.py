@@ -12,6 +12,7 @@ from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.optimizers.registry import FUSED
+from vramtui.estimators.analytic.sizes.partition import indivisible
 from vramtui.models.specs.adapters import adapted_modules
 
 # What a mitigation weighs in the choice of the cheapest set. The steps are wide, so that a few of one sort do not
@@ -111,7 +112,7 @@ def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterat
         yield make_mitigation(f"{most['data']} data ranks", FREE + 1, cost, {"parallel.data": most["data"]})
     if not isinstance(model, TransformerModel):
         return
-    tensor = max((n for n in range(1, most["tensor"] + 1) if _divides(model, n)), default=1)
+    tensor = max((n for n in range(1, most["tensor"] + 1) if not indivisible(model, n)), default=1)
     if shared.tensor > 1 and tensor > shared.tensor:
         cost = "activations travel twice a layer among more cards"
         yield make_mitigation(f"tensor parallel over {tensor} cards", SLOWER, cost, {"parallel.tensor": tensor})
@@ -132,7 +133,7 @@ def _experts(model: TransformerModel, gpus: int) -> Iterator[Mitigation]:
 
 def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigation]:
     """What ranks can share of the model itself: as many as divide it."""
-    tensor = max((n for n in range(1, min(gpus, 4 * ONE_MACHINE) + 1) if _divides(model, n)), default=1)
+    tensor = max((n for n in range(1, min(gpus, 4 * ONE_MACHINE) + 1) if not indivisible(model, n)), default=1)
     if tensor > 1:
         cost = "activations travel twice a layer: the cards need fast links"
         yield make_mitigation(f"tensor parallel over {tensor} cards", SLOWER + 1, cost, {"parallel.tensor": tensor})
@@ -149,13 +150,6 @@ def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigati
     if isinstance(run, TrainRun) and run.attention != "eager":
         cost = "keys and values travel round the cards in every layer; weights and states stay whole"
         yield make_mitigation(f"context parallel over {gpus} cards", SLOWER + 2, cost, {"parallel.context": gpus})
-
-
-def _divides(model: TransformerModel, ranks: int) -> bool:
-    widths = [model.num_attention_heads, model.ffn_size, model.shared_size]
-    widths += [model.expert_size] if model.num_experts else []
-    keys = model.kv_lora_rank is not None or model.kv_heads % ranks == 0 or ranks % model.kv_heads == 0
-    return keys and all(width % ranks == 0 for width in widths)
 
 
 def mitigations_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]:

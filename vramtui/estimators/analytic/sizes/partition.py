@@ -59,7 +59,9 @@ def check_parallel(model: Model, parallel: Parallel) -> None:
                     f"parallel.{name} = {getattr(parallel, name)}: models of kind {kind!r} are not split so"
                 )
         return
-    _check_tensor(model, parallel)
+    problem = indivisible(model, parallel.tensor)
+    if problem:
+        raise UserError(problem)
     _check_experts(model, parallel)
     stages = parallel.pipeline * parallel.virtual_pipeline
     if stages > model.num_hidden_layers:
@@ -71,8 +73,8 @@ def check_parallel(model: Model, parallel: Parallel) -> None:
         raise UserError("parallel.sequence_parallel splits over the tensor ranks and needs parallel.tensor above 1")
 
 
-def _check_tensor(model: TransformerModel, parallel: Parallel) -> None:
-    ranks = parallel.tensor
+def indivisible(model: TransformerModel, ranks: int) -> str:
+    """Why so many tensor-parallel ranks cannot share the model; empty where they can."""
     widths = {
         "num_attention_heads": model.num_attention_heads,
         "intermediate_size": model.ffn_size,
@@ -81,11 +83,10 @@ def _check_tensor(model: TransformerModel, parallel: Parallel) -> None:
     }
     for name, width in widths.items():
         if width % ranks:
-            raise UserError(f"parallel.tensor = {ranks} does not divide model.{name} = {width}")
+            return f"parallel.tensor = {ranks} does not divide model.{name} = {width}"
     if model.kv_lora_rank is None and model.kv_heads % ranks and ranks % model.kv_heads:
-        raise UserError(
-            f"parallel.tensor = {ranks} and model.num_key_value_heads = {model.kv_heads}: neither divides the other"
-        )
+        return f"parallel.tensor = {ranks} and model.num_key_value_heads = {model.kv_heads}: neither divides the other"
+    return ""
 
 
 def _check_experts(model: TransformerModel, parallel: Parallel) -> None:
