@@ -174,8 +174,8 @@ def test_a_map_is_drawn_with_what_is_too_large_in_brackets() -> None:
     [
         (["--over", "run.batch_size=1:8"], "a map needs --over twice"),
         (["--over", "run.batch_size=1:8", "--over", "run.batch_size=1:8"], "is given twice"),
-        (["--over", "run.batch_size=8:1", "--over", "run.sequence_length=1:8"], "has to rise from 1 or more"),
-        (["--over", "run.batch_size=1:9999", "--over", "run.sequence_length=1:8"], "in at most 400 values"),
+        (["--over", "run.batch_size=8:1", "--over", "run.sequence_length=1:8"], "rising from 1 or more"),
+        (["--over", "run.batch_size=1:9999", "--over", "run.sequence_length=1:8"], "more than 400 values; give a step"),
         (["--over", "run.batch_size", "--over", "run.sequence_length=1:8"], "is not written KEY=FROM:TO"),
         (
             ["--over", "run.batch=1:8", "--over", "run.sequence_length=1:8"],

@@ -45,7 +45,10 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             ("fit", PRESET, "--gpu", "H100", "--over", "batch=1:8", "--over", "sequence=512:4096"),
             "--over sequence=512:4096:256",
         ),
-        (("fit", PRESET, "--gpu", "H100", "--over", "batch=8:1", "--over", "sequence=512:4096:256"), "has to rise"),
+        (
+            ("fit", PRESET, "--gpu", "H100", "--over", "batch=8:1", "--over", "sequence=512:4096:256"),
+            "rising from 1 or more",
+        ),
     ],
 )
 def test_the_sentence_has_what_was_meant(arguments: tuple[str, ...], told: str) -> None:

@@ -41,7 +41,7 @@ def test_beside_others() -> None:
     assert (alone.verdict, alone.has) == ("fits", 80 * GIB)
     short = fit_beside_others(60 * GIB, 80 * GIB, 50 * GIB, 0.08, "GPU 0")
     assert short.verdict == "does not fit"
-    assert short.sentence == "needs 60.0 GiB, has 50.0 GiB: 10.0 GiB short; an empty GPU 0 would do"
+    assert short.sentence == "needs 60.0 GiB, has 50.0 GiB: 10.0 GiB short; would fit GPU 0 if empty"
     never = fit_beside_others(90 * GIB, 80 * GIB, 50 * GIB, 0.08, "GPU 0")
     assert never.sentence == "needs 90.0 GiB, has 80.0 GiB: 10.0 GiB short"
     assert fit_beside_others(60 * GIB, 80 * GIB, 62 * GIB, 0.08, "GPU 0").verdict == "tight"

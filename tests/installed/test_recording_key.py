@@ -30,11 +30,11 @@ def _wait_for_words(terminal: Terminal, title: str, *words: str) -> None:
 
     def said(screen: str) -> bool:
         told = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in screen.splitlines()).split())
-        return "Said lately" in told and all(text in told for text in words)
+        return "Recent" in told and all(text in told for text in words)
 
     terminal.wait(said, f"{words} in what was said lately")
     terminal.send("\x1b")
-    terminal.wait(lambda screen: "Said lately" not in screen, "the window to close")
+    terminal.wait(lambda screen: "Recent" not in screen, "the window to close")
 
 
 def _wait_for_samples(folder: Path, count: int, terminal: Terminal) -> Recording:

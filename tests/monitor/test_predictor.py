@@ -130,6 +130,6 @@ def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:
     assert alone.line("GPU 0").endswith(f"{alone.spare / GIB:.1f} GiB spare")
     beside = verdict(estimate, H100, estimate.process - GIB, "GPU 0")
     assert beside.verdict == "does not fit"
-    assert beside.sentence.endswith("1.0 GiB short; an empty GPU 0 would do")
+    assert beside.sentence.endswith("1.0 GiB short; would fit GPU 0 if empty")
     small = verdict(estimate, card("A10"), None, "GPU 1")
     assert small.line("GPU 1").startswith("✗ does not fit GPU 1: needs ")

@@ -37,7 +37,7 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")
 
 @config.command(cls=WordedCommand)
 def check() -> None:
-    """Say everything that is wrong with the file; exit code 2 when something is."""
+    """Report every error in the file; exit code 2 when something is."""
     with exit_on_user_error():
         from vramtui.presets.reader import read_text  # noqa: PLC0415 - only here
         from vramtui.presets.settings import find_setting_problems  # noqa: PLC0415 - as above

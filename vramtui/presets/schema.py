@@ -121,7 +121,7 @@ def options_of(kind: inspect.Type) -> list[inspect.Type]:
 
 def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed ({dotted(key)}.KEY = VALUE)")
         return
     struct = struct_for(value, kind)
     if struct is None:
@@ -218,7 +218,7 @@ def _check_text(value: object, kind: inspect.StrType, key: Key) -> Iterator[Faul
 
 def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed ({dotted(key)}.KEY = VALUE)")
         return
     for name, part in value.items():
         yield from _check(part, kind.value_type, (*key, name))
@@ -227,7 +227,7 @@ def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fau
 def _check_list(value: object, kind: inspect.VarTupleType | inspect.ListType, key: Key) -> Iterator[Fault]:
     full = dotted(key)
     if not isinstance(value, (list, tuple)):
-        yield Fault(key, f"{full} is {describe(value)}, a list is needed")
+        yield Fault(key, f"{full} is {describe(value)}, a list is needed, as in [1, 2]")
         return
     if kind.min_length is not None and len(value) < kind.min_length:
         yield Fault(key, f"{full} has {len(value)} entries; it must have at least {kind.min_length}")

@@ -67,7 +67,7 @@ class Problems(TextWindow):
             if hint:
                 pieces.append((f"  → {printable(hint)}\n", "$muted"))
         if self._said:
-            pieces.append(("\nSaid lately\n", "bold $primary"))
+            pieces.append(("\nRecent\n", "bold $primary"))
         for at, words in reversed(self._said):
             clock = time.strftime("%H:%M:%S", time.localtime(at))
             pieces += [(f"  {clock} ", "$muted"), Content(f"{printable(words)}\n")]

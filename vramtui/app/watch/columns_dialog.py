@@ -23,7 +23,7 @@ TITLES: dict[SortColumn, tuple[str, str]] = {
     "peak": ("PEAK", "the most seen of it"),
     "predicted": ("PREDICT", "what its preset or derived estimate says"),
     "delta": ("Δ", "peak against prediction"),
-    "sm": ("SM %", "share of time with kernels on the GPU"),
+    "sm": ("SM %", "GPU busy: time with kernels on it"),
     "cpu": ("CPU %", "of a core"),
     "host": ("RAM", "host memory"),
     "time": ("TIME", "how long it runs"),

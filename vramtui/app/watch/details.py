@@ -135,7 +135,7 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     if process.module_loading == "eager":
         facts.append(("kernels", "all loaded at the start (CUDA_MODULE_LOADING=EAGER)"))
     if process.sm_percent is not None:
-        facts.append(("GPU", f"{process.sm_percent} % of the time"))
+        facts.append(("GPU", f"busy {process.sm_percent} %"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))
     held = process.host_memory
     facts.append(("host memory", format_bytes(held, 2) if held is not None else why(process, "host_memory")))

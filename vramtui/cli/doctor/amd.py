@@ -21,7 +21,7 @@ def amdgpu() -> Finding:
         sample = AmdgpuSource(SYS).read()
     except SourceFailed:
         if AMD_CARD not in cards():
-            return Finding(check="amdgpu", verdict="unknown", message="there is no card of AMD's")
+            return Finding(check="amdgpu", verdict="unknown", message="no AMD GPU")
         hint = "Load the driver: `modprobe amdgpu`."
         return Finding(check="amdgpu", verdict="failed", message="AMD's card has no driver amdgpu", hint=hint)
     names = ", ".join(sorted({printable(gpu.name) for gpu in sample.gpus}))

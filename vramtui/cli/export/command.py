@@ -47,7 +47,7 @@ def export(
 ) -> None:
     """Export memory, predictions and their errors for Prometheus; what DCGM knows as well has its names and units.
 
-    Nobody but this machine is served unless --listen says so. A dashboard for Grafana, alert rules and a systemd unit
+    Listens on localhost only; --listen changes it. A dashboard for Grafana, alert rules and a systemd unit
     are in the folder packaging/prometheus of the source.
     """
     with exit_on_user_error():

@@ -245,7 +245,7 @@ def _cheapest_sentence(plan: Plan) -> str:
         return "No set of these changes makes it fit."
     names = " and ".join(mitigation.name for mitigation in plan.cheapest)
     takes = format_bytes(plan.cheapest_process)
-    return f"Cheapest to make it fit: {names}, which takes {takes}.\n  {settings_of(plan.cheapest)}"
+    return f"Smallest change that fits: {names} ({takes}).\n  {settings_of(plan.cheapest)}"
 
 
 def settings_of(mitigations: Sequence[Mitigation]) -> str:

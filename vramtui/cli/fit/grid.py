@@ -36,11 +36,11 @@ def _axis(text: str) -> Axis:
         raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
     start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
     if step < 1 or start < 1 or stop < start:
-        raise UserError(f"--over {text} has to rise from 1 or more: --over {match[1]}=1:32")
+        raise UserError(f"--over {text}: write FROM:TO, rising from 1 or more: --over {match[1]}=1:32")
     if (stop - start) // step >= MOST_VALUES:
         fewer = _round(-(-(stop - start) // ROWS))
         raise UserError(
-            f"--over {text} has to rise in at most {MOST_VALUES} values: --over {match[1]}={start}:{stop}:{fewer}"
+            f"--over {text} has more than {MOST_VALUES} values; give a step: --over {match[1]}={start}:{stop}:{fewer}"
         )
     return match[1], range(start, stop + 1, step)
 

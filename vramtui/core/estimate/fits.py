@@ -99,7 +99,7 @@ def fit_beside_others(needs: int, total: int, free: int | None, error: float | N
         return empty
     if now.is_enough:
         return now
-    return msgspec.structs.replace(now, note=f"an empty {where} would do")
+    return msgspec.structs.replace(now, note=f"would fit {where} if empty")
 
 
 def fits_in(needs: int, has: int) -> bool:

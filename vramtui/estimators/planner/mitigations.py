@@ -180,7 +180,7 @@ def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
         cost = "nothing: one kernel for each step, and no temporaries"
         yield _mitigation("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
     if run.cross_entropy == "full" and decoder and not run.use_liger_kernel:
-        cost = "a kernel from outside PyTorch; the logits never stand there whole"
+        cost = "needs Liger or another kernel from outside PyTorch; logits are never materialised"
         yield _mitigation("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
 
 

@@ -20,7 +20,7 @@ _KNOWN = (
         f"the server drops new connections: {TOO_MANY}",
         "Its MaxStartups says how many it takes.",
     ),
-    ("could not resolve hostname", "nobody knows its address", "Is the name right? See also ~/.ssh/config."),
+    ("could not resolve hostname", "host name not found", "Is the name right? See also ~/.ssh/config."),
     ("connection refused", "it refuses connections", "Does sshd run there?"),
     ("connection timed out", "it does not answer", ""),
     ("no route to host", "there is no way to it", ""),

@@ -158,7 +158,7 @@ def _notes(there: Offloaded) -> tuple[str, ...]:
     each = bytes_per_token(model, there.bits)
     notes = [
         f"a context of {there.context:,} tokens, shared by all sequences: {format_bytes(each)} a token over all layers",
-        "flash attention is on, as llama-server has it where the card can; the scores never stand there whole",
+        "flash attention is on, as llama-server has it where the card can; the scores are never materialised",
     ]
     if there.layers < model.num_hidden_layers or not there.output:
         notes.append(
