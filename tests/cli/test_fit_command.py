@@ -93,12 +93,31 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
 
 def test_several_cards_share_what_one_cannot_hold() -> None:
     code, read = document("llama-3.1-70b-infer", "--gpu", "H100", "--gpus", "4")
-    assert (code, read["gpus"], read["fits"]) == (1, 4, False)
-    mitigations = {mitigation["name"]: mitigation for mitigation in read["levers"]}
-    assert mitigations["tensor parallel over 4 cards"]["changes"] == {"parallel.tensor": 4}
-    assert mitigations["tensor parallel over 4 cards"]["fits"]
-    assert "fast links" in mitigations["tensor parallel over 4 cards"]["cost"]
-    assert read["cheapest"]["changes"] == {"parallel.tensor": 4}
+    assert (code, read["gpus"], read["fits"]) == (0, 4, True)
+    spread = document("llama-3.1-70b-infer", "--gpu", "H100", "--set", "parallel.tensor=4")[1]
+    assert spread["process"] == read["process"], "it is said with what setting"
+
+
+@pytest.mark.parametrize(
+    ("preset", "gpus", "said"),
+    [
+        ("llama-3.1-8b-lora", "4", "calculated with tensor parallel over 4 (--set parallel.tensor=4)"),
+        ("resnet-50-train", "3", "calculated with FSDP over 3 (--fsdp 3)"),
+        ("llama-3.1-70b-fsdp", "128", "calculated for 128 (--set parallel.data=128)"),
+        ("llama-3.1-70b-fsdp", "8", "calculated for 8 (--set parallel.data=8)"),
+        ("llama-3.1-70b-infer", "3", "cannot be shared over 3 GPUs"),
+    ],
+)
+def test_a_number_of_cards_is_never_ignored(preset: str, gpus: str, said: str) -> None:
+    sizes = set()
+    for command in ("fit", "estimate"):
+        done = RUNNER.invoke(program(), [command, preset, "--gpu", "H200", "--gpus", gpus, "--json"])
+        assert said in done.stderr
+        assert (done.exit_code == 2) == ("cannot" in said)
+        if done.exit_code != 2:
+            read = json.loads(done.stdout)
+            sizes.add(read["process"] if command == "fit" else read["estimates"][0]["process"])
+    assert len(sizes) <= 1, "one answer"
 
 
 def test_the_longest_sequence_is_told_beside_the_largest_batch() -> None:
@@ -218,10 +237,15 @@ def test_the_smallest_allocation_for_slurm() -> None:
     assert alone[0].startswith("# gpt2-124m on H100: ")
     assert alone[1:] == ["#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1", "#SBATCH --gres=gpu:1"]
     shared = lines("llama-3.1-8b-full", "--gpu", "H100", "--gres-type", "h100")
-    assert "with FSDP over 2" in shared[0]
-    assert shared[1:] == ["#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=2", "#SBATCH --gres=gpu:h100:2"]
+    assert "76.0 GiB" in shared[0], "as `fit` has it: the larger figure of another method booked two"
+    assert shared[1:] == ["#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1", "#SBATCH --gres=gpu:h100:1"]
     spread = lines("llama-3.1-70b-fsdp", "--gpu", "H100", "--per-node", "4")  # the preset's own 64 ranks
     assert spread[1:] == ["#SBATCH --nodes=16", "#SBATCH --ntasks-per-node=4", "#SBATCH --gres=gpu:4"]
+    tight = lines("llama-3.1-8b-lora", "--gpu", "H100")
+    assert tight[3] == "#SBATCH --gres=gpu:1", "as `fit` says without it: four were booked for a job that one holds"
+    assert "76.2 GiB" in tight[0]
+    served = lines("llama-3.1-70b-infer", "--gpu", "H100")
+    assert "tensor parallel over 2" in served[0]
 
 
 def test_lines_for_slurm_need_a_card_and_a_type_that_is_one() -> None:

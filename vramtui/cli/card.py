@@ -10,6 +10,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.estimate.command import changed_preset, chosen_device, fit_of, named
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import CardOptions, JobName, Settings
+from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import group_of
@@ -29,7 +30,7 @@ class PictureOptions(CardOptions):
     settings: Settings = None
 
 
-@command_of(PictureOptions, flags=job_flags())
+@command_of(PictureOptions, flags=job_flags("gpus"))
 def card(options: PictureOptions) -> None:
     """A picture to share: title, card, verdict and the stacked memory of a job.
 
@@ -40,6 +41,7 @@ def card(options: PictureOptions) -> None:
             changed_preset(options.preset, options.settings or []),
             chosen_device(options.gpu, options.memory),
         )
+        found = found if options.gpus is None else shared_over(found, device, options.gpus)
         stem = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in found.key)
         path = options.output or Path(f"vramtui-card-{stem}.svg")
         if path.suffix not in KINDS:

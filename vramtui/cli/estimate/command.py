@@ -16,6 +16,7 @@ from vramtui.cli.completion import methods
 from vramtui.cli.estimate.calibrated import Corrected, corrected, side_by_side, uncalibrated_lines
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import CardOptions, Hub, JobFile, JobName, Json, Settings
+from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, is_size
@@ -67,7 +68,7 @@ class EstimateOptions(CardOptions):
     json: Json = False
 
 
-@command_of(EstimateOptions, flags=job_flags())
+@command_of(EstimateOptions, flags=job_flags("gpus"))
 def estimate(options: EstimateOptions) -> None:
     """What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."""
     with exit_on_user_error():
@@ -79,8 +80,9 @@ def estimate(options: EstimateOptions) -> None:
         changed = changed_preset(
             options.preset, options.settings or [], options.job_file, traced=options.trace, hub=options.hub
         )
-        found, notes = _pictured(changed, options.image or [], options.audio or [])
         device = chosen_device(options.gpu, options.memory)
+        changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
+        found, notes = _pictured(changed, options.image or [], options.audio or [])
         if options.over is not None:
             plain = not (method or options.calibrated or options.explain)
             _tabulated(found, options.over, device if options.asks else None, json=options.json, plain=plain)

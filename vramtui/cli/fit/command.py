@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
@@ -14,8 +13,8 @@ from vramtui.cli.completion import presets
 from vramtui.cli.estimate.command import changed_preset, chosen_device, named
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import MODELS, CardOptions, JobFile, Json, Settings
+from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
@@ -29,7 +28,6 @@ class FitOptions(CardOptions):
     """What `vramtui fit` takes."""
 
     preset: Annotated[list[str], typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets)]
-    gpus: Annotated[int | None, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = None
     vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")] = (
         None
     )
@@ -73,7 +71,7 @@ def fit(options: FitOptions) -> None:
             print_sbatch(found, device, options.per_node, options.gres_type)
             return
         if options.gpus is not None:
-            found = shared_over(found, options.gpus)
+            found = shared_over(found, device, options.gpus)
         if options.over:
             _map(found, device, options.over, json=options.json)
             return
@@ -112,29 +110,6 @@ def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> N
         print_map(found, device, grid)
     if not any(any(row) for row in grid.fits):
         raise typer.Exit(NO)
-
-
-def shared_over(found: PresetFile, gpus: int) -> PresetFile:
-    """The preset with fewer data-parallel ranks where it asks for more than so many GPUs; said on standard error.
-
-    Raises:
-        UserError: its other dimensions alone need more GPUs, or do not divide them.
-    """
-    parallel = found.preset.parallel
-    if parallel is None or parallel.ranks <= gpus:
-        return found
-    others = parallel.ranks // parallel.data
-    name = printable(found.key)
-    if gpus % others:
-        raise UserError(
-            f"{name} shares its job over {parallel.ranks} GPUs, in groups of {others} (tensor, pipeline, context),"
-            f" which {gpus} GPUs are no multiple of; change parallel with --set"
-        )
-    sys.stderr.write(
-        f"vramtui: {name} is for {parallel.ranks} GPUs; calculated for {gpus} (--set parallel.data={gpus // others})\n"
-    )
-    fewer = msgspec.structs.replace(parallel, data=gpus // others, expert=min(parallel.expert, gpus // others))
-    return msgspec.structs.replace(found, preset=msgspec.structs.replace(found.preset, parallel=fewer, measured=None))
 
 
 def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:

@@ -13,9 +13,8 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.card_table import can_share, over_fsdp
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.planner import FitResult
+from vramtui.estimators.planner.sharing import Sharing, least_sharing
 
 MOST_NODES = 16
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -43,12 +42,12 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
             f"vramtui: {found.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`\n"
         )
         raise typer.Exit(NO)
-    count, answer, is_shared = smallest
+    count = smallest.cards
     nodes = next(nodes for nodes in range(1, count + 1) if count % nodes == 0 and count // nodes <= per_node)
     each = count // nodes
     gpu = "gpu" if kind is None else f"gpu:{kind}"
-    spread = f" with FSDP over {count}" if is_shared else ""
-    sizes = f"{format_bytes(answer.process)} of {format_bytes(device.total_memory)}"
+    spread = f" with {smallest.words}" if smallest.words else ""
+    sizes = f"{format_bytes(smallest.answer.process)} of {format_bytes(device.total_memory)}"
     lines = (
         f"# {found.key} on {device.name}: {sizes} on each GPU predicted{spread}",
         f"#SBATCH --nodes={nodes}",
@@ -58,18 +57,17 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _smallest(workload: Workload, device: Device, per_node: int) -> tuple[int, FitResult, bool] | None:
-    """How many cards, what each holds then, and whether FSDP is needed for it that the preset does not have."""
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+def _smallest(workload: Workload, device: Device, per_node: int) -> Sharing | None:
+    """The fewest cards that hold it: as its preset spreads it, or shared as needs the least of each."""
+    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - estimators take time to load
 
-    parallel = workload.parallel or Parallel()
-    answer = answer_for(ANALYTIC, workload, device)
+    ranks = (workload.parallel or Parallel()).ranks
+    answer = answer_for(USUAL, workload, device)
     if answer.fits:
-        return parallel.ranks, answer, False
-    if can_share(workload):
-        within = [count for count in (1, 2, 4, 8, 16, 32) if count < per_node]
-        for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-            answer = answer_for(ANALYTIC, over_fsdp(workload, count), device)
-            if answer.fits:
-                return count, answer, True
+        return Sharing("", ranks, workload, answer)
+    within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
+    for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
+        found = least_sharing(USUAL, workload, device, count, linked=count <= per_node)
+        if found is not None and found.answer.fits:
+            return found
     return None

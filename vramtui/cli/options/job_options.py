@@ -35,6 +35,12 @@ class CardOptions:
 
     gpu: Card = None
     memory: Memory = None
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65536, help="Such cards to share the job: by FSDP or tensor parallel, whichever needs less."
+        ),
+    ] = None
 
     @property
     def asks(self) -> bool:
