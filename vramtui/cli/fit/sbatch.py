@@ -14,7 +14,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.sharing import Sharing, least_sharing
+from vramtui.estimators.planner.shared_jobs import SharedJob, least_shared
 
 MOST_NODES = 16
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -57,17 +57,17 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _smallest(workload: Workload, device: Device, per_node: int) -> Sharing | None:
+def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | None:
     """The fewest cards that hold it: as its preset spreads it, or shared as needs the least of each."""
     from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - estimators take time to load
 
     ranks = (workload.parallel or Parallel()).ranks
     answer = answer_for(USUAL, workload, device)
     if answer.fits:
-        return Sharing("", ranks, workload, answer)
+        return SharedJob("", ranks, workload, answer)
     within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
     for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-        found = least_sharing(USUAL, workload, device, count, linked=count <= per_node)
+        found = least_shared(USUAL, workload, device, count, linked=count <= per_node)
         if found is not None and found.answer.fits:
             return found
     return None

@@ -16,7 +16,7 @@ from vramtui.estimators.planner.planner import FitResult
 FSDP, TENSOR = "FSDP", "tensor parallel"
 
 
-class Sharing(NamedTuple):
+class SharedJob(NamedTuple):
     """One way to spread a job: `FSDP`, `tensor parallel` or nothing, over how many cards, and what each holds then."""
 
     way: str
@@ -35,9 +35,9 @@ class Sharing(NamedTuple):
         return f"{self.way} over {self.cards}" if self.way else ""
 
 
-def least_sharing(
+def least_shared(
     estimator: Estimator, workload: Workload, device: Device, cards: int, *, linked: bool = True
-) -> Sharing | None:
+) -> SharedJob | None:
     """The way to spread a job that no preset spreads yet over so many cards that needs the least of each; None where
     there is none.
 
@@ -49,9 +49,9 @@ def least_sharing(
         linked: they are in one machine, as tensor parallel has it.
     """
     if cards == 1:
-        return Sharing("", 1, workload, answer_for(estimator, workload, device))
+        return SharedJob("", 1, workload, answer_for(estimator, workload, device))
     ways = (
-        Sharing(way, cards, spread, answer_for(estimator, spread, device))
+        SharedJob(way, cards, spread, answer_for(estimator, spread, device))
         for way, spread in _ways(workload, cards)
         if linked or way == FSDP
     )
