@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from tests.models.specs.models import known_decoders
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -311,3 +312,12 @@ def test_contradictions_are_one_sentence(model: TransformerModel, parallel: Para
 def test_ring_attention_is_fused() -> None:
     with pytest.raises(UserError, match=r"which run\.attention = 'eager' cannot do"):
         train(LLAMA_8B, Parallel(context=2), msgspec.structs.replace(RUN, attention="eager"))
+
+
+def test_frozen_layers_leave_nothing_out_of_a_tower() -> None:
+    run = msgspec.structs.replace(RUN, sequence_length=64, frozen_layers=1)
+    places = {name: {group.place for group in model.tensors} for name, model in known_decoders().items()}
+    towers = {name: model for name, model in known_decoders().items() if "tower" in places[name]}
+    assert len(towers) > 30
+    for name, model in towers.items():
+        assert states(train(model, None, run)) == states(train(model, Parallel(data=2, strategy="ddp"), run)), name

@@ -133,17 +133,17 @@ def _tensors(
     share: Share, part: TransformerModel, run: TrainRun
 ) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
     """The rank's frozen tensors and its trained ones."""
-    every, spec = share_tensors(share), decoder_spec(part)
+    spec, first = decoder_spec(part), run.frozen_layers
     if run.lora is not None:
-        return every, adapter_tensors(spec, run.lora)
-    if not run.frozen_layers:
-        return (), every
-    first = run.frozen_layers
-    below = [divided(tensor, share.experts) for tensor in spec.block_tensors(0, first)]
-    above = [divided(tensor, share.experts) for tensor in spec.block_tensors(first, share.layers)]
-    outside = [tensor for tensor in every if not tensor.layer and tensor.module not in {"lm_head", "norm"}]
-    ending = [tensor for tensor in every if tensor.module in {"lm_head", "norm"}]
-    return (*outside, *below), (*above, *ending)
+        return share_tensors(share), adapter_tensors(spec, run.lora)
+    if not first:
+        return (), share_tensors(share)
+    below, above = (
+        [divided(tensor, share.experts) for tensor in spec.block_tensors(start, stop)]
+        for start, stop in ((0, first), (first, share.layers))
+    )
+    before = spec.tensors_before() if share.begins else ()
+    return (*before, *below), (*above, *(spec.tensors_after() if share.ends else ()))
 
 
 def _notes(
