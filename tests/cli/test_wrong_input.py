@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,15 @@ def test_a_name_that_no_file_can_have_is_told_in_a_sentence(command: tuple[str, 
 def test_a_process_may_name_a_model_that_no_file_can_be_called_after() -> None:
     assert derive(2**22 + 1, f"vllm serve --model-path {'9' * 300}") is None
     assert derive(2**22 + 1, f"python chat.py --model ~nobody-at-all/{'9' * 300}") is None
+
+
+@pytest.mark.parametrize("words", [("man",), ("completion", "bash"), ("stream", "--help"), ("--help",)])
+def test_an_output_that_cannot_be_written_is_a_sentence(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "vramtui", *words], stdout=full, stderr=subprocess.PIPE, check=False, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "vramtui: the output cannot be written: No space left on device\n",
+    )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from vramtui import __version__
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import asked_words, presets
 from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
 from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption
@@ -150,7 +151,8 @@ def run() -> None:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415 - only for a shell
 
         completion_init()
-    program(_needed(sys.argv[1:] if asked is None else asked))(prog_name="vramtui")
+    with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end
+        program(_needed(sys.argv[1:] if asked is None else asked))(prog_name="vramtui")
 
 
 def _needed(arguments: Sequence[str]) -> Sequence[str]:

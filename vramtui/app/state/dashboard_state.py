@@ -9,7 +9,7 @@ import msgspec
 from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.memory_series import series
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
-from vramtui.app.state.row import rare_columns
+from vramtui.app.state.row import last_answer, rare_columns
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, HeldTotals, Panel, ProcessRow, RowId, SortColumn, View
@@ -256,7 +256,7 @@ class DashboardState:
         return View(
             sample=sample,
             rows=rows if grouped is None else grouped,
-            total=sum(len(gpu.processes) for gpu in sample.gpus),
+            total=sum(len(last_answer(sample, gpu, self.history.answered)[0].processes) for gpu in sample.gpus),
             totals=self._totals,
             columns=self.columns,
             group=self.groups.by,

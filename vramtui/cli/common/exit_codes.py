@@ -113,9 +113,11 @@ def on_end_signals(end: Callable[[], None]) -> None:
 def exit_on_user_error() -> Iterator[None]:
     """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
     try:
-        yield
-        if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk would be told at exit, where nobody can say it in a sentence
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full disk would be told at exit, where nobody can say it in a sentence
     except UserError as error:
         fail(BAD_INPUT, str(error))
     except SourceFailed as error:

@@ -195,7 +195,8 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
     A record whose pid no process can have is left out; of one whose size no process can have the size is not known.
 
     Raises:
-        _Unreadable: half of them or more are impossible, as where all are read by a wrong size of the records.
+        _Unreadable: half of them or more are impossible, as where all are read by a wrong size of the records. Of one
+            or two, a single size is taken for a slip of the driver's, and the record's pid for right.
     """
     words, step = memoryview(data).cast("Q"), stride // 8
     pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
@@ -208,7 +209,9 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
         possible = [row for row in rows if 0 < row[0] < PID_LIMIT]
         odd = sum(not 0 < pid < PID_LIMIT or (size is not None and size > most) for pid, size, _ in rows)
         # Some drivers list pid 0 where a process is of another namespace; its size is right.
-        if 2 * (odd - sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)) >= len(rows):
+        foreign = sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)
+        slip = len(rows) <= 2 and sum(size is not None and size > most for _, size, _ in possible) == 1
+        if 2 * (odd - foreign - slip) >= len(rows):
             raise _Unreadable
         pids = [pid for pid, _, _ in possible]
         known = [None if size is None or size > most else size for _, size, _ in possible]
