@@ -71,11 +71,3 @@ def last_words(torch: Any) -> dict[str, Any]:
     if error is None:
         return {"error": None, "message": "", "out_of_memory": False}
     return {"error": type(error).__name__, "message": shortened(str(error), LONGEST_MESSAGE), "out_of_memory": False}
-
-
-def without_cudnn(torch: Any) -> None:
-    """Take PyTorch's own convolutions and attention: cuDNN does not start on a card that is not there."""
-    torch.backends.cudnn.enabled = False
-    choose = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
-    if choose is not None:
-        choose(False)

@@ -237,7 +237,9 @@ class ProbeSession:
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
     if place.CARD in os.environ:
-        facts.without_cudnn(torch)
+        from . import emulated
+
+        emulated.prepare(torch)
     ProbeSession(torch).arm()
 
 

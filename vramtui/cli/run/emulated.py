@@ -209,7 +209,7 @@ def row_of(run: EmulatedRun) -> tuple[str, ...]:
 def _verdict(run: EmulatedRun) -> str:
     verdict = run.verdict
     if verdict is None:
-        return f"failed with exit code {run.finished.code}" if run.seen else "did not use CUDA"
+        return f"failed with exit code {run.finished.code}" if run.finished.code else "did not use CUDA"
     return f"{SIGNS[verdict]} {verdict}"
 
 

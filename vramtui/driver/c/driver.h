@@ -88,6 +88,7 @@ CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count);
 /* graphs.c: what a stream records. */
 struct stream;
 void add_graph_node(struct stream *stream, int kind);
+void add_work(void); /* a node of what this thread captures, whatever the stream */
 bool is_capturing(struct stream *stream);
 
 /* report.c: what this process did, for who started it. */

@@ -11,6 +11,7 @@ struct user_object {
 
 static uint64_t last_capture;
 static __thread int thread_mode;
+static __thread struct capture *thread_capture; /* what this thread began last */
 
 bool is_capturing(struct stream *stream) { return capture_of(stream) != NULL; }
 
@@ -42,6 +43,14 @@ void add_graph_node(struct stream *stream, int kind) {
   }
 }
 
+void add_work(void) {
+  if (thread_capture != NULL && thread_capture->is_on) {
+    lock_memory();
+    add_node(thread_capture->graph, 0);
+    unlock_memory();
+  }
+}
+
 API CUresult cuGraphCreate(struct graph **graph, unsigned flags UNUSED) {
   *graph = calloc(1, sizeof **graph);
   return *graph == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -68,6 +77,7 @@ API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *gr
   uint64_t id = __atomic_add_fetch(&last_capture, 1, __ATOMIC_RELAXED);
   *capture = (struct capture){.id = id, .is_on = true, .mode = mode, .origin = stream, .graph = graph};
   set_capture(stream, capture);
+  thread_capture = capture;
   return CUDA_SUCCESS;
 }
 

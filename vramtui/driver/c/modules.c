@@ -26,6 +26,18 @@ struct module {
 
 #define GLOBAL_SIZE ((size_t)4096) /* of a variable of a module, whose real size is not read */
 
+/* For which capability a kernel was compiled: PyTorch's builds hold no code for 8.7, 8.9, 10.3 and 12.1 of their own,
+ * and CUB looks for the one that it has. */
+static int compiled_for(void) {
+  int version = the_card()->major * 10 + the_card()->minor;
+  switch (version) {
+    case 87: case 89: return 86;
+    case 103: return 100;
+    case 121: return 120;
+    default: return version;
+  }
+}
+
 static CUresult make_module(struct module **module) {
   *module = calloc(1, sizeof **module);
   return *module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -59,11 +71,10 @@ API CUresult cuModuleGetFunction(struct function **function, struct module *modu
       free(copied);
       result = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-      int version = the_card()->major * 10 + the_card()->minor;
       *found = (struct function){.name = copied, .module = module, .next = module->functions};
       found->attributes[MAX_THREADS] = 1024;
       found->attributes[REGISTERS] = 32;
-      found->attributes[PTX] = found->attributes[BINARY] = version;
+      found->attributes[PTX] = found->attributes[BINARY] = compiled_for();
       found->attributes[MAX_DYNAMIC_SHARED] = 48 << 10;
       found->attributes[CARVEOUT] = -1;
       module->functions = found;

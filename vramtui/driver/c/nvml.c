@@ -7,7 +7,7 @@
 
 #include "driver.h"
 
-enum { NVML_SUCCESS, NVML_INVALID_ARGUMENT = 2, NVML_NOT_FOUND = 6, NVML_INSUFFICIENT_SIZE = 7 };
+enum { NVML_SUCCESS, NVML_INVALID_ARGUMENT = 2, NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, NVML_INSUFFICIENT_SIZE = 7 };
 
 typedef struct handle *nvml_device; /* the device's number and one more */
 
@@ -128,3 +128,58 @@ API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device UNUSED, unsi
   *count = 0;
   return NVML_SUCCESS;
 }
+
+struct process_v1 {
+  unsigned pid;
+  unsigned long long used;
+};
+
+API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, struct process_v1 *processes) {
+  struct process found[64];
+  unsigned room = *count;
+  *count = 64;
+  nvmlDeviceGetComputeRunningProcesses_v3(device, count, found);
+  if (*count > room) {
+    return NVML_INSUFFICIENT_SIZE;
+  }
+  for (unsigned at = 0; at < *count; at++) {
+    processes[at] = (struct process_v1){.pid = found[at].pid, .used = found[at].used};
+  }
+  return NVML_SUCCESS;
+}
+
+/* nvmlGpuFabricInfoV_t as far as it is written: state 0 is "not supported". */
+struct fabric {
+  unsigned version;
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+};
+
+API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, struct fabric *fabric) {
+  memset(fabric->cluster, 0, sizeof fabric->cluster);
+  fabric->status = NVML_SUCCESS;
+  fabric->clique = 0;
+  fabric->state = 0;
+  return NVML_SUCCESS;
+}
+
+/* What this card has not: links to others, fabrics, sensors. PyTorch and NCCL look for the functions themselves. */
+#define NOT_SUPPORTED(name) \
+  API int name(void) { return NVML_NOT_SUPPORTED; }
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkCapability)
+NOT_SUPPORTED(nvmlDeviceGetFieldValues)
+NOT_SUPPORTED(nvmlDeviceGetP2PStatus)
+NOT_SUPPORTED(nvmlDeviceGetUtilizationRates)
+NOT_SUPPORTED(nvmlDeviceGetTemperature)
+NOT_SUPPORTED(nvmlDeviceGetPowerUsage)
+NOT_SUPPORTED(nvmlDeviceGetMigMode)
+NOT_SUPPORTED(nvmlDeviceGetPciInfo_v3)
+NOT_SUPPORTED(nvmlSystemGetConfComputeState)
+NOT_SUPPORTED(nvmlSystemGetConfComputeSettings)
+NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
+NOT_SUPPORTED(nvmlDeviceGetPlatformInfo)
