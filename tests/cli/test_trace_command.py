@@ -16,6 +16,8 @@ from typer.testing import CliRunner, Result
 
 from tests.warm_traces import WARM
 from vramtui.cli.main import program
+from vramtui.cli.trace.command import chosen_device
+from vramtui.core.estimate.devices import card
 
 RUNNER = CliRunner()
 MIB = 1 << 20
@@ -373,3 +375,8 @@ def test_a_script_that_puts_nothing_on_the_gpu_does_not_fit_by_that(folder: Path
         assert done.exit_code == 2, "a check would pass for ever"
         assert f"{script} put nothing on the GPU" in done.stderr
         assert "fits" not in done.stdout
+
+
+def test_a_size_is_a_card_of_that_size() -> None:
+    assert chosen_device("24GiB", None).total_memory == 24 << 30
+    assert chosen_device("T4", None) == card("T4")

@@ -40,6 +40,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (("estimate", PRESET, "--gradient_accumulation_steps", "8"), "--set run.gradient_accumulation_steps=8"),
         (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
         (("trace", "train.py", "--bs", "4"), "vramtui trace SCRIPT.py -- --bs 4"),
+        (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is no NVIDIA card"),
         (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GiB"),
         (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GiB"),
         (("pick", "--needs", "38"), "38 would be bytes; write 38GiB"),

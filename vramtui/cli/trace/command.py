@@ -14,7 +14,7 @@ from vramtui.cli.completion import cards, scripts
 from vramtui.cli.completion import settings as known_settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import MIB, asked_size, format_bytes
+from vramtui.core.base.units import MIB, asked_size, format_bytes, is_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.fits import SIGNS, Fit
 
@@ -198,11 +198,13 @@ def document(result: "TraceResult", smaller: "LargestBatch | None" = None) -> di
 
 
 def chosen_device(name: str, memory: str | None) -> Device:
-    """The card called so, with the memory that --memory says.
+    """The card called so, with the memory that --memory says; a size in place of a name is such a card's.
 
     Raises:
         UserError: the card is not known or the size is none.
     """
+    if memory is None and is_size(name):
+        name, memory = DEFAULT_CARD, name
     found = card(name)
     if memory is None:
         return found

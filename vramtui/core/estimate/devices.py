@@ -37,6 +37,10 @@ def vendor_of(name: str) -> str:
     return "AMD" if name.startswith("AMD ") else "NVIDIA"
 
 
+# AMD's, Intel's and Apple's cards, by how their names begin once they are plain.
+_OTHER_MAKERS = re.compile(
+    r"(?:amd)?(?:instinct)?mi\d{2,3}|(?:amd)?(?:radeon|rx\d|wx\d)|(?:intel)?(?:gaudi|arc)|m\d(?:pro|max|ultra)"
+)
 # Of its memory a card keeps about so much from programs, fitted to those of the table that were seen: MiB, and a share.
 HELD_BACK, HELD_BACK_SHARE = 180, 0.007
 
@@ -93,6 +97,10 @@ def card(name: str) -> Device:
     # People call consumer cards by their number alone: 4090 is RTX4090, 1080ti is GTX1080Ti.
     known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
     if known is None:
+        if _OTHER_MAKERS.match(plain):
+            raise UserError(
+                f"{name!r} is no NVIDIA card, and estimates know CUDA alone; --memory takes any card's size"
+            )
         if is_size(name):
             raise UserError(f"{name!r} is no card's name but a size: --memory {name} takes any card of that size")
         guess = nearest(name, names.values()) or nearest(f"RTX{plain}", names.values())
