@@ -113,7 +113,7 @@ class Call:
             out = self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             self.memory.only_once()
-            real = values.truly(self.memory.book, (self.func, self.args, self.kwargs))
+            real = values.exact_result(self.memory.book, (self.func, self.args, self.kwargs))
             if real is not None:
                 return fakes_like(real, self.args)
             bound = bounded(self)
@@ -196,7 +196,7 @@ class Call:
 _Mode: Any = TorchDispatchMode
 
 
-class _Handing(threading.local):
+class _ReentryState(threading.local):
     """What this thread is at with a tensor made of others.
 
     Attributes:
@@ -218,7 +218,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._where = where
         self._accumulation = accumulation
         self._one_at_a_time = threading.RLock()
-        self._handing = _Handing()
+        self._reentry = _ReentryState()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -228,11 +228,11 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
             return args[0]._fake_device  # C++ asks several times an operator
-        if self._handing.shapes_only:
+        if self._reentry.shapes_only:
             with inside():
                 return func(*args, **_on_sim(kwargs))
-        if _made_of_others(types):
-            return self._handed_on(func, args, _on_sim(kwargs))
+        if _made_run_decomposition(types):
+            return self._run_subclass(func, args, _on_sim(kwargs))
         old = self._accumulation.into(func, args, depth=1)
         if old is not None:
             entry = self.memory.book.find(old)
@@ -240,7 +240,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 entry.guessed = True
             return old
         kwargs = dict(kwargs) if kwargs else {}
-        out = self._of_others(func, args, kwargs)
+        out = self._run_decomposition(func, args, kwargs)
         if out is not NotImplemented:
             return out
         # Threads that load weights side by side share one fake mode, whose flags are the process's.
@@ -251,7 +251,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 self._escape.keep(error, func, args, kwargs)
                 raise
 
-    def _of_others(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_decomposition(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an operator gives that is made of others, which come here; NotImplemented for any other."""
         made_by = _maker(func) if torch.is_inference_mode_enabled() else None
         if made_by is not None:
@@ -282,23 +282,23 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     @contextlib.contextmanager
     def shapes_only(self) -> Iterator[None]:
         """While held, this thread's operators take no memory."""
-        before, self._handing.shapes_only = self._handing.shapes_only, True
+        before, self._reentry.shapes_only = self._reentry.shapes_only, True
         try:
             yield
         finally:
-            self._handing.shapes_only = before
+            self._reentry.shapes_only = before
 
-    def _handed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_subclass(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator on a tensor made of others, as a DTensor is: it runs on its parts, which come here again."""
-        if self._handing.on:
-            self._handing.on = False
+        if self._reentry.on:
+            self._reentry.on = False
             return NotImplemented
         with self:
-            self._handing.on = True
+            self._reentry.on = True
             try:
                 return func(*args, **kwargs)
             finally:
-                self._handing.on = False
+                self._reentry.on = False
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kwargs.pop("pin_memory", None)  # pinned memory is the host's
@@ -326,7 +326,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             out = call.run() if kernel is None else kernel(call)
         finally:
             call.end()
-        values.follow(self.memory.book, call.fresh, (func, args, kwargs), out)
+        values.propagate(self.memory.book, call.fresh, (func, args, kwargs), out)
         return out
 
 
@@ -367,7 +367,7 @@ def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 
 
 @functools.cache
-def _made_of_others(types: tuple[Any, ...]) -> bool:
+def _made_run_decomposition(types: tuple[Any, ...]) -> bool:
     """Whether a type among them wraps other tensors, as DTensor does."""
     return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
 

@@ -18,7 +18,7 @@ from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEn
 from vramtui.estimators.traced.dispatch.host import is_real
 
 NOT_A_READ: Any = object()
-Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
+OperatorCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
 _FINITE_CHECK = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
@@ -91,16 +91,16 @@ def _guess(dtype: torch.dtype) -> torch.Tensor:
     return torch.full((), int(dtype.is_floating_point or dtype.is_complex), dtype=dtype)
 
 
-def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], asked: Asked, out: Any) -> None:
+def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], call: OperatorCall, out: Any) -> None:
     """Carry the values of small tensors through an operator.
 
     Args:
         book: the storages.
         fresh: the outputs whose storages are new.
-        asked: the operator, its arguments and its keywords.
+        call: the operator, its arguments and its keywords.
         out: what it gave.
     """
-    func = asked[0]
+    func = call[0]
     mutable = _mutable.get(id(func))
     if mutable is None:
         mutable = _mutable[id(func)] = func._schema.is_mutable
@@ -109,8 +109,8 @@ def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], as
         return
     with torch._C._DisableTorchDispatch():
         substitution = _Substitution(book)
-        values = substitution.of_call(asked)
-        if not (mutable or (values and substitution.certain)) and all(_vague(tensor) for tensor, _entry in small):
+        values = substitution.of_call(call)
+        if not (mutable or (values and substitution.certain)) and all(_is_unknown(tensor) for tensor, _entry in small):
             for _tensor, entry in small:
                 entry.guessed = True
             return
@@ -118,37 +118,37 @@ def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], as
         if substitution.has_filled and func.overloadpacket in _HOLDS:
             result = None
         for tensor, entry in small:
-            _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
-            entry.guessed = not known or torch.Tag.nondeterministic_seeded in asked[0].tags
+            _keep(book, tensor, entry, _beside(tensor, out, result), call[0])
+            entry.guessed = not known or torch.Tag.nondeterministic_seeded in call[0].tags
             entry.is_filled = tensor.dtype is torch.bool and (substitution.has_filled or result is None)
-        if mutable and not known and asked[0] is not _FINITE_CHECK:  # gradients are taken to be finite
-            for tensor in written(asked):
+        if mutable and not known and call[0] is not _FINITE_CHECK:  # gradients are taken to be finite
+            for tensor in written(call):
                 held = book.find(tensor)
                 if held is not None:
                     held.guessed = True
 
 
-def truly(book: StorageBook, asked: Asked) -> Any:
+def exact_result(book: StorageBook, call: OperatorCall) -> Any:
     """The operator's result on real tensors, if all that it reads is known for certain; None if not."""
     with torch._C._DisableTorchDispatch():
-        known, result = _compute(book, asked)
+        known, result = _compute(book, call)
         return result if known else None
 
 
-def on_cpu(book: StorageBook, asked: Asked) -> Any:
+def on_cpu(book: StorageBook, call: OperatorCall) -> Any:
     """What an operator gives on the CPU for tensors of known values, or zeros where these are not known; None where it
     cannot be run there, or is given too much.
     """
-    size = sum(one.numel() * one.element_size() for one in asked[1] if isinstance(one, torch.Tensor))
+    size = sum(one.numel() * one.element_size() for one in call[1] if isinstance(one, torch.Tensor))
     if size > _MOST_ON_CPU:
         return None
     with torch._C._DisableTorchDispatch():
         substitution = _Substitution(book, or_zeros=True)
-        found = substitution.of_call(asked)
-        return _computed(asked[0], found, substitution)[1]
+        found = substitution.of_call(call)
+        return _computed(call[0], found, substitution)[1]
 
 
-def _vague(tensor: torch.Tensor) -> bool:
+def _is_unknown(tensor: torch.Tensor) -> bool:
     """Whether `tensor` has more fractions than are guessed one by one."""
     return (tensor.dtype.is_floating_point or tensor.dtype.is_complex) and tensor.numel() > _MOST_GUESSED
 
@@ -171,9 +171,9 @@ class _Substitution:
         self.certain = True
         self.has_filled = False
 
-    def of_call(self, asked: Asked) -> tuple[Any, Any] | None:
+    def of_call(self, call: OperatorCall) -> tuple[Any, Any] | None:
         """The arguments and keywords with values; None where one has none."""
-        func, args, kwargs = asked
+        func, args, kwargs = call
         if func.overloadpacket in _OF_A_SHAPE:
             args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
         try:
@@ -208,10 +208,10 @@ class _Substitution:
         return value
 
 
-def _compute(book: StorageBook, asked: Asked) -> tuple[bool, Any]:
+def _compute(book: StorageBook, call: OperatorCall) -> tuple[bool, Any]:
     """Whether the result is certain, and the result; None where it cannot be had."""
     substitution = _Substitution(book)
-    return _computed(asked[0], substitution.of_call(asked), substitution)
+    return _computed(call[0], substitution.of_call(call), substitution)
 
 
 def _computed(func: Any, values: tuple[Any, Any] | None, substitution: _Substitution) -> tuple[bool, Any]:
@@ -245,9 +245,9 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
         mirror.fill_(1 if fraction or func.overloadpacket in _HOLDS else 0)
 
 
-def written(asked: Asked) -> list[torch.Tensor]:
+def written(call: OperatorCall) -> list[torch.Tensor]:
     """The tensors an operator writes to."""
-    func, args, kwargs = asked
+    func, args, kwargs = call
     found: list[torch.Tensor] = []
     for i, argument in enumerate(func._schema.arguments):
         info = argument.alias_info
