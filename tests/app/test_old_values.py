@@ -5,9 +5,9 @@ import time
 import msgspec
 import pytest
 
-from benchmarks.fuzz_pictures import palette, rows_of, view_of
 from tests.app import moments
 from tests.app.driving import Clock, dashboard, give, screen_text, settle
+from tests.fuzz.pictures import palette, rows_of, view_of
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.watch.gpu_panel import GpuPanel

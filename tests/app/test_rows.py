@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_pictures import view_of
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text
 from tests.app.stand_ins import PRESETS, RoundEstimator
+from tests.fuzz.pictures import view_of
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, SortColumn

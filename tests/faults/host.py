@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pynvml
 
-from benchmarks.fuzz_pictures import lines_of, rows_of, view_of
+from tests.fuzz.pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import World

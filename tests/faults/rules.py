@@ -11,10 +11,10 @@ from typing import Any
 
 import pynvml
 
-from benchmarks.fuzz_pictures import lines_of, rows_of
-from benchmarks.fuzz_targets import LIVE
 from tests.faults.combinations import BACK, HANGS, IS_SLOW, OF_MIG, RUNNING, Combination, host, used_at
 from tests.faults.host import Fault, surroundings
+from tests.fuzz.pictures import lines_of, rows_of
+from tests.fuzz.targets import LIVE
 from tests.stub.world import NOT_SUPPORTED, World
 from vramtui.app.help.dialog import problems_of
 from vramtui.app.state.dashboard_state import DashboardState

@@ -115,7 +115,7 @@ class ProbeListener:
         if not data:
             self._hung_up(peer)
             return False
-        message = None if flags & socket.MSG_TRUNC else _decoded(data)
+        message = None if flags & socket.MSG_TRUNC else decode_datagram(data)
         if message is None:
             self.malformed += 1
             return True
@@ -148,7 +148,8 @@ class ProbeListener:
             del self._jobs[gone]
 
 
-def _decoded(data: bytes) -> AnyMessage | None:
+def decode_datagram(data: bytes) -> AnyMessage | None:
+    """The message that a job sent; None where it is none."""
     try:
         return decode_message(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

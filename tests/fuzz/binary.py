@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
-from benchmarks.fuzz_mutations import SEVERAL, changed_somewhere, json_tree
+from tests.fuzz.changes import SEVERAL, change_value, with_other_values
 from vramtui.records.allocator_traces.plain_files import load_plain
 from vramtui.records.run_history import MIGRATIONS
 
@@ -53,19 +53,17 @@ GGUF_KEYS = (
 # --- model files ---
 
 
-def safetensors(data: bytes, other: bytes, random: Random) -> bytes:
+def safetensors(data: bytes, random: Random) -> bytes:
     """A header with other tensors, its length true, or nearly."""
     (length,) = struct.unpack("<Q", data[:8])
     header, rest = data[8 : 8 + length], data[8 + length :]
-    (theirs,) = struct.unpack("<Q", other[:8])
-    changed = json_tree(header, other[8 : 8 + theirs], random)
+    changed = with_other_values(header, random)
     claimed = len(changed) if random.random() < 0.9 else random.choice(LENGTHS)
     return struct.pack("<Q", claimed) + changed + rest[: random.choice((len(rest), 0, len(rest) // 2))]
 
 
-def gguf(data: bytes, other: bytes, random: Random) -> bytes:
+def gguf(data: bytes, random: Random) -> bytes:
     """A header whose numbers, strings and records are others, its counts true, or nearly."""
-    del other
     keys, tensors, rest = _gguf_parts(data)
     for _ in range(random.choice(SEVERAL)):
         how, records = random.randrange(7), random.choice((keys, tensors))
@@ -150,13 +148,13 @@ def _other_number(record: bytes, random: Random) -> bytes:
 # --- pickles ---
 
 
-def pickles(data: bytes, other: bytes, random: Random) -> bytes:
+def pickles(data: bytes, random: Random) -> bytes:
     """A snapshot with other values, or with opcodes left out, doubled or exchanged."""
     packed = data[:2] == b"\x1f\x8b"
     with suppress(OSError, EOFError, zlib.error):
         data = gzip.decompress(data) if packed else data
     if data[:1] in b"{[ ":
-        return json_tree(data, other, random) if other[:1] in b"{[ " else json_tree(data, data, random)
+        return with_other_values(data, random)
     changed = _other_opcodes(data, random) if random.random() < 0.4 else _repickled(data, random)
     return gzip.compress(changed, 1) if packed else changed
 
@@ -167,7 +165,7 @@ def _repickled(data: bytes, random: Random) -> bytes:
     except Exception as error:
         raise ValueError("no snapshot any more") from error
     for _ in range(random.choice(SEVERAL)):
-        changed_somewhere(whole, random)
+        change_value(whole, random)
     return pickle.dumps(whole, random.randrange(6))
 
 
@@ -198,9 +196,8 @@ def sqlite_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def databases(data: bytes, other: bytes, random: Random) -> bytes:
+def databases(data: bytes, random: Random) -> bytes:
     """A database with other values in its rows, other tables, or another version."""
-    del other
     path = FOLDER / "changed.sqlite3"
     path.write_bytes(data)
     with closing(sqlite3.connect(path)) as database:
@@ -225,7 +222,7 @@ def _change_database(database: sqlite3.Connection, random: Random) -> None:
         rows = database.execute("SELECT id, document FROM runs").fetchall()
         number, document = random.choice(rows or [(1, b"{}")])
         whole = json.loads(document) if isinstance(document, bytes) else {}
-        changed_somewhere(whole, random)
+        change_value(whole, random)
         changed: object = json.dumps(whole).encode("utf-8", "surrogatepass")
         if random.random() < 0.2:
             changed = random.choice((b"{", "text", 7, b"", b"\xff" * 9, 1.5))

@@ -6,6 +6,7 @@ what was read once is read again from what we wrote; and nothing that another wr
 
 import io
 import re
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -15,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from benchmarks.fuzz_pictures import pictures
+from tests.fuzz.pictures import pictures
 from tests.stub.nvidia_smi import card
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
@@ -32,7 +33,7 @@ from vramtui.records.recording.writer import Recording, RecordingHeader, Recordi
 from vramtui.sources.nvidia_smi.parse import COLUMNS
 from vramtui.sources.nvidia_smi.runner import Output
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
-from vramtui.sources.probe_listener import _decoded
+from vramtui.sources.probe_listener import decode_datagram
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))
@@ -116,7 +117,7 @@ def probe(data: bytes) -> None:
     """What a probe sends: each message is taken or left, and what they amount to survives a recording."""
     job = ObservedJob(pid=4213)
     for part in data.split(CUT)[:8]:
-        message = _decoded(part)
+        message = decode_datagram(part)
         if message is not None:
             job = job.heard(message)
     path = FOLDER / "told.jsonl"
@@ -185,7 +186,7 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
 def _cells(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """What stands in a table."""
     del right
-    print(*headings, *(cell for row in rows for cell in row), sep="\n")
+    sys.stdout.write("\n".join((*headings, *(cell for row in rows for cell in row), "")))
 
 
 def _host(driver: str | None, cuda: str | None) -> Host:
@@ -269,7 +270,7 @@ HOSTILE = (
 def seeds(name: str) -> tuple[bytes, ...]:
     """Inputs worth changing, for a target."""
     if name == "presets":
-        folder = Path(__file__).parents[1] / "presets"
+        folder = Path(__file__).parents[2] / "presets"
         return tuple(path.read_bytes() for path in sorted(folder.rglob("*.toml"))[::6])
     if name == "recordings":
         return _seed_recording(), _hostile_recording()

@@ -1,4 +1,4 @@
-"""Files and lines that are not this program's: fuzz targets, like those of `fuzz_targets.py`, one for each format."""
+"""Files and lines that are not this program's: fuzz targets, like those of `targets.py`, one for each format."""
 
 import gzip
 import json
@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.fuzz_binary import sqlite_bytes
-from benchmarks.fuzz_far import CONFIGS, LIBRARY
-from benchmarks.fuzz_targets import HOSTILE, sentence, shown
 from tests.core import test_oom
 from tests.examples import a_run
+from tests.fuzz.binary import sqlite_bytes
+from tests.fuzz.far import CONFIGS, LIBRARY
+from tests.fuzz.targets import HOSTILE, sentence, shown
 from tests.models.readers.test_weights import gguf_llama, llama_shapes, safetensors
 from tests.presets.test_offers import COMMANDS
 from vramtui.core.base.errors import UserError
@@ -32,7 +32,7 @@ from vramtui.records.run_history import RunHistory
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 EVENTS = (
     b'{"settings":{"total_memory":1073741824,"env":{"PYTORCH_CUDA_ALLOC_CONF":"max_split_size_mb:128"}},"events":['
     b'{"op":"alloc","id":1,"size":1048576},{"op":"alloc","id":2,"size":512,"stream":1},{"op":"free","id":1}]}'

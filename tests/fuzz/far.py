@@ -1,4 +1,4 @@
-"""What other hosts, other programs and people write: fuzz targets like those of `fuzz_targets.py`."""
+"""What other hosts, other programs and people write: fuzz targets like those of `targets.py`."""
 
 import json
 import struct
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
-from benchmarks.fuzz_targets import CUT, display, sentence, shown, usual_sample
 from tests.examples import a_run
+from tests.fuzz.targets import CUT, display, sentence, shown, usual_sample
 from vramtui.api.baseline import read_baseline
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
