@@ -55,7 +55,7 @@ async def test_a_bundled_preset_is_saved_as_a_copy_of_ones_own(tmp_path: Path) -
         await settle(app, pilot)
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
-        assert said(edited[0]) == f"Saved as a copy of your own, {own}; tiny is unchanged."
+        assert said(edited[0]) == f"From now on tiny is yours, {own}; deleting it brings the bundled one back."
         assert app.state.presets["tiny"].path == str(own)
         assert not app.state.presets["tiny"].bundled
         assert not screen.draft.bundled

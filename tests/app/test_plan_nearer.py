@@ -10,7 +10,7 @@ from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import USUAL
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.planner import NEAR, Planner
+from vramtui.estimators.planner.planner import Planner
 
 MODEL = TransformerModel(hidden_size=1024, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000)
 TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=1024))
@@ -22,32 +22,34 @@ def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
     sheet = GridCells(GridQuestion(TRAIN, CARD, axes["batch"], axes["precision"], 8), (0, 0), USUAL)
     steps = sheet.fill(ANALYTIC)
-    for _ in zip(range(sheet.total), steps, strict=False):
+    quick = {(x, y): answer_for(ANALYTIC, sheet.workload_at(x, y), CARD) for y in range(2) for x in range(3)}
+    next(steps)
+    next(steps)
+    assert sheet.near_cells == {(0, 0)}, "the start is simulated first: all other cells are moved as it is"
+    for _ in zip(range(sheet.total - 1), steps, strict=False):
         pass
     assert sheet.done == sheet.total
     assert not sheet.is_whole
-    quick = sheet.cells()
-    next(steps)
-    first = [
-        (x, y)
-        for y, row in enumerate(sheet.cells())
-        for x, answer in enumerate(row)
-        if answer != quick[y][x] and answer is not None
-    ]
-    assert first == [(0, 0)]
+    start, plain = sheet.cells()[0][0], quick[0, 0]
+    assert start is not None
+    assert start.process is not None
+    assert plain.process is not None
+    for (x, y), answer in quick.items():
+        here = sheet.cells()[y][x]
+        if (x, y) not in sheet.near_cells and answer.process is not None:
+            assert here is not None
+            assert here.process == answer.process * start.process // plain.process
     for _ in steps:
         pass
     assert sheet.is_whole
     refined = 0
     for y, row in enumerate(sheet.cells()):
         for x, answer in enumerate(row):
-            former = quick[y][x]
-            assert former is not None
-            if former.process is None or former.process > CARD.total_memory * NEAR:
-                assert answer == former
-            else:
+            if (x, y) in sheet.near_cells:
                 refined += 1
                 assert answer == answer_for(USUAL, sheet.workload_at(x, y), CARD)
+        sizes = [answer.process for answer in row if answer is not None and answer.process is not None]
+        assert sizes == sorted(sizes), "no cliff where the simulation ends"
     assert 10 < refined < sheet.total
 
 

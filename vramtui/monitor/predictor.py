@@ -239,6 +239,17 @@ class Predictor:
             _trim(self._totals, KEPT_NUMBERS)
         return self._totals[wanted]
 
+    def is_quick(self, workload: Workload, device: Device) -> bool:
+        """Whether `ask` and `fit` answer by a method that a nearer one will replace: such a figure is written `≈`."""
+        if self.refiner is None or isinstance(workload.model, RuleModel):
+            return False
+        known = self._answers.get((workload, device))
+        if known is not None and known.estimate is not None and known.estimate.method != LazyAnalytic.name:
+            return False
+        from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - not needed for the first paint
+
+        return not unfollowed(workload)
+
     def knows_total(self, workload: Workload, device: Device) -> bool:
         """Whether `total` and `fit` cost nothing."""
         return (workload, device) in self._totals

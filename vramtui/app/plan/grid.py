@@ -8,11 +8,12 @@ from vramtui.app.plan.axes import Axis, variant
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.planner.card_table import CardFit, answers_on, card_fits
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.keys import other_keys, usual_key, with_values
-from vramtui.estimators.planner.planner import NEAR, Edge, Effect, FitResult, Planner
+from vramtui.estimators.planner.planner import NEAR, Edge, Effect, FitResult, Nearer, Planner
 
 Cells = tuple[tuple[FitResult | None, ...], ...]
 
@@ -38,6 +39,8 @@ class GridCells:
     Attributes:
         done: how many cells are answered.
         is_near: whether every answer that may fit is as near as it gets.
+        near_cells: those that the nearer method has answered. All others are moved as it moves those: a map is of one
+            method, and has no cliff where it ends.
     """
 
     def __init__(self, question: GridQuestion, start: tuple[int, int], near: Estimator | None = None) -> None:
@@ -47,6 +50,10 @@ class GridCells:
         self.is_near = near is None
         self._near = near
         self._nearer: set[tuple[int, int]] = set()
+        self.near_cells: set[tuple[int, int]] = set()
+        # By row, the answer that was made nearer furthest to the right: its column, and what it differs by.
+        self._moves: dict[int, tuple[int, Nearer]] = {}
+        self._move: Nearer | None = None
         self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
 
     @property
@@ -61,7 +68,21 @@ class GridCells:
 
     def cells(self) -> Cells:
         """A row for each value of y; None for what is not known yet."""
-        return tuple(tuple(row) for row in self._rows)
+        if self._move is None:
+            return tuple(tuple(row) for row in self._rows)
+        return tuple(
+            tuple(self._moved(answer, x, y) for x, answer in enumerate(row)) for y, row in enumerate(self._rows)
+        )
+
+    def _moved(self, answer: FitResult | None, x: int, y: int) -> FitResult | None:
+        """An answer as the nearer method would have it by what it says of the row, or of the start."""
+        if answer is None or answer.process is None or (x, y) in self.near_cells or self._move is None:
+            return answer
+        process = self._moves.get(y, (0, self._move))[1].moved(answer.process)
+        refused = bool(answer.reason) and not answer.fits
+        return answer._replace(
+            process=process, fits=not refused and fits_in(process, self.question.device.total_memory)
+        )
 
     def workload_at(self, x: int, y: int) -> Workload:
         """The variant of a cell.
@@ -81,14 +102,15 @@ class GridCells:
                 self._rows[y][x] = self._answer(x, y, estimator)
                 self.done += 1
                 yield
+            if (x, y) == self.start and self._near is not None:
+                yield from self._refine(x, y, self._near)
         if self._near is not None and not self.is_near:
             yield from self._come_nearer(self._near)
             self.is_near = True
 
     def _come_nearer(self, near: Estimator) -> Iterator[None]:
-        """The start, then in each row both sides of the limit, then all else that may fit."""
+        """In each row both sides of the limit, then all else that may fit."""
         columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
-        yield from self._refine(*self.start, near)
         for y in range(rows):
             while beside := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:
                 yield from self._refine(beside[0], y, near)
@@ -97,7 +119,7 @@ class GridCells:
 
     def _is_at_limit(self, x: int, y: int) -> bool:
         """Whether the limit of what fits runs beside a cell."""
-        row = self._rows[y]
+        row = self.cells()[y]
         beside = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
         here = row[x]
         if here is None or here.process is None:
@@ -115,6 +137,11 @@ class GridCells:
         found = self._answer(x, y, near)
         if found.process is not None:
             self._rows[y][x] = found
+            self.near_cells.add((x, y))
+            move = Nearer(found.process, former.process)
+            self._move = self._move or move
+            if x >= self._moves.get(y, (0, move))[0]:
+                self._moves[y] = x, move
         yield
 
     def _answer(self, x: int, y: int, estimator: Estimator) -> FitResult:

@@ -331,4 +331,6 @@ def _refused(reason: str) -> FitResult:
 
 def _map(title: str, sheet: GridCells) -> MapView:
     asked = sheet.question
-    return MapView(title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total, sheet.is_near)
+    return MapView(
+        title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total, sheet.is_near, frozenset(sheet.near_cells)
+    )

@@ -14,7 +14,7 @@ from vramtui.estimators.planner.planner import Edge, Effect, FitResult
 
 class MapView(msgspec.Struct, frozen=True, eq=False):
     """One heatmap: whose it is, its axes, and the answers so far; `done` of `total` cells are known. `is_near` when
-    those that may fit are as near as they get.
+    those that may fit are as near as they get; until then `near_cells` are those that are.
     """
 
     title: str
@@ -24,6 +24,7 @@ class MapView(msgspec.Struct, frozen=True, eq=False):
     done: int
     total: int
     is_near: bool
+    near_cells: frozenset[tuple[int, int]] = frozenset()
 
 
 class AdviceView(msgspec.Struct, frozen=True, eq=False):

@@ -125,6 +125,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     them, None where nothing is changed; `comparison` sets that beside the process: what is tried out is not what runs.
     `guess` is what the process may need where too much of it is assumed: there is no estimate then but of changes.
     `peak` is the most that the process was seen to hold.
+    `is_rough` says that a nearer method's estimate will replace this one.
     """
 
     preset: PresetFile
@@ -146,6 +147,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     matched: Estimate | None = None
     guess: Range | None = None
     peak: int | None = None
+    is_rough: bool = False
 
 
 class HeldTotals(msgspec.Struct, frozen=True):

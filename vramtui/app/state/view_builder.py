@@ -125,6 +125,7 @@ def panel(
         rules=predictor.rules(workload, device),
         matched=matched,
         guess=guess,
+        is_rough=estimate is not None and predictor.is_quick(workload, device),
     )
 
 

@@ -246,7 +246,7 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
     found_fit, where = panel_fit(panel, estimate)
     colour = palette.ink(FIT_COLOURS[found_fit.verdict] if told else "muted", bold=True)
     is_tried = panel.matched is not None or panel.guess is not None
-    told_fit = f"{'what if: ' if is_tried else ''}{found_fit.line(where)}"
+    told_fit = f"{'≈ ' if panel.is_rough else ''}{'what if: ' if is_tried else ''}{found_fit.line(where)}"
     lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch

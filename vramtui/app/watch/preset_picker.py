@@ -183,7 +183,8 @@ class PresetChooser(Chooser):
         workload, waits = self._desk.workload(found), found.key in self._waiting
         fits = [None if waits else self._desk.predictor.fit(workload, device) for device in self._devices]
         process = fits[0].needs if fits[0] is not None else None
-        total = "…" if waits else f"{format_gib(process)} GiB" if process is not None else "no estimate"
+        about = "≈" if not waits and self._desk.predictor.is_quick(workload, self._devices[0]) else ""
+        total = "…" if waits else f"{about}{format_gib(process)} GiB" if process is not None else "no estimate"
         key = printable(found.key)[:NAME_MOST]
         mine = "" if found.bundled else " (yours)"
         own = printable(

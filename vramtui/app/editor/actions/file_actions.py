@@ -56,7 +56,9 @@ class FileActions:
         else:
             said = f"Saved as {at_home(path)}"
             if bundled:
-                said = f"Saved as a copy of your own, {at_home(path)}; {printable(name)} is unchanged."
+                said = (
+                    f"From now on {printable(name)} is yours, {at_home(path)}; deleting it brings the bundled one back."
+                )
             self._is_saved(path, said, "information", then)
 
     def _is_saved(self, path: Path | None, said: str, severity: str, then: Then | None) -> None:

@@ -27,6 +27,7 @@ from vramtui.estimators.planner.planner import FitResult
 BANDS = ((0.25, "success", 0.14), (0.5, "success", 0.26), (0.75, "success", 0.4), (0.9, "warning", 0.34))
 FULL, OVER, FAR_OVER = ("warning", 0.55), ("error", 0.42), ("error", 0.2)
 FAR = 2.0
+FARTHEST = 20  # times the card: a figure says no more than that it does not fit
 CURSOR, BOLD, UNDER = Style(reverse=True, bold=True), Style(bold=True), Style(underline=True)
 EDGE, MARK = "┃", "●"
 LEAST, MOST, TALLEST = 5, 12, 2
@@ -150,7 +151,7 @@ def _nearer(plan: PlanView, shown: MapView) -> list[str]:
     estimate = plan.side.estimate if plan.side is not None else None
     if estimate is None or estimate.method != "simulated":
         return []
-    return ["simulated where it may fit" if shown.is_near else "quick estimates; simulating …"]
+    return ["simulated where it may fit" if shown.is_near else "≈ grey: quick estimates; simulating …"]
 
 
 def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:
@@ -241,7 +242,12 @@ class _Drawn:
     def _cell(self, x: int, y: int, *, first: bool, last: bool) -> list[Segment]:
         cells = self.shown.cells
         answer = cells[y][x]
-        style = heat(self.palette, answer, self.room)
+        is_quick = not self.shown.is_near and (x, y) not in self.shown.near_cells
+        style = (
+            self.palette.dim
+            if is_quick and answer is not None and answer.fits
+            else heat(self.palette, answer, self.room)
+        )
         here = (x, y) == self.plan.cursor
         present = (x, y) == (self.shown.x.present, self.shown.y.present)
         before = edge_before(cells, x, y)
@@ -271,6 +277,8 @@ class _Drawn:
             return " " * width
         if answer.process is None:
             return right(f"{UNKNOWN} ", width)
+        if not answer.fits and answer.process >= FARTHEST * self.room:
+            return right("✗", width)
         sign = self.cell >= ROOM_FOR_SIGN - 1
         text = figure(answer.process, width - sign)
         return right(text + ((" " if answer.fits else "✗") if sign else ""), width)
