@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.fits import Fit
+from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.estimate.ledger import TITLES, Ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
@@ -70,15 +70,16 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the whole process stays within the card's memory; None when no card was named."""
-        return None if self.fit is None else self.fit.is_enough
+        """Whether the whole process stays within the card's memory; None when no card was named, or it is not known."""
+        return None if self.fit is None or self.fit.unknown else self.fit.is_enough
 
     @property
     def fit(self) -> Fit | None:
         """The verdict, with its sentence; None when no card was named."""
         if not self.named:
             return None
-        return Fit(needs=self.process, has=self.device.total_memory, error=self.estimate.error)
+        unknown = unknown_of(self.preset.preset.model)
+        return Fit(needs=self.process, has=self.device.total_memory, error=self.estimate.error, unknown=unknown)
 
     def to_dict(self) -> dict[str, object]:
         """Everything as plain values, as `vramtui schema estimate` describes it."""

@@ -87,7 +87,12 @@ READABLE = 3.0
 # What text is drawn in beside the foreground. In light themes of Textual's green and amber are too pale for it.
 INKS = ("success", "warning", "error", "primary", "tab", "accent", "prediction", "muted")
 # The colour of each verdict on whether something fits.
-FIT_COLOURS: dict[FitVerdict, str] = {"fits": "success", "tight": "warning", "does not fit": "error"}
+FIT_COLOURS: dict[FitVerdict, str] = {
+    "fits": "success",
+    "tight": "warning",
+    "does not fit": "error",
+    "unknown": "warning",
+}
 
 
 class Palette:

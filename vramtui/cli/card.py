@@ -60,7 +60,7 @@ def card(options: PictureOptions) -> None:
             estimate = USUAL.estimate(workload, device)
         key = usual_key(workload)
         edge = Planner(ANALYTIC, workload, device, near=USUAL).edge(key)
-        fit, group, own = fit_of(estimate, device), group_of(device.name), own_length(workload)
+        fit, group, own = fit_of(found, estimate, device), group_of(device.name), own_length(workload)
         there = CardFit(card=device, group=group, fit=fit, key=key, largest=edge.largest, own=own)
         words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")
         largest = f"{words} {there.largest_label}" if words and there.largest is not None else ""

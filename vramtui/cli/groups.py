@@ -55,7 +55,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "schema": ("vramtui schema estimate",),
 }
 EXIT_CODES = (
-    "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available."
+    "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available, "
+    "4 the answer is not known (unknown quantization or architecture)."
 )
 
 

@@ -125,7 +125,10 @@ def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights |
         notes = f"Generic: every tensor of a config of {config.architecture}; what it holds while it runs is a guess"
     if config.partial:
         notes += f", {config.partial}"
+    notes = "; ".join((notes, *config.guessed))
     if config.unread and weights is None:
+        if model.get("kind", "transformer") == "transformer":
+            model["basis"] = "generic"
         notes += f"; its quantization, {config.unread}, is not known, and weights are counted as if they had none"
     if weights is not None:
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"

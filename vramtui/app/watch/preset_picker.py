@@ -51,8 +51,13 @@ MOST_MODELS = 100
 MOST_CARDS, CARD_MOST, ALONE = 4, 12, 8
 WIDEST, ROOMY = 124, 90
 LEGEND = "✓ fits · ! tight · ✗ does not fit"
-WORDS: dict[FitVerdict, str] = {"fits": "fits", "tight": "tight", "does not fit": "no"}
-COLOURS: dict[FitVerdict, str] = {"fits": "$success", "tight": "$warning", "does not fit": "$error"}
+WORDS: dict[FitVerdict, str] = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
+COLOURS: dict[FitVerdict, str] = {
+    "fits": "$success",
+    "tight": "$warning",
+    "does not fit": "$error",
+    "unknown": "$warning",
+}
 # Seconds of work that estimates may take of one turn, and that keys and drawing have between two.
 BUDGET, BETWEEN = 0.01, 0.01
 

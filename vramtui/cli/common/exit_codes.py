@@ -27,6 +27,7 @@ TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 NO = 1
 BAD_INPUT = 2
 NO_SOURCE = 3
+NOT_KNOWN = 4
 ROOM = 16  # files that a dashboard or a server opens at once: ten for itself, and what it reads meanwhile
 RECORDER_ROOM = 10  # the same of what watches the GPUs without a screen
 
@@ -65,12 +66,15 @@ def _broken(line: str, width: int) -> str:
 
 
 def exit_by(fits: "Iterable[Fit]") -> None:
-    """End with code 1 where one of them does not fit; one that is tight is said on standard error.
+    """End with code 1 where one of them does not fit, and with 4 where that is not known; one that is tight is said on
+    standard error.
 
     Raises:
-        SystemExit: one does not fit.
+        SystemExit: one does not fit, or it is not known whether it does.
     """
     found = tuple(fits)
+    if any(fit.verdict == "unknown" for fit in found):
+        raise SystemExit(NOT_KNOWN)
     if not all(fit.is_enough for fit in found):
         raise SystemExit(NO)
     for fit in found:

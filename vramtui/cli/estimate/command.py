@@ -22,7 +22,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, is_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.fits import Fit
+from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.schema.preset import PresetFile
 
 Images = Annotated[
@@ -99,7 +99,7 @@ def estimate(options: EstimateOptions) -> None:
             print_estimates(found, estimates, device, asked=options.asks, explain=options.explain)
             sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
         if options.asks:
-            exit_by(fit_of(one, device) for one in deciding([one.now for one in made]))
+            exit_by(fit_of(found, one, device) for one in deciding([one.now for one in made]))
 
 
 def _tabulated(found: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
@@ -215,9 +215,10 @@ def named(found: PresetFile) -> Iterator[None]:
         raise UserError(f"{name}: {error}") from None
 
 
-def fit_of(one: Estimate, device: Device) -> Fit:
+def fit_of(found: PresetFile, one: Estimate, device: Device) -> Fit:
     """The verdict on the whole process."""
-    return Fit(needs=one.process, has=device.total_memory, error=one.error)
+    model = found.preset.model
+    return Fit(needs=one.process, has=device.total_memory, error=one.error, unknown=unknown_of(model))
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:

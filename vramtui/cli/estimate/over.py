@@ -10,7 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.fits import Fit
+from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import ServeRun
 from vramtui.presets import apply_overrides
@@ -108,16 +108,17 @@ def print_over(found: PresetFile, text: str, device: Device, *, asked: bool, jso
         print_json(document | {"rows": [_row(row) for row in rows]})
         return
     sys.stdout.write(f"{found.preset.name} ({found.key}) on {device.name}\n\n")
-    lines = [(row.value, *_cells(row, device, asked=asked)) for row in rows]
+    lines = [(row.value, *_cells(found, row, device, asked=asked)) for row in rows]
     print_table([key, *COLUMNS, "verdict" if asked else ""], lines, right=range(1, len(COLUMNS) + 1))
 
 
-def _cells(row: ValueRow, device: Device, *, asked: bool) -> tuple[str, ...]:
+def _cells(found: PresetFile, row: ValueRow, device: Device, *, asked: bool) -> tuple[str, ...]:
     if row.estimate is None:
         return (*[""] * len(COLUMNS), row.refused)
     weights, cache, rest = _sizes(row.estimate)
     process = row.estimate.process
-    fit = Fit(needs=process, has=device.total_memory, error=row.estimate.error)
+    unknown = unknown_of(found.preset.model)
+    fit = Fit(needs=process, has=device.total_memory, error=row.estimate.error, unknown=unknown)
     sizes = (weights, cache, rest, process)
     return (*map(format_bytes, sizes), fit.line(device.name) if asked else "")
 

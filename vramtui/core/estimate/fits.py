@@ -10,12 +10,12 @@ import msgspec
 
 from vramtui.core.base.units import GIB, format_bytes
 
-FitVerdict = Literal["fits", "tight", "does not fit"]
+FitVerdict = Literal["fits", "tight", "does not fit", "unknown"]
 # The analytic method's, as the README's accuracy table has it; also taken for estimates whose error was never measured.
 USUAL_ERROR = 0.08
 # From here on a difference is written in GiB like the two sizes it stands beside; "0.0 GiB" would say nothing.
 SMALLEST_IN_GIB = 0.05 * GIB
-SIGNS: dict[FitVerdict, str] = {"fits": "✓", "tight": "!", "does not fit": "✗"}
+SIGNS: dict[FitVerdict, str] = {"fits": "✓", "tight": "!", "does not fit": "✗", "unknown": "?"}
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         error: the stated relative error of `needs`, as a fraction; None when it was never measured.
         note: what else there is to say, a sentence without a full stop; may be empty.
         refused: the engine does not start with these settings, whatever the card holds.
+        unknown: what of the job is not known, without which there is no verdict; empty where all of it is.
     """
 
     needs: int
@@ -34,10 +35,13 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None = None
     note: str = ""
     refused: bool = False
+    unknown: str = ""
 
     @property
     def verdict(self) -> FitVerdict:
         """The verdict."""
+        if self.unknown:
+            return "unknown"
         if not self.is_enough:
             return "does not fit"
         return "tight" if self.needs * (1 + self._error) > self.has else "fits"
@@ -64,6 +68,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
             return self.note or "it does not start with these settings"
         difference = f"{_difference(abs(self.spare))} {'short' if self.spare < 0 else 'spare'}"
         told = f"needs {format_bytes(self.needs)}, has {format_bytes(self.has)}: {difference}"
+        if self.unknown:
+            return f"{told}, as far as it is read; {self.unknown}"
         if self.verdict == "tight":
             told += f", less than the stated error of ±{self._error:.0%}".replace("%", " %")
         return f"{told}; {self.note}" if self.note else told
@@ -73,7 +79,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.sign} {self.headline(where)}: {self.sentence}"
 
     def headline(self, where: str) -> str:
-        """`fits H100`, `tight on H100`, `does not fit H100`."""
+        """`fits H100`, `tight on H100`, `does not fit H100`, `unknown whether it fits H100`."""
+        if self.verdict == "unknown":
+            return f"unknown whether it fits {where}"
         return f"tight on {where}" if self.verdict == "tight" else f"{self.verdict} {where}"
 
     @property
@@ -109,3 +117,10 @@ def fits_in(needs: int, has: int) -> bool:
 
 def _difference(size: int) -> str:
     return f"{size / GIB:.1f} GiB" if size >= SMALLEST_IN_GIB else format_bytes(size)
+
+
+def unknown_of(model: object) -> str:
+    """What of a model is not known, so that there is no verdict on it; empty where all of it is."""
+    if getattr(model, "basis", "") != "generic":
+        return ""
+    return "its architecture or quantization is not known"

@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.estimate.fits import Fit, fits_in
+from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
@@ -107,6 +107,7 @@ def card_fits(
             error=answer.error,
             refused=bool(answer.reason) and not answer.fits,
             note=answer.reason,
+            unknown=unknown_of(workload.model),
         )
         yield CardFit(
             card=card,

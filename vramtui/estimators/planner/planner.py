@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.estimate.fits import Fit, fits_in
+from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
@@ -57,6 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         error: the stated relative error of `process`.
         reason: why it does not start, where a server says more than that it is too large.
+        unknown: as a Fit has it.
         edge: of the key that was asked for; `also` of others that people ask about.
         cheapest: the mitigations to take together, none when it fits as it is, None when no set of them is enough.
         cheapest_process: bytes of the process with them.
@@ -67,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     room: int
     error: float | None = None
     reason: str = ""
+    unknown: str = ""
     edge: Edge
     also: tuple[Edge, ...] = ()
     effects: tuple[Effect, ...]
@@ -76,7 +78,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fit(self) -> Fit:
         """The verdict on the workload as it is."""
-        return Fit(needs=self.process, has=self.room, error=self.error, refused=bool(self.reason) and not self.fits)
+        refused = bool(self.reason) and not self.fits
+        return Fit(needs=self.process, has=self.room, error=self.error, refused=refused, unknown=self.unknown)
 
 
 class FitResult(NamedTuple):
@@ -159,6 +162,7 @@ class Planner:
             room=self.room,
             error=now.error,
             reason=now.reason,
+            unknown=unknown_of(self._workload.model),
             edge=self.edge(key),
             also=tuple(self.edge(other) for other in other_keys(self._workload) if other != key),
             effects=tuple(self.effects(now.process, key)),

@@ -20,6 +20,7 @@ from vramtui.models.readers.bounded import Damaged, Unmodelled, read_plain, show
 from vramtui.models.readers.diffusers import denoisers
 from vramtui.models.readers.diffusers.index import read_pipeline
 from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.readers.guessed_values import guessed_values
 from vramtui.models.readers.quantization import exl3
 from vramtui.models.readers.quantization.methods import quantization_of
 from vramtui.models.readers.quantization.mixed import in_all_layers, kind_of, with_mixed_bits
@@ -152,6 +153,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         undescribed: the key of a net of which it says no sizes; empty where there is none.
         mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
         counted: whether every tensor is written down all the same where it is `generic`.
+        guessed: what it says that is not taken at its word, a part of a sentence each.
     """
 
     architecture: str
@@ -164,6 +166,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     basis: str = "shapes"
     mixed: bool = False
     counted: bool = False
+    guessed: tuple[str, ...] = ()
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -261,6 +264,10 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     model = {key: value for key, value in model.items() if value is not None}
     method = how.text("quant_method", "")
     unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
+    if how.values and quantization is None and not method and not how.has("load_in_8bit"):
+        unread = "one without a quant_method"
+    precision = PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None
+    layers = model.get("num_hidden_layers", 0)
     if quantization is not None:
         model = _with_mixed_bits(model, config, how, quantization)
         if quantization == "mxfp4" and in_all_layers(how):
@@ -268,13 +275,14 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     return ConfigFile(
         architecture=name,
         model=model,
-        precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
+        precision=precision,
         quantization=quantization,
         unread=printable(unread[:40]),
         undescribed=_undescribed(config, model) if basis == "generic" else "",
         partial=partial,
         basis=basis,
         counted=is_net(config.text("model_type", "")),
+        guessed=tuple(guessed_values(inner, how, precision, layers if isinstance(layers, int) else 0)),
         mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
     )
 

@@ -13,7 +13,12 @@ from vramtui.records.export.html.text import tag, text
 
 WIDE, HIGH, EDGE = 1200, 630, 70  # what social pages show of a link
 INK, DIM, PAPER = "#d7deea", "#93a0b3", "#0f131a"
-COLOURS: dict[FitVerdict, str] = {"fits": "#63d78b", "tight": "#f5b83d", "does not fit": "#ff6f6f"}
+COLOURS: dict[FitVerdict, str] = {
+    "fits": "#63d78b",
+    "tight": "#f5b83d",
+    "does not fit": "#ff6f6f",
+    "unknown": "#f5b83d",
+}
 FONTS = "Inter, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif"
 BAR_TOP, BAR_HIGH = 340, 90
 PER_ROW, COLUMN = 4, 272
