@@ -1,0 +1,48 @@
+"""One figure for one preset and card, whoever asks: `estimate`, a table of cards, and a screen once it is settled."""
+
+import pytest
+
+from tests.loaded_once import bundled_presets
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.methods import USUAL, estimates_by
+from vramtui.estimators.planner.card_table import answers_on
+from vramtui.monitor.predictor import LazyUsual, Predictor
+
+CARDS = tuple(map(card, ("T4", "RTX4090", "A100-40GB", "L40S", "H100", "H200")))
+PRESETS = [found for found in bundled_presets() if not isinstance(found.preset.model, RuleModel)]
+FEW, MANY = PRESETS[:: len(PRESETS) // 4], PRESETS[:: max(1, len(PRESETS) // 30)]
+
+
+def hold_together(found: PresetFile) -> None:
+    workload = found.preset.workload
+    predictor = Predictor(LazyUsual())
+    tables = {there.name: answer.process for there, answer in answers_on(ANALYTIC, workload, CARDS, USUAL)}
+    for device in CARDS:
+        try:
+            (estimate,) = estimates_by(None, workload, device)
+        except UserError:
+            assert predictor.ask(workload, device).estimate is None
+            continue
+        shown = predictor.ask(workload, device).estimate
+        assert shown is not None
+        assert shown.process == estimate.process
+        total = predictor.total(workload, device)
+        assert total == estimate.process
+        # A table of cards asks the nearer method once for each compute capability; a card that is nearly full keeps
+        # somewhat less or more cached.
+        assert tables[device.name] == pytest.approx(estimate.process, rel=0.005), device.name
+
+
+@pytest.mark.parametrize("found", FEW, ids=lambda found: str(found.key))
+def test_one_figure_for_one_preset_and_card(found: PresetFile) -> None:
+    hold_together(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
+def test_one_figure_for_many_presets(found: PresetFile) -> None:
+    hold_together(found)
