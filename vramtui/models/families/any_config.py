@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
 from vramtui.models.blueprints.blueprint import HEADED, WHOLE_FAMILIES
 from vramtui.models.blueprints.composite import add_parts, joins
 from vramtui.models.blueprints.full_config import filled_in, text_type
@@ -14,11 +14,13 @@ from vramtui.models.families.decoder import read_decoder
 from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.families.family import Family
+from vramtui.models.families.generated import as_encoder, generated_tensors, stream_of
 from vramtui.models.families.generic import guess_family
 from vramtui.models.families.keys import Keys, head_of, layer_count
 from vramtui.models.families.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.models.families.older import BERT_LIKE, OLDER
 from vramtui.models.families.tensor_list import CacheList, TensorList, numbers_in
+from vramtui.models.readers.bounded import Damaged
 
 KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 # Where models of several parts keep the one that reads words.
@@ -47,6 +49,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         tensors: every tensor.
         caches: what its layers keep.
         partial: whether it is only the part that reads words, of a model of several.
+        counted: whether every tensor is written down all the same where it is `generic`.
     """
 
     table: dict[str, Any]
@@ -54,6 +57,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     tensors: tuple[TensorGroup, ...]
     caches: tuple[LayerCache, ...]
     partial: bool
+    counted: bool = False
 
 
 def text_part(keys: Keys) -> Keys:
@@ -73,8 +77,41 @@ def text_part(keys: Keys) -> Keys:
 def read_any(values: dict[str, object]) -> Found:
     """The tensors, caches and nearest decoder of any config.
 
+    What no family describes whole has its tensors from the generated shapes, where those have its class.
+
     Raises:
         Damaged: it has not even a width and a number of layers.
+    """
+    try:
+        found = _by_family(values)
+    except Damaged:
+        tensors = generated_tensors(values)
+        if tensors is None:
+            raise
+        keys = stream_of(Keys(values), tensors.groups())
+        net = _as_found(keys, PLAIN, "generic", tensors, CacheList(), partial=False)
+        return msgspec.structs.replace(net, counted=True)
+    if found.basis != "generic" or (found.counted and not found.partial):
+        return found
+    tensors = generated_tensors(values, _text_key(values))
+    if tensors is None:
+        return found
+    groups = tensors.groups()
+    if any(group.name in ENCODER_TENSORS for group in found.tensors):
+        groups = as_encoder(groups)
+    table = found.table | {"parameters": numbers_in(groups)} | listed(groups, found.caches)
+    return msgspec.structs.replace(found, table=table, tensors=groups, partial=False, counted=True)
+
+
+def _text_key(values: dict[str, object]) -> str:
+    return next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), "")
+
+
+def _by_family(values: dict[str, object]) -> Found:
+    """As `read_any`, by what is written down of families.
+
+    Raises:
+        Damaged: as there.
     """
     kind = values.get("model_type")
     full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values
@@ -100,6 +137,7 @@ def _of_net(net: NetShape) -> Found:
     """A model for images or sound; where it is one of torchvision's nets, with the layers of that."""
     basis = "family" if net.exact and not net.staged else "generic"
     found = _as_found(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+    found = msgspec.structs.replace(found, counted=net.exact)
     twin = twin_of(net, numbers_in(found.tensors)) if net.exact else None
     return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
 

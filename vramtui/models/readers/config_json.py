@@ -254,7 +254,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if config.has("architecture") and not config.has("architectures"):
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")
-    name, inner, model, partial, basis = _described(config)
+    name, inner, model, partial, basis, counted = _described(config)
     said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
     stored = next(filter(None, said), None)
     how = config.table("quantization_config")
@@ -278,10 +278,10 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         precision=precision,
         quantization=quantization,
         unread=printable(unread[:40]),
-        undescribed=_undescribed(config, model) if basis == "generic" else "",
+        undescribed=_undescribed(config, model) if basis == "generic" and not counted else "",
         partial=partial,
         basis=basis,
-        counted=is_net(config.text("model_type", "")),
+        counted=counted or is_net(config.text("model_type", "")),
         guessed=tuple(guessed_values(inner, how, precision, layers if isinstance(layers, int) else 0)),
         mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
     )
@@ -314,19 +314,21 @@ def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Ta
     )
 
 
-def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
-    """The architecture's name, the part that is read, its `[model]` table, which part in words, and how sure it is."""
+def _described(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
+    """The architecture's name, the part that is read, its `[model]` table, which part in words, how sure it is, and
+    whether every tensor is written down.
+    """
     name = _architecture(config)
     if name in ARCHITECTURES:
         try:
-            return name, config, ARCHITECTURES[name](config), "", "shapes"
+            return name, config, ARCHITECTURES[name](config), "", "shapes", True
         except Unmodelled:
             pass
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
         raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=True) from None
-    return name, config, found.table, LANGUAGE if found.partial else "", found.basis
+    return name, config, found.table, LANGUAGE if found.partial else "", found.basis, found.counted
 
 
 def _undescribed(config: Fields, model: Table) -> str:

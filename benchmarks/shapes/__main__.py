@@ -1,0 +1,213 @@
+"""Writes the shapes of every class of transformers' auto mappings, and which of them are complete.
+
+python -m benchmarks.shapes             # writes vramtui/models/shapes/shapes.json, prints complete of all by kind
+python -m benchmarks.shapes llama bert  # prints what is wrong with the classes of these types
+"""
+
+import json
+import logging
+import multiprocessing
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from benchmarks.architectures import REASONS
+from benchmarks.architectures_golden import KINDS
+from benchmarks.shapes.classes import add_class
+from benchmarks.shapes.configs import Gathered
+
+OUT = Path(__file__).parents[2] / "vramtui" / "models" / "shapes"
+ROLES = {
+    "base": "MODEL_MAPPING_NAMES",
+    "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "seq2seq": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "backbone": "MODEL_FOR_BACKBONE_MAPPING_NAMES",
+}
+ON = "--on"
+WORKERS, SECONDS, SHARE = 5, 90, 6
+
+
+def classes() -> Iterator[tuple[str, str, str]]:
+    """(kind, type, class) of every entry of the mappings."""
+    for kind, mapping in (KINDS | {"bare": ROLES["base"]}).items():
+        for model_type, names in getattr(modeling_auto, mapping).items():
+            for name in (names,) if isinstance(names, str) else names[:1]:
+                yield kind, model_type, name
+
+
+def roles() -> dict[str, dict[str, str]]:
+    """The class of each type for each role."""
+    found = {role: getattr(modeling_auto, mapping) for role, mapping in ROLES.items()}
+    return {role: {k: v if isinstance(v, str) else v[0] for k, v in names.items()} for role, names in found.items()}
+
+
+def config_class_of(model_type: str, name: str) -> Any:  # noqa: ANN401
+    """The class of the config of a class."""
+    import transformers  # noqa: PLC0415 - thousands of modules, each when it is asked for
+
+    own = getattr(getattr(transformers, name), "config_class", None)
+    config_class = CONFIG_MAPPING[model_type]
+    return config_class if own is None or issubclass(config_class, own) else own
+
+
+# What this process has worked out so far: parts of several models are worked out once.
+_KEPT = Gathered()
+
+
+def worked_out(todo: list[tuple[str, str]], known: dict[str, Any] | None = None) -> Gathered:
+    """The shapes of these classes and of their parts, but for those that are `known`."""
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("took too long")))
+    gathered = _KEPT
+    gathered.roles = gathered.roles or roles()
+    if not gathered.classes:
+        _resume(gathered, known)
+    for model_type, name in todo:
+        signal.alarm(SECONDS)
+        try:
+            add_class(gathered, name, config_class_of(model_type, name))
+        except Exception as error:  # noqa: BLE001 - listed
+            gathered.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
+        signal.alarm(0)
+    return gathered
+
+
+def _resume(gathered: Gathered, known: dict[str, Any] | None) -> None:
+    """Takes classes that are known from an earlier run."""
+    gathered.classes |= known or {}
+    gathered.reasons |= dict.fromkeys(known or {}, "")
+
+
+def complete(gathered: Gathered) -> dict[str, Any]:
+    """The classes in which nothing is wrong, nor in what they are made of; `reasons` gets why for the others."""
+    good = {name: one for name, one in gathered.classes.items() if not gathered.reasons.get(name)}
+    while True:
+        lost = {}
+        for name, one in good.items():
+            lines = [line for lines in one["loops"].values() for line in lines if line[0].startswith("@")]
+            parts = [_part(gathered, one["of"], line[0][1:], line[1]) for line in lines]
+            missing = next((part for part in parts if part not in good), None)
+            if missing is not None:
+                lost[name] = f"its part {missing}"
+        if not lost:
+            return good
+        gathered.reasons |= lost
+        good = {name: one for name, one in good.items() if name not in lost}
+
+
+def _part(gathered: Gathered, kind: str, name: str, path: str) -> str:
+    """The class of a part by default, whose name may be a role."""
+    if name not in gathered.roles:
+        return name
+    for key in filter(None, path.split(".")):
+        kind = gathered.configs[kind]["parts"].get(key, ("", {}))[0]
+    return gathered.roles[name].get(kind, kind)
+
+
+def _reached(gathered: Gathered, kinds: set[str]) -> set[str]:
+    """Types and those of their parts."""
+    found: set[str] = set()
+    while kinds - found:
+        kind = (kinds - found).pop()
+        found.add(kind)
+        kinds |= {part for part, _different in gathered.configs.get(kind, {"parts": {}})["parts"].values()}
+    return found
+
+
+def used_keys(gathered: Gathered) -> set[str]:
+    """Every key that an expression names."""
+    found: set[str] = set()
+    for one in gathered.classes.values():
+        for loops, lines in one["loops"].items():
+            texts = [*loops.split("; "), *(f"({sizes},)" for name, sizes, _c, _n in lines if name[0] != "@")]
+            texts += [condition for _name, _sizes, condition, _count in lines]
+            for text in filter(None, texts):
+                found |= _words(text)
+    for row in gathered.configs.values():
+        for value in row["keys"].values():
+            if isinstance(value, str) and value.startswith("="):
+                found |= _words(value[1:])
+    return found
+
+
+def _words(text: str) -> set[str]:
+    import ast  # noqa: PLC0415 - one function's
+
+    nodes = ast.walk(ast.parse(text.strip(), mode="eval"))
+    return {n.attr if isinstance(n, ast.Attribute) else n.id for n in nodes if isinstance(n, (ast.Attribute, ast.Name))}
+
+
+def write(gathered: Gathered) -> None:
+    """The files of the package: complete classes and those that they are made of."""
+    good = complete(gathered)
+    words = used_keys(gathered) | {"num_labels"}
+    configs = {}
+    for kind in _reached(gathered, {one["of"] for one in good.values()}) & gathered.configs.keys():
+        row = gathered.configs[kind]
+        keys = {key: value for key, value in row["keys"].items() if key in words}
+        aliases = {key: own for key, own in row["aliases"].items() if own in words}
+        parts = {
+            key: (name, {k: v for k, v in said.items() if k in words or isinstance(v, dict)})
+            for key, (name, said) in row["parts"].items()
+        }
+        configs[kind] = {
+            name: value for name, value in (("keys", keys), ("aliases", aliases), ("parts", parts)) if value
+        }
+    lines = ['{"classes":{']
+    lines.append(",\n".join(f"{json.dumps(name)}:{_short(one)}" for name, one in sorted(good.items())))
+    lines.append('},"configs":{')
+    lines.append(",\n".join(f"{json.dumps(name)}:{_short(one)}" for name, one in sorted(configs.items())))
+    lines.append(f'}},"roles":{_short(gathered.roles)}}}')
+    (OUT / "shapes.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rest = {name: why for name, why in sorted(gathered.reasons.items()) if why}
+    (Path(__file__).parent / "rest.json").write_text(json.dumps(rest, indent=0) + "\n", encoding="utf-8")
+
+
+def _short(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def main() -> None:
+    """Write them all, or print those of some types."""
+    everything = list(classes())
+    wanted = set(sys.argv[1:]) - {ON}
+    earlier = json.loads((OUT / "shapes.json").read_text(encoding="utf-8"))["classes"] if ON in sys.argv else {}
+    chosen = [one for one in everything if not wanted or one[1] in wanted]
+    todo = list(dict.fromkeys((kind, name) for _k, kind, name in chosen))
+    first = {name for kind, model_type, name in chosen if model_type in REASONS.get(kind, {})}
+    todo.sort(key=lambda one: one[1] not in first)
+    shares = [todo[at : at + SHARE] for at in range(0, len(todo), SHARE)]
+    whole = Gathered()
+    _resume(whole, earlier)
+    with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
+        for part in pool.imap_unordered(partial(worked_out, known=earlier), shares):
+            whole.classes |= part.classes
+            whole.configs |= {k: v for k, v in part.configs.items() if k not in whole.configs}
+            whole.reasons |= part.reasons
+            whole.roles = part.roles
+            if not wanted:
+                write(whole)
+    good = complete(whole)
+    for kind in dict.fromkeys(kind for kind, _type, _name in chosen):
+        names = [name for own, _type, name in chosen if own == kind]
+        count = sum(name in good for name in names)
+        sys.stdout.write(f"{kind:20} {count:4} of {len(names):4} complete ({count / len(names):.1%})\n")
+    different = {name for _kind, _type, name in chosen}
+    count = sum(name in good for name in different)
+    sys.stdout.write(f"{'all':20} {count:4} of {len(different):4} complete ({count / len(different):.1%})\n")
+    if wanted:
+        for name, why in whole.reasons.items():
+            if why:
+                sys.stdout.write(f"{name}: {why}\n")
+        return
+    write(whole)
+
+
+if __name__ == "__main__":
+    main()

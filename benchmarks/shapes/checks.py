@@ -1,0 +1,95 @@
+"""Shapes that were worked out, held against builds that they were not made of."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import transformers
+
+from benchmarks.shapes.built import build
+from benchmarks.shapes.configs import Gathered, fresh, written
+
+# Whose double no model wants: what must divide others, or is a table of pixels.
+COUNTED = (
+    "head",
+    "group",
+    "patch",
+    "kernel",
+    "stride",
+    "image_size",
+    "expert",
+    "top",
+    "token_id",
+    "index",
+    "num_channels",
+)
+MOST_KEYS = 70
+
+
+def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str, Any]) -> str:  # noqa: ANN401
+    """Why the shapes of a class with these changes are not what transformers builds; empty where they are."""
+    config = fresh(config_class, changes)
+    built = build(getattr(transformers, name), copy.deepcopy(config), traced=False)
+    want: dict[tuple[int, ...], int] = {}
+    for shape in (one or (1,) for one in built.shapes.values() if 0 not in one):
+        want[shape] = want.get(shape, 0) + 1
+    have: dict[tuple[int, ...], int] = {}
+    try:
+        for tensor in gathered.table().tensors(name, written(config)):
+            have[tensor.shape] = have.get(tensor.shape, 0) + tensor.count
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"[:160]
+    if want == have:
+        return ""
+    missing = {s: n - have.get(s, 0) for s, n in want.items() if n != have.get(s, 0)}
+    more = {s: n for s, n in have.items() if s not in want}
+    return f"not {str(dict(list(more.items())[:3]))[:60]} but {str(dict(list(missing.items())[:3]))[:80]}"
+
+
+def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[str, int]) -> str:  # noqa: ANN401
+    """What is wrong by the defaults, with many keys changed at once, or with each alone; empty where nothing is.
+
+    Args:
+        gathered: what is known.
+        name: of the class.
+        config_class: of its config.
+        numbers: the keys to change, with their defaults.
+    """
+    wrong = check(gathered, name, config_class, {})
+    if wrong:
+        return f"default: {wrong}"
+    changes = {key: doubled(key, value) for key, value in numbers.items()}
+    changes = {key: value for key, value in changes.items() if value != numbers[key]}
+    deeper = {key: value + 2 for key, value in numbers.items() if "layers" in key or key in {"depth", "n_layer"}}
+    counted = {key: 2 * value for key, value in numbers.items() if key not in changes}
+    for group in (changes, deeper, counted):
+        wrong = _wrong_with(gathered, name, config_class, group)
+        if wrong:
+            return wrong
+    return ""
+
+
+def _wrong_with(gathered: Gathered, name: str, config_class: Any, group: Mapping[str, Any]) -> str:  # noqa: ANN401
+    """What is wrong with these changes together, or with each alone where transformers does not build them together."""
+    if not group:
+        return ""
+    try:
+        wrong = check(gathered, name, config_class, group)
+    except Exception:  # noqa: BLE001 - a config that transformers does not build
+        wrong = "each" if 1 < len(group) <= MOST_KEYS else ""
+    if wrong != "each":
+        return f"{', '.join(group)[:60]}: {wrong}" if wrong else ""
+    for key, value in group.items():
+        wrong = _wrong_with(gathered, name, config_class, {key: value})
+        if wrong:
+            return wrong
+    return ""
+
+
+def doubled(key: str, value: int) -> int:
+    """Another value that most models take."""
+    if "layers" in key or key in {"depth", "n_layer"}:
+        return value + 1
+    if "vocab" in key or "position" in key:
+        return value + 13
+    return value if any(one in key for one in COUNTED) else 2 * value

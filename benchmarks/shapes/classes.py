@@ -1,0 +1,295 @@
+"""The shapes of one class: built several times, and its lines worked out."""
+
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, PreTrainedConfig
+
+from benchmarks.shapes.built import Built, build
+from benchmarks.shapes.checks import COUNTED, doubled, verified
+from benchmarks.shapes.configs import Gathered, add_config, fresh, values_of
+from benchmarks.shapes.rules import Paths, lines, simpler
+from vramtui.models.shapes.expressions import evaluate
+
+IDLE = (
+    "use_cache", "return_dict", "output_", "_attn", "torchscript", "is_encoder_decoder", "tf_legacy", "gradient",
+    "dropout", "_from",
+)  # fmt: skip
+MOST_FLAGS = 60
+
+
+class Described:
+    """A class while it is worked out.
+
+    Args:
+        gathered: what is known.
+        name: of the class.
+        config_class: of its config.
+    """
+
+    def __init__(self, gathered: Gathered, name: str, config_class: Any) -> None:  # noqa: ANN401
+        self.gathered = gathered
+        self.name = name
+        self.cls = getattr(transformers, name)
+        self.config_class = config_class
+        self.base = build(self.cls, fresh(config_class))
+        self.values = values_of(fresh(config_class))
+        self.parts = dict(self._parts(self.base))
+        self.second = self._second()
+
+    def work_out(self) -> None:
+        """Adds the class."""
+        found = dict.fromkeys(self._lines(self.base, {}), "")
+        for path, value, text in self._flags():
+            try:
+                config = fresh(self.config_class, {path: value})
+                other = build(self.cls, config)
+            except Exception:  # noqa: BLE001, S112 - a flag that does not stand alone
+                continue
+            if other.shapes == self.base.shapes:
+                continue
+            values = values_of(config)
+            variant = set(self._lines(other, values))
+            was, now = _conditions(text, value)
+            for line in list(found):
+                if line not in variant and not found[line].startswith("only "):
+                    found[line] = _and(found[line], was)
+            for line in variant - found.keys():
+                found[line] = "only " + now
+            for line in variant & {one for one, said in found.items() if said.startswith("only ") and now not in said}:
+                found[line] += f" or {now}"
+        self.gathered.classes[self.name] = {"of": self.config_class.model_type, "loops": _loops_of(found)}
+
+    def _parts(self, built: Built) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Parts that are the same as their class alone, the outermost of each."""
+        done: list[str] = []
+        for name, (module, path) in built.parts.items():
+            if any(name.startswith(f"{other}.") for other in done):
+                continue
+            cls = type(module)
+            config_class = type(module.config)
+            if cls.__name__ == self.name or not hasattr(transformers, cls.__name__):
+                continue
+            if cls.__name__ not in self.gathered.classes:
+                add_class(self.gathered, cls.__name__, config_class)
+            if (
+                cls.__name__ not in self.gathered.classes
+                or self.gathered.classes[cls.__name__]["of"] != config_class.model_type
+            ):
+                continue
+            own = {n[len(name) + 1 :]: s for n, s in built.shapes.items() if n.startswith(f"{name}.")}
+            try:
+                alone = build(cls, _copied(module.config), traced=False)
+            except Exception:  # noqa: BLE001, S112 - a part that does not stand alone
+                continue
+            if own and own == alone.shapes:
+                done.append(name)
+                yield name, (self._role(cls.__name__, config_class.model_type, path), path.rstrip("."))
+
+    def _role(self, name: str, kind: str, path: str) -> str:
+        """The role of a class where its config may be of any type, else its name."""
+        owner: Any = self.config_class
+        for part in path.rstrip(".").split("."):
+            owner = (owner.sub_configs or {}).get(part, owner) if owner is not AutoConfig else owner
+        if path and owner is AutoConfig:
+            for role, classes in self.gathered.roles.items():
+                if classes.get(kind) == name:
+                    return role
+        return name
+
+    def _second(self) -> Built | None:
+        """Another build, by which sizes whose expression was lost are known."""
+        numbers = {k: v for k, v in self.values.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
+        used = [k for k in numbers if self._is_used(k)]
+        for wanted in (
+            {k: doubled(k, v) for k, v in numbers.items() if k in used},
+            {
+                k: 2 * v
+                for k, v in numbers.items()
+                if k in used and ("size" in k or "dim" in k) and not any(one in k for one in COUNTED)
+            },
+            {k: v + 1 for k, v in numbers.items() if k in used and "layers" in k},
+        ):
+            with contextlib.suppress(Exception):
+                return build(self.cls, fresh(self.config_class, wanted))
+        return None
+
+    def _is_used(self, path: str) -> bool:
+        texts = self._texts
+        return any(path in text for text in texts)
+
+    def own_numbers(self) -> dict[str, int]:
+        """The keys of which tensors outside its parts are made, with their defaults."""
+        inner = {path for _cls, path in self.parts.values() if path}
+        return {
+            key: value
+            for key, value in self.values.items()
+            if isinstance(value, int)
+            and not isinstance(value, bool)
+            and value > 1
+            and self._is_own(key)
+            and not any(key.startswith(f"{one}.") for one in inner)
+        }
+
+    def _is_own(self, path: str) -> bool:
+        names = {name for name in self.base.dims if not any(name.startswith(f"{part}.") for part in self.parts)}
+        texts = {one for name in names for one in self.base.dims[name] if one}
+        texts |= {
+            t for p, t in self.base.counts.items() if not any(f"{p}.".startswith(f"{part}.") for part in self.parts)
+        }
+        return any(path in text for text in texts)
+
+    @property
+    def _texts(self) -> set[str]:
+        sizes = {one for dims in self.base.dims.values() for one in dims if one}
+        return sizes | set(self.base.counts.values())
+
+    def _lines(self, built: Built, values: Mapping[str, Any]) -> list[Any]:
+        known = dict(self.values) | dict(values)
+        parts = self.parts if built is self.base else {n: p for n, p in self.parts.items() if self._same_part(built, n)}
+        dims: dict[str, tuple[str, ...]] = {}
+        for name, (cls, path) in parts.items():
+            dims[f"{name}.@{cls}"] = (path,)
+        table = {int(Size_value): text for text, Size_value in self._numbers(known).items()}
+        for name, sizes in built.dims.items():
+            if any(name.startswith(f"{part}.") for part in parts):
+                continue
+            shape = built.shapes[name]
+            other = self.second.shapes.get(name) if self.second is not None and built is self.base else None
+            dims[name] = tuple(
+                simpler(text) if text else self._guess(shape, other, at, table) for at, text in enumerate(sizes)
+            )
+        counts = {
+            path: simpler(text) for path, text in built.counts.items() if _evaluated(text, known) == built.lengths[path]
+        }
+        for path, length in built.lengths.items():
+            if path not in counts and length > 1:
+                text = self._count(built, path, length, known)
+                if text:
+                    counts[path] = text
+        return [_frozen(one) for one in lines(dims, counts, known)]
+
+    def _same_part(self, built: Built, name: str) -> bool:
+        return name in built.parts
+
+    def _numbers(self, known: Mapping[str, Any]) -> dict[str, int]:
+        texts = sorted(self._texts, key=len, reverse=True)
+        return {text: number for text in texts if (number := _evaluated(text, known))}
+
+    def _guess(self, shape: tuple[int, ...], other: tuple[int, ...] | None, at: int, table: Mapping[int, str]) -> str:
+        number = shape[at]
+        if other is not None and len(other) == len(shape) and other[at] == number:
+            return str(number)
+        return simpler(table[number]) if number in table and number > 4 else str(number)
+
+    def _count(self, built: Built, path: str, length: int, known: Mapping[str, Any]) -> str:
+        """How often a list of modules repeats, where no loop over symbols told it."""
+        names: dict[str, set[str]] = {}
+        for name in built.shapes:
+            if name.startswith(f"{path}."):
+                place, _, rest = name[len(path) + 1 :].partition(".")
+                names.setdefault(place, set()).add(rest)
+        if len(names) < 2 or len({frozenset(one) for one in names.values()}) > 1:
+            return ""
+        for more in (0, 1, -1):
+            for key, value in known.items():
+                if (
+                    isinstance(value, (list, tuple))
+                    and len(value) + more == length
+                    and all(not isinstance(v, str) for v in value)
+                ):
+                    return simpler(f"len({key}) + {more}")
+                if isinstance(value, int) and not isinstance(value, bool) and value + more == length and "layer" in key:
+                    return simpler(f"{key} + {more}")
+        return ""
+
+    def _flags(self) -> Iterator[tuple[str, Any, str]]:
+        """Keys that may switch tensors on and off: its own, and those of parts that are not classes of their own."""
+        inner = {path for _cls, path in self.parts.values() if path}
+        count = 0
+        types = types_of(self.config_class)
+        for path, value in self.values.items():
+            if any(path.startswith(f"{one}.") for one in inner) or any(one in path for one in IDLE):
+                continue
+            if path.endswith("id2label") or count > MOST_FLAGS:
+                continue
+            if isinstance(value, bool):
+                count += 1
+                yield path, not value, path
+            elif "." not in path and isinstance(value, int) and "None" in types.get(path, "") and value > 0:
+                count += 1
+                yield path, None, path
+            elif (
+                "." not in path and value is None and "int" in types.get(path, "") and "list" not in types.get(path, "")
+            ):
+                count += 1
+                yield path, 16, path
+        if "tie_word_embeddings" not in self.values and hasattr(self.config_class(), "tie_word_embeddings"):
+            yield "tie_word_embeddings", not self.config_class().tie_word_embeddings, "tie_word_embeddings"
+
+
+def _frozen(line: Any) -> Any:  # noqa: ANN401
+    loops, name, sizes, condition, full = line
+    return tuple(loops), name, tuple(sizes), condition, full
+
+
+def types_of(config_class: Any) -> dict[str, str]:  # noqa: ANN401
+    """The types of its keys as text."""
+    return {field.name: str(field.type) for field in dataclasses.fields(config_class)}
+
+
+def _copied(config: PreTrainedConfig) -> PreTrainedConfig:
+    return copy.deepcopy(config)
+
+
+def _evaluated(text: str, values: Mapping[str, Any]) -> int | None:
+    try:
+        found = evaluate(text, Paths(values))
+    except Exception:  # noqa: BLE001
+        return None
+    return int(found) if isinstance(found, (int, float)) and found == int(found) and found > 0 else None
+
+
+def _conditions(key: str, value: object) -> tuple[str, str]:
+    """What holds by default, and what holds where the key is `value`."""
+    if value is True:
+        return f"not {key}", key
+    if value is False:
+        return key, f"not {key}"
+    return (f"has({key})", f"not has({key})") if value is None else (f"not has({key})", f"has({key})")
+
+
+def _and(one: str, other: str) -> str:
+    return " and ".join(filter(None, (one, other)))
+
+
+def _loops_of(found: Mapping[Any, str]) -> dict[str, list[Any]]:
+    out: dict[str, dict[Any, int]] = {}
+    for (loops, name, sizes, condition, _full), switch in found.items():
+        switch_text = switch.removeprefix("only ")
+        if " or " in switch_text:
+            switch_text = f"({switch_text})"
+        scalar = "" if name.startswith("@") else "1"
+        line = (name, ", ".join(sizes) or scalar, _and(switch_text, condition))
+        rows = out.setdefault("; ".join(loops), {})
+        rows[line] = rows.get(line, 0) + 1
+    return {loops: [(*line, count) for line, count in rows.items()] for loops, rows in out.items()}
+
+
+def add_class(gathered: Gathered, name: str, config_class: Any) -> None:  # noqa: ANN401
+    """Works out a class and holds it against other configs; `gathered.reasons` says what is wrong, if it is."""
+    add_config(gathered, config_class)
+    if name in gathered.reasons:
+        return
+    gathered.reasons[name] = "in work"
+    try:
+        described = Described(gathered, name, config_class)
+        described.work_out()
+    except Exception as error:  # noqa: BLE001 - of any kind: it is listed
+        gathered.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
+        return
+    gathered.reasons[name] = verified(gathered, name, config_class, described.own_numbers())

@@ -1,0 +1,190 @@
+"""Configs of transformers with some keys changed, and what each type takes a key for where a config leaves it out."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from transformers import AutoConfig, PreTrainedConfig
+
+from benchmarks.shapes.places import predicates
+from benchmarks.shapes.rules import simpler
+from benchmarks.shapes.symbols import Real, Size, symbol
+from vramtui.models.shapes.known import Generated, ShapeTable
+
+
+class Gathered:
+    """Everything that is known so far, and the table that reads it.
+
+    Attributes:
+        classes: as the table has them.
+        configs: keys of each type.
+        roles: class of each type for each role.
+    """
+
+    def __init__(self) -> None:
+        self.classes: dict[str, dict[str, Any]] = {}
+        self.configs: dict[str, dict[str, Any]] = {}
+        self.roles: dict[str, dict[str, str]] = {}
+        self.reasons: dict[str, str] = {}
+
+    def table(self) -> ShapeTable:
+        """What the program would read."""
+        return ShapeTable(Generated(classes=_Encoded(self.classes), configs=_Encoded(self.configs), roles=self.roles))
+
+
+class _Encoded(dict[str, Any]):
+    """Entries as JSON, each when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        return msgspec.Raw(msgspec.json.encode(super().__getitem__(name)))
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """As a dict's."""
+        return default if name not in self else self[name]  # noqa: SIM401 - a dict's own would not encode it
+
+
+def fresh(config_class: Any, changes: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+    """A config with its defaults but for `changes`, by paths."""
+    top: dict[str, Any] = {}
+    for path, value in (changes or {}).items():
+        *parts, key = path.split(".")
+        if not parts:
+            top[key] = value
+            continue
+        if parts[0] not in top:
+            top[parts[0]] = _plain_part(getattr(config_class(), parts[0]))
+        inner = top[parts[0]]
+        for part in parts[1:]:
+            inner = inner[part]
+        inner[key] = value
+        if "layers" in key:
+            inner.pop("layer_types", None)
+    return config_class(**top)
+
+
+def _plain_part(config: PreTrainedConfig) -> dict[str, Any]:
+    return written(config) | {"model_type": config.model_type}
+
+
+def written(config: PreTrainedConfig) -> dict[str, Any]:
+    """As its config.json has it."""
+    values: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    return values
+
+
+def values_of(config: PreTrainedConfig, path: str = "") -> dict[str, Any]:
+    """Every key by its path."""
+    found: dict[str, Any] = {}
+    for key, value in vars(config).items():
+        if isinstance(value, PreTrainedConfig):
+            found |= values_of(value, f"{path}{key}.")
+        elif not key.startswith("_"):
+            found[path + key] = value
+    return found
+
+
+def add_config(gathered: Gathered, config_class: Any) -> None:  # noqa: ANN401
+    """The defaults of a type and of its parts."""
+    kind = config_class.model_type
+    if kind in gathered.configs:
+        return
+    row: dict[str, Any] = {"keys": {}, "aliases": {}, "parts": {}}
+    gathered.configs[kind] = row
+    try:
+        config = config_class()
+    except Exception:  # noqa: BLE001 - a class whose own defaults contradict each other
+        return
+    row["aliases"] = {k: v for k, v in (config_class.attribute_map or {}).items() if isinstance(v, str)}
+    for key, value in vars(config).items():
+        if isinstance(value, PreTrainedConfig):
+            different = written(value)
+            row["parts"][key] = (
+                value.model_type,
+                {k: v for k, v in different.items() if k not in {"transformers_version", "model_type"}},
+            )
+            add_config(gathered, type(value))
+        elif not key.startswith("_") and _is_plain(value):
+            row["keys"][key] = list(value) if isinstance(value, tuple) else value
+    for part in (config_class.sub_configs or {}).values():
+        if part is not AutoConfig and part.model_type:
+            add_config(gathered, part)
+    labels = config.num_labels
+    if labels not in {None, 2}:
+        row["keys"]["num_labels"] = labels
+    row["keys"] |= _derived(config_class, config)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return len(value) <= 200 and all(map(_is_plain, value))
+    return (
+        value is None
+        or isinstance(value, (bool, int))
+        or (isinstance(value, float) and abs(value) < 1e18)
+        or (isinstance(value, str) and len(value) <= 30)
+    )
+
+
+def _derived(config_class: Any, config: PreTrainedConfig) -> dict[str, str]:  # noqa: ANN401
+    """Keys that transformers works out of others where a config does not say them."""
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    given = {
+        name: symbol(value, name)
+        for name, value in vars(config).items()
+        if name in fields
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and isinstance(fields[name].default, (int, float))
+    }
+    found: dict[str, str] = {}
+    with contextlib.suppress(Exception):
+        for key, value in vars(config_class(**given)).items():
+            if isinstance(value, (Size, Real)) and value.text != key and not key.startswith("_"):
+                found[key] = f"= {simpler(value.text)}"
+    return found | _derived_lists(config_class, fields)
+
+
+def _derived_lists(config_class: Any, fields: Mapping[str, Any]) -> dict[str, str]:  # noqa: ANN401
+    """Lists of a kind for each layer that are worked out where a config has none."""
+    depth = next((name for name in ("num_hidden_layers", "num_layers", "n_layer", "n_layers") if name in fields), None)
+    if depth is None:
+        return {}
+    found = {}
+    with contextlib.suppress(Exception):
+        several = [config_class(**{depth: count}) for count in (24, 31)]
+        for key, listed in vars(several[0]).items():
+            if not isinstance(listed, (list, tuple)) or len(listed) != 24 or key.startswith("_"):
+                continue
+            if len(getattr(several[1], key)) != 31 or not all(isinstance(one, (str, int, bool)) for one in listed):
+                continue
+            text = _listed([(one, getattr(one, key)) for one in several], depth)
+            if text:
+                found[key] = f"= [{text} for i in range({depth})]"
+    return found
+
+
+def _listed(several: list[tuple[PreTrainedConfig, Any]], depth: str) -> str:
+    items = list(dict.fromkeys(one for _config, listed in several for one in listed))
+    if len(items) > 4:
+        return ""
+    text, rest = "", [[(at,) for at in range(len(listed))] for _config, listed in several]
+    for item in items[:-1]:
+        options = []
+        for (config, listed), places in zip(several, rest, strict=True):
+            numbers = {
+                k: v
+                for k, v in values_of(config).items()
+                if not isinstance(v, (list, tuple)) and "." not in k and k != depth
+            }
+            known = predicates([(at,) for at in range(len(listed))], [depth], numbers)
+            here = frozenset(place for place in places if listed[place[0]] == item)
+            options.append([name for name, members in known if members & frozenset(places) == here])
+        both = next((name for name in options[0] if name in options[1]), None)
+        if both is None:
+            return ""
+        text += f"{item!r} if {both} else "
+        rest = [[p for p in places if listed[p[0]] != item] for (_c, listed), places in zip(several, rest, strict=True)]
+    return text + repr(items[-1])

@@ -1,0 +1,74 @@
+"""The generated shapes: what transformers builds, every class accounted for, and safe with anybody's config."""
+
+import json
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.architectures import KINDS, recorded
+from tests.properties import examples
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.shapes.known import shape_table
+
+TABLE = shape_table()
+# Classes that are not complete, each with what differs; `python -m benchmarks.shapes` writes it.
+REST = json.loads((Path(__file__).parents[3] / "benchmarks" / "shapes" / "rest.json").read_text(encoding="utf-8"))
+
+
+def counted(architecture: str, config: dict[str, Any]) -> int:
+    return sum(prod(tensor.shape) * tensor.count for tensor in TABLE.tensors(architecture, config))
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_class_that_is_known_has_the_parameters_of_the_module(kind: str) -> None:
+    for row in recorded(kind):
+        if "parameters" in row and TABLE.knows(row["architecture"], row["config"]["model_type"]):
+            assert counted(row["architecture"], row["config"]) == row["parameters"], row["type"]
+
+
+def test_what_is_not_complete_is_listed_with_its_reason_and_not_used() -> None:
+    assert not REST.keys() & set(TABLE.names())
+    assert all(REST.values())
+
+
+def test_layers_follow_the_keys_that_say_which_they_are() -> None:
+    config = {"model_type": "zaya", "num_hidden_layers": 6}
+    few, many = (counted("ZayaForCausalLM", config | {"num_hidden_layers": count}) for count in (4, 6))
+    assert 0 < few < many
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"hidden_size": [1] * 3},
+        {"hidden_size": "a" * 10},
+        {"hidden_size": -4},
+        {"num_hidden_layers": 10**12},
+        {"num_hidden_layers": 2.5},
+        {"head_dim": {"a": 1}},
+        {"vocab_size": 10**30},
+    ],
+)
+def test_what_cannot_be_worked_out_is_one_clear_error(keys: dict[str, Any]) -> None:
+    with pytest.raises(Damaged, match="has "):
+        counted("InklingForCausalLM", {"model_type": "inkling_text"} | keys)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats(allow_nan=True) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ("hidden_size", "num_hidden_layers", "layer_types", "text_config", "vision_config", "depths", "id2label")
+
+
+@examples(60)
+@given(st.sampled_from(sorted(TABLE.names())), st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
+def test_anybodys_config_is_counted_or_refused(architecture: str, keys: dict[str, Any]) -> None:
+    with suppress(Damaged):
+        assert counted(architecture, keys) >= 0

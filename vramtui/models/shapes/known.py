@@ -1,0 +1,254 @@
+"""The tensors of a config's model by the generated shapes: for each class of transformers, each size an expression."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from vramtui.models.families.keys import Keys, labels_of
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, whole_number
+
+LOOPS = ("i", "j", "k", "l")
+# How deep models stand within models.
+DEEPEST = 8
+
+Line = tuple[str, str, str, int]  # a name, its sizes, its condition, how many
+
+
+class ConfigKeys(msgspec.Struct, frozen=True):
+    """What transformers takes a key of a type for where a config does not say it.
+
+    Attributes:
+        keys: a value, or an expression behind `=`.
+        aliases: other names of keys.
+        parts: the type of each part, and the keys in which it differs from that type's defaults.
+    """
+
+    keys: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
+    parts: dict[str, tuple[str, dict[str, Any]]] = {}
+
+
+class ClassShapes(msgspec.Struct, frozen=True):
+    """The tensors of a class.
+
+    Attributes:
+        of: the type of its config.
+        loops: lines of tensors by how often they repeat: expressions from the outermost, with `; ` between them. A line
+            whose name begins with `@` is a model of its own, with the path of its config in place of sizes.
+    """
+
+    of: str
+    loops: dict[str, list[Line]]
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """All of it, each entry decoded when it is asked for."""
+
+    classes: dict[str, msgspec.Raw]
+    configs: dict[str, msgspec.Raw]
+    roles: dict[str, dict[str, str]]
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """Tensors of one shape.
+
+    Attributes:
+        name: of their module, its last part.
+        shape: of one of them.
+        count: how many.
+        repeats: whether they are in layers.
+        path: where the config of their part stands; empty for the whole's.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    count: int
+    repeats: bool
+    path: str
+
+
+class Config:
+    """A table of a config, with the keys that it leaves out.
+
+    Args:
+        values: as decoded.
+        kind: its type.
+        data: where the defaults of types stand.
+    """
+
+    def __init__(self, values: Mapping[str, Any], kind: str, data: "ShapeTable") -> None:
+        self.values = values
+        self.kind = kind
+        self._data = data
+        self._known = data.config_keys(kind)
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
+        """The value of a key; None where the config has none.
+
+        Raises:
+            Damaged: nothing says it.
+        """
+        if name == "num_labels":
+            return labels_of(Keys(dict(self.values)))
+        found = self.values.get(name)
+        if found is None:
+            names = (other for other, own in self._known.aliases.items() if own == name)
+            found = next((self.values[other] for other in names if self.values.get(other) is not None), None)
+        if name in self._known.parts or isinstance(found, dict):
+            return self._part(name, found)
+        if found is not None:
+            return found
+        usual = self._known.keys.get(name)
+        if isinstance(usual, str) and usual.startswith("="):
+            return evaluate(usual[1:], self)
+        if name in self.values or name in self._known.keys:
+            return None if name in self.values else usual
+        raise Damaged(f"has no {name[:40]}, without which its tensors are not known")
+
+    def _part(self, name: str, said: object) -> "Config | None":
+        kind, different = self._known.parts.get(name, ("", {}))
+        if said is None and not kind:
+            return None
+        values = said if isinstance(said, dict) else different
+        named = values.get("model_type")
+        return Config(values, named if isinstance(named, str) else kind, self._data)
+
+    def at(self, path: str) -> "Config":
+        """The part at a path with dots; itself where that is empty.
+
+        Raises:
+            Damaged: there is none.
+        """
+        found = self
+        for name in filter(None, path.split(".")):
+            part = found.value(name)
+            if not isinstance(part, Config):
+                raise Damaged(f"has no {name}, without which its tensors are not known")
+            found = part
+        return found
+
+
+class _Round:
+    """A config's keys and the numbers of the loops around a line."""
+
+    def __init__(self, config: Config, numbers: Mapping[str, int]) -> None:
+        self._config = config
+        self._numbers = numbers
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - as Config
+        return self._numbers[name] if name in self._numbers else self._config.value(name)
+
+
+class ShapeTable:
+    """The shapes of classes by their names.
+
+    Args:
+        data: as generated.
+    """
+
+    def __init__(self, data: Generated) -> None:
+        self._data = data
+        self._classes: dict[str, ClassShapes] = {}
+        self._configs: dict[str, ConfigKeys] = {}
+
+    def knows(self, architecture: str, kind: object) -> bool:
+        """Whether it has the class, and the class a config of the type `kind`."""
+        return architecture in self._data.classes and self._shapes(architecture).of == kind
+
+    def names(self) -> list[str]:
+        """Of every class."""
+        return list(self._data.classes)
+
+    def config_keys(self, kind: str) -> ConfigKeys:
+        """The defaults of a type."""
+        if kind not in self._configs:
+            raw = self._data.configs.get(kind)
+            self._configs[kind] = ConfigKeys() if raw is None else msgspec.json.decode(raw, type=ConfigKeys)
+        return self._configs[kind]
+
+    def tensors(self, architecture: str, values: Mapping[str, Any]) -> list[Tensor]:
+        """Every tensor of a class with the config `values`.
+
+        Raises:
+            Damaged: the class is not known, a key is missing or of the wrong kind, or there are too many layers.
+        """
+        shapes = self._shapes(architecture)
+        return list(self._of(shapes, Config(values, shapes.of, self), "", 0, repeats=False))
+
+    def _shapes(self, name: str) -> ClassShapes:
+        if name not in self._classes:
+            if name not in self._data.classes:
+                raise Damaged(f"has a part {name[:40]!r}, which is not known", is_sound=True)
+            self._classes[name] = msgspec.json.decode(self._data.classes[name], type=ClassShapes)
+        return self._classes[name]
+
+    def _of(self, shapes: ClassShapes, config: Config, path: str, depth: int, *, repeats: bool) -> Iterator[Tensor]:
+        if depth > DEEPEST:
+            raise Damaged("has models within models without end")
+        for loops, lines in shapes.loops.items():
+            counts = tuple(filter(None, loops.split("; ")))
+            rounds = list(islice(_rounds(config, counts, {}), MOST_ROUNDS + 1))
+            if len(rounds) > MOST_ROUNDS:
+                raise Damaged(f"has more than {MOST_ROUNDS} layers")
+            for line in lines:
+                moving = [one for one in LOOPS[: len(counts)] if _mentions(line, one)]
+                for numbers, count in _merged(rounds, moving):
+                    for found in self._line(line, _Round(config, numbers), config, path, depth):
+                        yield msgspec.structs.replace(
+                            found, count=found.count * count, repeats=found.repeats or bool(counts) or repeats
+                        )
+
+    def _line(self, line: Line, names: _Round, config: Config, path: str, depth: int) -> Iterator[Tensor]:
+        name, sizes, condition, count = line
+        if condition and not evaluate(condition, names):
+            return
+        if not name.startswith("@"):
+            shape = tuple(whole_number(size, f"the sizes of {name}") for size in evaluate(f"({sizes},)", names))
+            if 0 not in shape:
+                yield Tensor(name, shape, count, repeats=False, path=path)
+            return
+        part = config.at(sizes)
+        inner = self._shapes(self._class_of(name[1:], part))
+        where = f"{path}.{sizes}".strip(".")
+        for found in self._of(inner, part, where, depth + 1, repeats=False):
+            yield msgspec.structs.replace(found, count=found.count * count)
+
+    def _class_of(self, name: str, part: Config) -> str:
+        roles = self._data.roles.get(name)
+        return name if roles is None else roles.get(part.kind, part.kind)
+
+
+def _mentions(line: Line, name: str) -> bool:
+    return any(text and name in names_in(text) for text in (f"({line[1]},)" if line[0][0] != "@" else "", line[2]))
+
+
+def _merged(rounds: list[dict[str, int]], moving: list[str]) -> list[tuple[dict[str, int], int]]:
+    """Rounds alike in the loops that matter, with how many there are."""
+    counts: dict[tuple[int, ...], int] = {}
+    for numbers in rounds:
+        key = tuple(numbers[name] for name in moving)
+        counts[key] = counts.get(key, 0) + 1
+    return [(dict(zip(moving, key, strict=True)), count) for key, count in counts.items()]
+
+
+def _rounds(config: Config, counts: tuple[str, ...], numbers: dict[str, int]) -> Iterator[dict[str, int]]:
+    """The numbers of the loops in each round."""
+    if not counts:
+        yield numbers
+        return
+    times = whole_number(evaluate(counts[0], _Round(config, numbers)), f"how often `{counts[0][:40]}` is")
+    name = LOOPS[len(numbers)]
+    for number in range(times):
+        yield from _rounds(config, counts[1:], {**numbers, name: number})
+
+
+@cache
+def shape_table() -> ShapeTable:
+    """The shapes that come with the program; made by `python -m benchmarks.shapes`."""
+    text = resources.files("vramtui.models.shapes").joinpath("shapes.json").read_bytes()
+    return ShapeTable(msgspec.json.decode(text, type=Generated))
