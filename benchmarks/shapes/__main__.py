@@ -47,7 +47,7 @@ def roles() -> dict[str, dict[str, str]]:
     return {role: {k: v if isinstance(v, str) else v[0] for k, v in names.items()} for role, names in found.items()}
 
 
-def config_class_of(model_type: str, name: str) -> Any:  # noqa: ANN401
+def config_class_of(model_type: str, name: str) -> Any:
     """The class of the config of a class."""
     import transformers  # noqa: PLC0415 - thousands of modules, each when it is asked for
 

@@ -11,10 +11,10 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402 - after what transformers reads when it is loaded
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from transformers import PreTrainedConfig, PreTrainedModel  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402 - as the first
+from transformers import PreTrainedConfig, PreTrainedModel  # noqa: E402 - as the first
 
-from benchmarks.shapes.symbols import STAND_INS, Size, Sizes, last_loop, symbol, text_of  # noqa: E402
+from benchmarks.shapes.symbols import STAND_INS, Size, Sizes, last_loop, symbol, text_of  # noqa: E402 - as the first
 
 FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.full}
 Dims = tuple[str | None, ...]
@@ -42,7 +42,7 @@ class Built:
 class _Marks(TorchFunctionMode):
     """Writes on each tensor of which expressions it was made."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out: Any = func(*args, **(kwargs or {}))
         if not torch.is_tensor(out) or hasattr(out, "sizes_of_it"):
             return out
@@ -59,7 +59,7 @@ class _Marks(TorchFunctionMode):
         return out
 
 
-def _labels(config: Any) -> int | None:  # noqa: ANN401
+def _labels(config: Any) -> int | None:
     """Stands in for the property of the same name."""
     count = None if config.id2label is None else len(config.id2label)
     where = vars(config).get("_where")
@@ -70,7 +70,7 @@ def _labels(config: Any) -> int | None:  # noqa: ANN401
 _FILLS = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
 
 
-def _unfilled(tensor: Any, *_rest: Any, **_options: Any) -> Any:  # noqa: ANN401
+def _unfilled(tensor: Any, *_rest: Any, **_options: Any) -> Any:
     return tensor
 
 
@@ -90,39 +90,39 @@ def _without_filling() -> Iterator[None]:
 def _tracing() -> Iterator[None]:
     parameter, modules, chain = torch.nn.Parameter.__new__, torch.nn.ModuleList.__init__, torch.nn.Sequential.__init__
 
-    def marked(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: ANN401
+    def marked(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
         made = parameter(cls, data, requires_grad)
         if hasattr(data, "sizes_of_it"):
             made.sizes_of_it = data.sizes_of_it
         return made
 
-    def repeated(self: Any, items: Any = None) -> None:  # noqa: ANN401
+    def repeated(self: Any, items: Any = None) -> None:
         modules(self, items)
         if items is not None and last_loop and last_loop[0][1] == len(self) > 0:
             self.count_of_it = last_loop[0][0]
             last_loop.clear()
 
-    def chained(self: Any, *items: Any) -> None:  # noqa: ANN401
+    def chained(self: Any, *items: Any) -> None:
         chain(self, *items)
         if last_loop and last_loop[0][1] == len(self) > 0 and len({type(one) for one in self}) == 1:
             self.count_of_it = last_loop[0][0]
             last_loop.clear()
 
-    torch.nn.Parameter.__new__ = staticmethod(marked)  # type: ignore[method-assign]
-    torch.nn.ModuleList.__init__ = repeated  # type: ignore[assignment, method-assign]
-    torch.nn.Sequential.__init__ = chained  # type: ignore[assignment, method-assign]
+    torch.nn.Parameter.__new__ = staticmethod(marked)  # type: ignore[method-assign] # put back behind it
+    torch.nn.ModuleList.__init__ = repeated  # type: ignore[assignment, method-assign] # put back behind it
+    torch.nn.Sequential.__init__ = chained  # type: ignore[assignment, method-assign] # put back behind it
     labels = PreTrainedConfig.num_labels
-    PreTrainedConfig.num_labels = labels.getter(_labels)  # type: ignore[attr-defined, method-assign]
+    PreTrainedConfig.num_labels = labels.getter(_labels)  # type: ignore[attr-defined, method-assign] # put back behind it
     touched = [one for name, one in list(sys.modules.items()) if name.startswith("transformers.models.")]
     for one in touched:
         vars(one).update(STAND_INS)
     try:
         yield
     finally:
-        PreTrainedConfig.num_labels = labels  # type: ignore[method-assign]
-        torch.nn.Parameter.__new__ = parameter  # type: ignore[method-assign]
-        torch.nn.ModuleList.__init__ = modules  # type: ignore[method-assign]
-        torch.nn.Sequential.__init__ = chain  # type: ignore[method-assign]
+        PreTrainedConfig.num_labels = labels  # type: ignore[method-assign] # put back behind it
+        torch.nn.Parameter.__new__ = parameter  # type: ignore[method-assign] # put back behind it
+        torch.nn.ModuleList.__init__ = modules  # type: ignore[method-assign] # put back behind it
+        torch.nn.Sequential.__init__ = chain  # type: ignore[method-assign] # put back behind it
         for one in touched:
             for name in STAND_INS:
                 vars(one).pop(name, None)

@@ -26,7 +26,7 @@ COUNTED = (
 MOST_KEYS = 70
 
 
-def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str, Any]) -> str:  # noqa: ANN401
+def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str, Any]) -> str:
     """Why the shapes of a class with these changes are not what transformers builds; empty where they are."""
     config = fresh(config_class, changes)
     built = build(getattr(transformers, name), copy.deepcopy(config), traced=False)
@@ -37,7 +37,7 @@ def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str
     try:
         for tensor in gathered.table().tensors(name, written(config)):
             have[tensor.shape] = have.get(tensor.shape, 0) + tensor.count
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - of any kind
         return f"{type(error).__name__}: {error}"[:160]
     if want == have:
         return ""
@@ -46,7 +46,7 @@ def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str
     return f"not {str(dict(list(more.items())[:3]))[:60]} but {str(dict(list(missing.items())[:3]))[:80]}"
 
 
-def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[str, int]) -> str:  # noqa: ANN401
+def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[str, int]) -> str:
     """What is wrong by the defaults, with many keys changed at once, or with each alone; empty where nothing is.
 
     Args:
@@ -69,7 +69,7 @@ def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[
     return ""
 
 
-def _wrong_with(gathered: Gathered, name: str, config_class: Any, group: Mapping[str, Any]) -> str:  # noqa: ANN401
+def _wrong_with(gathered: Gathered, name: str, config_class: Any, group: Mapping[str, Any]) -> str:
     """What is wrong with these changes together, or with each alone where transformers does not build them together."""
     if not group:
         return ""

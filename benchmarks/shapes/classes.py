@@ -31,7 +31,7 @@ class Described:
         config_class: of its config.
     """
 
-    def __init__(self, gathered: Gathered, name: str, config_class: Any) -> None:  # noqa: ANN401
+    def __init__(self, gathered: Gathered, name: str, config_class: Any) -> None:
         self.gathered = gathered
         self.name = name
         self.cls = getattr(transformers, name)
@@ -232,12 +232,12 @@ class Described:
             yield "tie_word_embeddings", not self.config_class().tie_word_embeddings, "tie_word_embeddings"
 
 
-def _frozen(line: Any) -> Any:  # noqa: ANN401
+def _frozen(line: Any) -> Any:
     loops, name, sizes, condition, full = line
     return tuple(loops), name, tuple(sizes), condition, full
 
 
-def types_of(config_class: Any) -> dict[str, str]:  # noqa: ANN401
+def types_of(config_class: Any) -> dict[str, str]:
     """The types of its keys as text."""
     return {field.name: str(field.type) for field in dataclasses.fields(config_class)}
 
@@ -249,7 +249,7 @@ def _copied(config: PreTrainedConfig) -> PreTrainedConfig:
 def _evaluated(text: str, values: Mapping[str, Any]) -> int | None:
     try:
         found = evaluate(text, Paths(values))
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - of any kind
         return None
     return int(found) if isinstance(found, (int, float)) and found == int(found) and found > 0 else None
 
@@ -280,7 +280,7 @@ def _loops_of(found: Mapping[Any, str]) -> dict[str, list[Any]]:
     return {loops: [(*line, count) for line, count in rows.items()] for loops, rows in out.items()}
 
 
-def add_class(gathered: Gathered, name: str, config_class: Any) -> None:  # noqa: ANN401
+def add_class(gathered: Gathered, name: str, config_class: Any) -> None:
     """Works out a class and holds it against other configs; `gathered.reasons` says what is wrong, if it is."""
     add_config(gathered, config_class)
     if name in gathered.reasons:

@@ -38,15 +38,15 @@ class Gathered:
 class _Encoded(dict[str, Any]):
     """Entries as JSON, each when it is asked for."""
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+    def __getitem__(self, name: str) -> Any:
         return msgspec.Raw(msgspec.json.encode(super().__getitem__(name)))
 
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+    def get(self, name: str, default: Any = None) -> Any:
         """As a dict's."""
         return default if name not in self else self[name]  # noqa: SIM401 - a dict's own would not encode it
 
 
-def fresh(config_class: Any, changes: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+def fresh(config_class: Any, changes: Mapping[str, Any] | None = None) -> Any:
     """A config with its defaults but for `changes`, by paths."""
     top: dict[str, Any] = {}
     for path, value in (changes or {}).items():
@@ -86,7 +86,7 @@ def values_of(config: PreTrainedConfig, path: str = "") -> dict[str, Any]:
     return found
 
 
-def add_config(gathered: Gathered, config_class: Any) -> None:  # noqa: ANN401
+def add_config(gathered: Gathered, config_class: Any) -> None:
     """The defaults of a type and of its parts."""
     kind = config_class.model_type
     if kind in gathered.configs:
@@ -128,7 +128,7 @@ def _is_plain(value: object) -> bool:
     )
 
 
-def _derived(config_class: Any, config: PreTrainedConfig) -> dict[str, str]:  # noqa: ANN401
+def _derived(config_class: Any, config: PreTrainedConfig) -> dict[str, str]:
     """Keys that transformers works out of others where a config does not say them."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     given = {
@@ -147,7 +147,7 @@ def _derived(config_class: Any, config: PreTrainedConfig) -> dict[str, str]:  # 
     return found | _derived_lists(config_class, fields)
 
 
-def _derived_lists(config_class: Any, fields: Mapping[str, Any]) -> dict[str, str]:  # noqa: ANN401
+def _derived_lists(config_class: Any, fields: Mapping[str, Any]) -> dict[str, str]:
     """Lists of a kind for each layer that are worked out where a config has none."""
     depth = next((name for name in ("num_hidden_layers", "num_layers", "n_layer", "n_layers") if name in fields), None)
     if depth is None:

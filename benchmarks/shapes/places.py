@@ -55,7 +55,7 @@ def _by_list(name: str, key: str, listed: Sequence[Any], size: int) -> Iterator[
             text = f"{key}[{name}] == {item!r}"
             if isinstance(item, bool):
                 text = f"{key}[{name}]" if item else f"not {key}[{name}]"
-            yield 0 if isinstance(item, (str, bool)) else 2, text, lambda at, item=item: listed[at] == item  # type: ignore[misc]
+            yield 0 if isinstance(item, (str, bool)) else 2, text, lambda at, item=item: listed[at] == item  # type: ignore[misc] # bound where it is made
     if all(isinstance(item, int) for item in listed):
         yield 1, f"{name} in {key}", lambda at: at in listed
         yield 1, f"{name} not in {key}", lambda at: at not in listed
@@ -69,8 +69,8 @@ def _by_key(name: str, count: str, size: int, key: str, number: int) -> Iterator
     yield rank, f"{name} >= {count} - {key}", lambda at: at >= size - number
     if 1 < number < size:
         for more, shifted in ((1, f"({name} + 1)"), (0, name), (-1, f"({name} - 1)")):
-            yield 1, f"{shifted} % {key} == 0", lambda at, more=more: (at + more) % number == 0  # type: ignore[misc]
-            yield 1, f"{shifted} % {key} != 0", lambda at, more=more: (at + more) % number != 0  # type: ignore[misc]
+            yield 1, f"{shifted} % {key} == 0", lambda at, more=more: (at + more) % number == 0  # type: ignore[misc] # bound where it is made
+            yield 1, f"{shifted} % {key} != 0", lambda at, more=more: (at + more) % number != 0  # type: ignore[misc] # bound where it is made
 
 
 def _by_itself(name: str, count: str, size: int) -> Iterator[Rule]:
@@ -79,10 +79,10 @@ def _by_itself(name: str, count: str, size: int) -> Iterator[Rule]:
     yield 3, f"{name} == {count} - 1", lambda at: at == size - 1
     yield 3, f"{name} < {count} - 1", lambda at: at < size - 1
     for number in (1, 2, 3):
-        yield 6, f"{name} == {number}", lambda at, number=number: at == number  # type: ignore[misc]
-        yield 5, f"{name} > {number}", lambda at, number=number: at > number  # type: ignore[misc]
-        yield 5, f"{name} <= {number}", lambda at, number=number: at <= number  # type: ignore[misc]
+        yield 6, f"{name} == {number}", lambda at, number=number: at == number  # type: ignore[misc] # bound where it is made
+        yield 5, f"{name} > {number}", lambda at, number=number: at > number  # type: ignore[misc] # bound where it is made
+        yield 5, f"{name} <= {number}", lambda at, number=number: at <= number  # type: ignore[misc] # bound where it is made
     for step in STEPS:
         for rest in range(min(step, size)):
-            yield 4, f"{name} % {step} == {rest}", lambda at, step=step, rest=rest: at % step == rest  # type: ignore[misc]
-            yield 4, f"{name} % {step} != {rest}", lambda at, step=step, rest=rest: at % step != rest  # type: ignore[misc]
+            yield 4, f"{name} % {step} == {rest}", lambda at, step=step, rest=rest: at % step == rest  # type: ignore[misc] # bound where it is made
+            yield 4, f"{name} % {step} != {rest}", lambda at, step=step, rest=rest: at % step != rest  # type: ignore[misc] # bound where it is made

@@ -232,7 +232,7 @@ class Paths:
     def __init__(self, values: Mapping[str, Any], path: str = "", numbers: Mapping[str, int] | None = None) -> None:
         self.values, self.path, self.numbers = values, path, numbers or {}
 
-    def value(self, name: str) -> Any:  # noqa: ANN401
+    def value(self, name: str) -> Any:
         """A number, a key or a part."""
         if name in self.numbers:
             return self.numbers[name]

@@ -61,13 +61,13 @@ class Real(float):
     def __floor__(self) -> Size:
         return Size(math.floor(float(self)), f"floor({self.text})")
 
-    def __round__(self, digits: int | None = None) -> Any:  # type: ignore[override]  # noqa: ANN401 - as float's own
+    def __round__(self, digits: int | None = None) -> Any:  # type: ignore[override] # its own arithmetic
         if digits is None:
             return Size(round(float(self)), f"round({self.text})")
         return Real(round(float(self), digits), f"round({self.text}, {digits})")
 
 
-def symbol(value: object, text: str) -> Any:  # noqa: ANN401 - a number of either kind, or what is none
+def symbol(value: object, text: str) -> Any:
     """`value` as a number that remembers `text`; anything else as it is."""
     if isinstance(value, bool):
         return value
@@ -77,15 +77,15 @@ def symbol(value: object, text: str) -> Any:  # noqa: ANN401 - a number of eithe
 
 
 def _binary(name: str, sign: str, plain: Callable[[Any, Any], Any]) -> None:
-    def bare(value: object) -> Any:  # noqa: ANN401 - int or float
-        return int(value) if isinstance(value, int) else float(value)  # type: ignore[arg-type]
+    def bare(value: object) -> Any:
+        return int(value) if isinstance(value, int) else float(value)  # type: ignore[arg-type] # its own arithmetic
 
-    def forward(self: Any, other: Any) -> Any:  # noqa: ANN401
+    def forward(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)) or isinstance(other, bool):
             return NotImplemented
         return symbol(plain(bare(self), bare(other)), f"({text_of(self)} {sign} {text_of(other)})")
 
-    def backward(self: Any, other: Any) -> Any:  # noqa: ANN401
+    def backward(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)) or isinstance(other, bool):
             return NotImplemented
         return symbol(plain(bare(other), bare(self)), f"({text_of(other)} {sign} {text_of(self)})")
@@ -103,18 +103,18 @@ for _name, _sign, _plain in (
     _binary(_name, _sign, _plain)
 
 
-def _negated(self: Any) -> Any:  # noqa: ANN401
+def _negated(self: Any) -> Any:
     bare = int(self) if isinstance(self, int) else float(self)
     return symbol(-bare, f"(-{self.text})")
 
 
-Size.__neg__ = Real.__neg__ = _negated  # type: ignore[method-assign]
+Size.__neg__ = Real.__neg__ = _negated  # type: ignore[method-assign] # its own arithmetic
 
 # The loop that ended last: the expression of how often it ran, and the number.
 last_loop: list[tuple[str, int]] = []
 
 
-class Sizes(list):  # type: ignore[type-arg]
+class Sizes(list):  # type: ignore[type-arg] # its own arithmetic
     """A list of a config, whose items remember their place."""
 
     def __init__(self, items: list[Any] | tuple[Any, ...], text: str) -> None:
@@ -132,7 +132,7 @@ class Sizes(list):  # type: ignore[type-arg]
         return (list, (list(self),))
 
 
-def _item(value: object, text: str) -> Any:  # noqa: ANN401
+def _item(value: object, text: str) -> Any:
     return Sizes(list(value), text) if isinstance(value, (list, tuple)) else symbol(value, text)
 
 
@@ -140,7 +140,7 @@ class _Number(type):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, builtins.int)
 
-    def __call__(cls, value: Any = 0, *rest: Any) -> Any:  # noqa: ANN401
+    def __call__(cls, value: Any = 0, *rest: Any) -> Any:
         if isinstance(value, Size):
             return value
         if isinstance(value, Real):
@@ -155,7 +155,7 @@ class Whole(metaclass=_Number):
 class Counting:
     """Stands in for `range` in the code of a model."""
 
-    def __new__(cls, *bounds: int) -> Any:  # noqa: ANN401
+    def __new__(cls, *bounds: int) -> Any:
         """A range that says when it ended, where its end remembers where it came from."""
         if not any(isinstance(one, Size) for one in bounds):
             return range(*bounds)
@@ -181,17 +181,17 @@ class Counting:
     def __contains__(self, value: object) -> bool:
         return value in self.plain
 
-    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401
+    def __getitem__(self, place: Any) -> Any:
         return self.plain[place]
 
 
-def length(value: Any) -> int:  # noqa: ANN401
+def length(value: Any) -> int:
     """Stands in for `len` in the code of a model."""
     return Size(len(value), f"len({value.text})") if isinstance(value, Sizes) else len(value)
 
 
 def _extreme(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    def chosen(*values: Any, **options: Any) -> Any:  # noqa: ANN401
+    def chosen(*values: Any, **options: Any) -> Any:
         if len(values) == 1 and isinstance(values[0], Sizes) and not options:
             return symbol(plain(list(values[0])), f"{name}({values[0].text})")
         if len(values) > 1 and not options and any(isinstance(one, (Size, Real)) for one in values):
@@ -202,7 +202,7 @@ def _extreme(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-def _sum(values: Any, start: Any = 0) -> Any:  # noqa: ANN401
+def _sum(values: Any, start: Any = 0) -> Any:
     if isinstance(values, Sizes):
         return symbol(builtins.sum(map(int, values)), f"sum({values.text})")
     return builtins.sum(values, start)

@@ -120,6 +120,12 @@ CACHE_REST = {
     "cpmant": "its prompt's tokens are kept as well",
     "florence2": "its decoder begins with a token of its own beside those of the prompt",
     "xlstm": "its states' type follows what torch makes by default",
+    # Their tensors are of the generated shapes, and what they keep of a sequence is a guess.
+    "inkling2": "the state of its convolutions",
+    "inkling2_text": "the state of its convolutions",
+    "inkling_mm_model": "the state of its convolutions",
+    "inkling_text": "the state of its convolutions",
+    "zaya": "the state of its convolutions",
 }
 
 

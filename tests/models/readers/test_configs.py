@@ -128,11 +128,16 @@ def test_any_values_are_a_model_or_a_sentence(
 
 
 def test_an_encoder_that_nothing_describes_is_said_to_be_left_out() -> None:
-    """SeamlessM4T's sizes of its decoder are read; its encoder of speech holds as much again."""
+    """SeamlessM4T's sizes of its decoder are read; its encoder of speech holds as much again, which is counted of a
+    class whose shapes are generated.
+    """
     speech = {"speech_encoder_layers": 24, "encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}
     sizes = {"hidden_size": 1024, "vocab_size": 256102, "decoder_ffn_dim": 8192, "decoder_attention_heads": 16}
-    config = {"architectures": ["SeamlessM4Tv2ForSpeechToText"], "model_type": "seamless_m4t_v2"}
+    config = {"architectures": ["SeamlessM4Tv2ForNothingKnown"], "model_type": "seamless_m4t_v2"}
     assert parse_config({**config, **speech, **sizes}).partial == LANGUAGE
+    whole = parse_config({**config, **speech, **sizes, "architectures": ["SeamlessM4Tv2ForSpeechToText"]})
+    assert not whole.partial
+    assert whole.counted
     assert not parse_config({**config, **sizes, "model_type": "unknown", "num_hidden_layers": 24}).partial
 
 

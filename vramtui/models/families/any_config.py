@@ -14,13 +14,13 @@ from vramtui.models.families.decoder import read_decoder
 from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.families.family import Family
-from vramtui.models.families.generated import as_encoder, generated_tensors, stream_of
 from vramtui.models.families.generic import guess_family
 from vramtui.models.families.keys import Keys, head_of, layer_count
 from vramtui.models.families.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.models.families.older import BERT_LIKE, OLDER
 from vramtui.models.families.tensor_list import CacheList, TensorList, numbers_in
 from vramtui.models.readers.bounded import Damaged
+from vramtui.models.shapes.listed import as_encoder, generated_tensors, stream_of
 
 KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 # Where models of several parts keep the one that reads words.

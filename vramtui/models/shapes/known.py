@@ -54,7 +54,7 @@ class Generated(msgspec.Struct, frozen=True):
     roles: dict[str, dict[str, str]]
 
 
-class Tensor(msgspec.Struct, frozen=True):
+class NamedShape(msgspec.Struct, frozen=True):
     """Tensors of one shape.
 
     Attributes:
@@ -171,7 +171,7 @@ class ShapeTable:
             self._configs[kind] = ConfigKeys() if raw is None else msgspec.json.decode(raw, type=ConfigKeys)
         return self._configs[kind]
 
-    def tensors(self, architecture: str, values: Mapping[str, Any]) -> list[Tensor]:
+    def tensors(self, architecture: str, values: Mapping[str, Any]) -> list[NamedShape]:
         """Every tensor of a class with the config `values`.
 
         Raises:
@@ -187,7 +187,7 @@ class ShapeTable:
             self._classes[name] = msgspec.json.decode(self._data.classes[name], type=ClassShapes)
         return self._classes[name]
 
-    def _of(self, shapes: ClassShapes, config: Config, path: str, depth: int, *, repeats: bool) -> Iterator[Tensor]:
+    def _of(self, shapes: ClassShapes, config: Config, path: str, depth: int, *, repeats: bool) -> Iterator[NamedShape]:
         if depth > DEEPEST:
             raise Damaged("has models within models without end")
         for loops, lines in shapes.loops.items():
@@ -203,14 +203,14 @@ class ShapeTable:
                             found, count=found.count * count, repeats=found.repeats or bool(counts) or repeats
                         )
 
-    def _line(self, line: Line, names: _Round, config: Config, path: str, depth: int) -> Iterator[Tensor]:
+    def _line(self, line: Line, names: _Round, config: Config, path: str, depth: int) -> Iterator[NamedShape]:
         name, sizes, condition, count = line
         if condition and not evaluate(condition, names):
             return
         if not name.startswith("@"):
             shape = tuple(whole_number(size, f"the sizes of {name}") for size in evaluate(f"({sizes},)", names))
             if 0 not in shape:
-                yield Tensor(name, shape, count, repeats=False, path=path)
+                yield NamedShape(name, shape, count, repeats=False, path=path)
             return
         part = config.at(sizes)
         inner = self._shapes(self._class_of(name[1:], part))

@@ -9,7 +9,7 @@ from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, Place, TensorGro
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, POSITIONS, Keys, labels_of
 from vramtui.models.families.tensor_list import TensorList
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.shapes.known import Tensor, shape_table
+from vramtui.models.shapes.known import NamedShape, shape_table
 
 # Of a head where a config says no number of them.
 HEAD = 64
@@ -52,13 +52,13 @@ def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList |
     return tensors
 
 
-def _place(tensor: Tensor, text: str) -> Place:
+def _place(tensor: NamedShape, text: str) -> Place:
     if tensor.path and text and not tensor.path.startswith(text):
         return "tower"
     return "layers" if tensor.repeats else "outside"
 
 
-def _name(tensor: Tensor, *, stem: bool) -> str:
+def _name(tensor: NamedShape, *, stem: bool) -> str:
     if len(tensor.shape) > 3 or (len(tensor.shape) == 3 and "conv" in tensor.name):
         return STEM if stem else f"conv_{tensor.name.removeprefix('conv_')}"
     return NAMES.get(tensor.name, tensor.name)
