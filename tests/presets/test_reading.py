@@ -75,12 +75,12 @@ def test_a_good_preset() -> None:
         (
             "num_hidden_layers = 2",
             "num_hidden_layers = 1" + "0" * 30,
-            "6: model.num_hidden_layers is 1" + "0" * 30 + "; it must be at most 1099511627776",
+            "6: model.num_hidden_layers is 1" + "0" * 30 + "; it must be at most 4096",
         ),
         (
             "num_hidden_layers = 2",
             "num_hidden_layers = 1" + "0" * 400,
-            "6: model.num_hidden_layers is a number too large; it must be at most 1099511627776",
+            "6: model.num_hidden_layers is a number too large; it must be at most 4096",
         ),
         ('"v_proj"', "7", "18: run.lora.target_modules[1] is 7, text in quotes is needed"),
         ("rank = 4", "rank = 4\ndropout = 1.5", "17: run.lora.dropout is 1.5; it must be at most 1.0"),

@@ -35,12 +35,17 @@ _TGI_QUANTIZATIONS = {"awq": "int4", "gptq": "int4", "marlin": "int4", "eetq": "
                       "bitsandbytes-nf4": "nf4", "bitsandbytes-fp4": "nf4", "fp8": "fp8"}  # fmt: skip
 
 
+MOST_WHOLE = 1 << 24  # the least of the bounds of the keys that whole numbers are offered for (core/schema)
+
+
 def whole(value: str) -> str | None:
-    """A whole number from 1; `8k` and `8192` alike, as vLLM takes both."""
+    """A whole number from 1 to what every key of a preset takes; `8k` and `8192` alike, as vLLM takes both."""
     text = value.lower().replace("_", "")
     if text.endswith("k") and text[:-1].isdecimal():
         text = str(int(text[:-1]) * 1024)
-    return str(int(text)) if text.isascii() and text.isdecimal() and 0 < len(text) <= 12 and int(text) else None
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_WHOLE)):
+        return None
+    return str(int(text)) if 0 < int(text) <= MOST_WHOLE else None
 
 
 def number(value: str) -> str | None:
