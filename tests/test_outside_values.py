@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.app import moments
+from tests.app import scenes
 from tests.outside_values import ABSENT, VALUES, Key, bounds_of, changed, every_field, keys_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
@@ -132,7 +132,7 @@ def document(reader: str, base: str) -> dict[str, Any]:
         )
     if reader == "config":
         return CONFIGS[base]
-    return dict(msgspec.json.decode(encode_sample(moments.usual())))
+    return dict(msgspec.json.decode(encode_sample(scenes.usual())))
 
 
 def failures(reader: str, base: str, keys: list[Key], values: Callable[[Key], tuple[object, ...]]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.app import moments
+from tests.app import scenes
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.core.base.errors import SourceFailed
@@ -63,7 +63,7 @@ def test_a_panel() -> None:
     palette = Palette(
         palette_variables({"foreground": "#d7deea", "background": "#101418", "primary": "#4f9cf9"}, dark=True)
     )
-    (line,) = panel.build(View(sample=moments.usual()), palette, 40, 1)
+    (line,) = panel.build(View(sample=scenes.usual()), palette, 40, 1)
     assert "hottest: GPU" in line.text
     assert line.cell_length == 40
     assert panel.build(View(), palette, 40, 1) == []

@@ -3,8 +3,8 @@
 import sys
 import threading
 
-from tests.app import moments
-from tests.app.stand_ins import FixedPresets, RoundEstimator
+from tests.app import scenes
+from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app import Dashboard, run_dashboard
 from vramtui.core.observation.readings import Sample
 
@@ -19,7 +19,7 @@ class Hangs:
         if self._answered:
             threading.Event().wait()
         self._answered = True
-        return moments.usual()
+        return scenes.usual()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
 
-from tests.app import moments
-from tests.app.driving import Clock, climbing, settle
-from tests.app.stand_ins import Announcing, FixedPresets, RoundEstimator
+from tests.app import scenes
+from tests.app.driver import Clock, climbing, settle
+from tests.app.fakes import Announcing, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
 from vramtui.app.replay.controller import ReplayController
@@ -100,7 +100,11 @@ async def playing(
     """A dashboard at the first sample of `tape`, whose presets are read."""
     library = presets or FixedPresets()
     player = Player(
-        _Never(), library, now=Clock(moments.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
+        _Never(),
+        library,
+        now=Clock(scenes.START),
+        estimator=RoundEstimator(),
+        settings=Settings(keys=keys or {}),
     )
     clock = player.start_playing(tape)
     async with player.run_test(size=size, notifications=True) as pilot:

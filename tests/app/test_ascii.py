@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, screen_text, settle, shown
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, screen_text, settle, shown
 from vramtui.core.base.ascii import plain_text
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 async def test_everything_on_the_screen_has_an_ascii_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_ASCII", "1")
-    async with dashboard([*climbing(), moments.troubled()]) as (app, _):
+    async with dashboard([*climbing(), scenes.troubled()]) as (app, _):
         text = screen_text(app)
         assert text.isascii()
         assert "?" not in text.replace("? help", "")

@@ -3,9 +3,9 @@
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, screen_text
-from tests.app.stand_ins import MODEL, FixedPresets, RoundEstimator
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, screen_text
+from tests.app.fakes import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
@@ -74,8 +74,8 @@ async def test_whether_each_fits_stands_beside_it() -> None:
         last = (await told(app, pilot))[-1]
         assert "✓ fits" in shown[0]
         assert "✗ no" in last
-    small = moments.gpu(1, name="NVIDIA GeForce RTX 3070", memory=Memory(total=8 * GIB, used=0, free=8 * GIB))
-    async with dashboard([moments.sample(moments.gpu(0), small)], size=(160, 40), presets=presets()) as (app, pilot):
+    small = scenes.gpu(1, name="NVIDIA GeForce RTX 3070", memory=Memory(total=8 * GIB, used=0, free=8 * GIB))
+    async with dashboard([scenes.sample(scenes.gpu(0), small)], size=(160, 40), presets=presets()) as (app, pilot):
         app.state.planned = CARDS["B200"]
         await pilot.press("p")
         shown = await told(app, pilot)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.app import moments
-from tests.app.driving import dashboard, settle
+from tests.app import scenes
+from tests.app.driver import dashboard, settle
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.preset_picker import PresetChooser
 
 
 @pytest.mark.parametrize("key", ["2", "3", "4"])
 async def test_a_closed_place_draws_nothing(key: str) -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         await pilot.press(key)
         await settle(app, pilot)
         place = app.screen
@@ -22,7 +22,7 @@ async def test_a_closed_place_draws_nothing(key: str) -> None:
 
 
 async def test_a_closed_list_of_presets_fills_in_nothing() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         await pilot.press("p")
         await settle(app, pilot)
         chooser = app.screen

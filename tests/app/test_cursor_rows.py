@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.app import moments
-from tests.app.driving import Driver, dashboard, give, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import Driver, dashboard, give, screen_text, settle
 from tests.app.test_history_screen import history, shelf
 from vramtui.app.ui.cursor_list import CursorRows
 from vramtui.core.base.units import UNKNOWN
@@ -20,8 +20,8 @@ Opened = Callable[[tuple[int, int]], AbstractAsyncContextManager[Driver]]
 
 def crowd(count: int, at: float = 0.0, first: int = 1000) -> Sample:
     """Processes in the order of their pids, all of them large."""
-    processes: list[Process] = [moments.process(first + i, (count - i) << 24, f"job {first + i}") for i in range(count)]
-    return moments.sample(moments.gpu(0, *processes), at=at)
+    processes: list[Process] = [scenes.process(first + i, (count - i) << 24, f"job {first + i}") for i in range(count)]
+    return scenes.sample(scenes.gpu(0, *processes), at=at)
 
 
 @asynccontextmanager

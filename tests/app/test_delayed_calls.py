@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from textual.app import App
 
-from tests.app.driving import climbing
+from tests.app.driver import climbing
 from tests.app.replays import Tape, playing, replay_of
 from vramtui.app.redraw import LEAST_BETWEEN_DRAWINGS, RedrawThrottle
 from vramtui.app.terminal.delayed_calls import call_after

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from tests.app import moments
-from tests.app.driving import dashboard, give, settle
-from tests.app.stand_ins import PRESETS
+from tests.app import scenes
+from tests.app.driver import dashboard, give, settle
+from tests.app.fakes import PRESETS
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.schema.preset import Known, PresetFile
 from vramtui.core.schema.workload import TrainRun
@@ -31,7 +31,7 @@ def derive(pid: int, command: str) -> PresetFile | None:
 
 async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
     async with dashboard(derived=DerivedPresets(derive, wait=True)) as (app, pilot):
-        await give(app, pilot, moments.usual())
+        await give(app, pilot, scenes.usual())
         row = next(row for row in app.state.view().rows if row.process is not None and row.process.pid == 977)
         assert row.preset == "derived:my model"
         app.state.choose(row.id, hold=True)
@@ -64,7 +64,7 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
 
 
 async def test_enter_still_shows_details_of_every_other_row() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         await pilot.press("enter")
         await settle(app, pilot)
         assert type(app.screen).__name__ == "Details"
@@ -72,7 +72,7 @@ async def test_enter_still_shows_details_of_every_other_row() -> None:
 
 async def test_a_selected_process_without_a_preset_is_said_to_have_none() -> None:
     """The estimate beside it is another's, and says whose."""
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         without = next(row for row in app.state.view().rows if row.kind == "process" and row.preset is None)
         assert without.process is not None
         app.state.choose(without.id, hold=True)

@@ -6,44 +6,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.app import moments
+from tests.app import scenes
 from vramtui.app.watch.details import folded, gpu_facts, nobodys_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Absence, Memory
 
-INSIDE = msgspec.structs.replace(moments.HOST, private_pids=True)
+INSIDE = msgspec.structs.replace(scenes.HOST, private_pids=True)
 
 
 @pytest.mark.parametrize(
     ("unattributed", "host", "words"),
     [
-        (3 * GIB, moments.HOST, "3.0 GiB: driver, managed memory, or left by exited processes"),
+        (3 * GIB, scenes.HOST, "3.0 GiB: driver, managed memory, or left by exited processes"),
         (3 * GIB, INSIDE, "3.0 GiB: processes outside this container"),
-        (-GIB, moments.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
+        (-GIB, scenes.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
     ],
 )
 def test_bytes_that_are_nobodys_say_why(unattributed: int, host: object, words: str) -> None:
-    assert isinstance(host, type(moments.HOST))
-    card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
+    assert isinstance(host, type(scenes.HOST))
+    card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
     ((name, told),) = nobodys_facts(card, host)
     assert name == "unattributed"
     assert words in told.replace("−", "-")
 
 
 def test_fewer_than_none_are_shared_or_late() -> None:
-    card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=-GIB)
-    assert "a process grew between two readings" in nobodys_facts(card, moments.HOST, GIB)[0][1]
-    assert nobodys_facts(card, moments.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
+    card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=-GIB)
+    assert "a process grew between two readings" in nobodys_facts(card, scenes.HOST, GIB)[0][1]
+    assert nobodys_facts(card, scenes.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
 
 
 def test_where_every_byte_is_somebodys_nothing_is_said() -> None:
-    assert nobodys_facts(moments.gpu(0), moments.HOST) == []
-    unknown = moments.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
-    assert nobodys_facts(unknown, moments.HOST) == []
+    assert nobodys_facts(scenes.gpu(0), scenes.HOST) == []
+    unknown = scenes.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
+    assert nobodys_facts(unknown, scenes.HOST) == []
 
 
 def test_shared_memory_is_named_as_such() -> None:
-    shared = moments.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
+    shared = scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
     facts = dict(gpu_facts(shared))
     assert facts["memory"] == "used 1.0 GiB · free 9.0 GiB"
     assert facts["unified"] == "it shares the host's memory"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.driving import dashboard, screen_text, settle
-from tests.app.editing_moments import TEXT, editor, on_top, preset_at, said, text_of
-from tests.app.stand_ins import FixedPresets
+from tests.app.driver import dashboard, screen_text, settle
+from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text_of
+from tests.app.fakes import FixedPresets
 from vramtui.app.editor.dialogs import Pick
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.screen import EditorScreen

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.app import moments
-from tests.app.driving import screen_text, settle
-from tests.app.editing_moments import TEXT, editor, on_top, said
+from tests.app import scenes
+from tests.app.driver import screen_text, settle
+from tests.app.editor_samples import TEXT, editor, on_top, said
 from vramtui.app.editor.dialogs import Ask, Offers, Pick, QuestionDialog
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
@@ -32,8 +32,8 @@ def _run(number: int, preset: str = "tiny", **more: object) -> Run:
         "gpu_uuid": "GPU-0",
         "gpu_name": "NVIDIA A100-SXM4-80GB",
         "pid": number,
-        "started_at": moments.START - 1000 * number,
-        "ended_at": moments.START,
+        "started_at": scenes.START - 1000 * number,
+        "ended_at": scenes.START,
         "ending": "exited",
         "preset": preset,
         "method": "analytic",
@@ -87,7 +87,7 @@ async def test_as_a_copy(tmp_path: Path) -> None:
 
 async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -> None:
     line = "python train.py --model nobody/knows --per_device_train_batch_size 6 --bf16 --max_seq_length 512"
-    sample = moments.sample(moments.gpu(0, moments.process(77, 20 * GIB, line)))
+    sample = scenes.sample(scenes.gpu(0, scenes.process(77, 20 * GIB, line)))
     async with editor(tmp_path, samples=[sample]) as (app, pilot, screen):
         await pilot.press("ctrl+n", "end", "enter")
         await settle(app, pilot)
@@ -133,7 +133,7 @@ async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> N
 
 
 async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
-    async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
+    async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
         await pilot.press("f5")
         assert "No run of tiny is known" in said(app)
         app.parts.history.model.take([StoredRun(1, _run(1)), StoredRun(2, _run(2)), StoredRun(3, _run(3, "another"))])
@@ -149,7 +149,7 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("observed", [Ledger()])
 async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: Ledger) -> None:
-    async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
+    async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
         app.parts.history.model.take([StoredRun(1, _run(1, observed=observed))])
         await pilot.press("f5")
         await settle(app, pilot)
@@ -201,7 +201,7 @@ async def test_from_a_training_file_what_is_not_read_is_named(tmp_path: Path) ->
 
 async def test_files_of_a_process_elsewhere_are_named_and_not_read(tmp_path: Path) -> None:
     line = "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 6"
-    sample = moments.sample(moments.gpu(0, moments.process(2**22 + 1, 20 * GIB, line)))
+    sample = scenes.sample(scenes.gpu(0, scenes.process(2**22 + 1, 20 * GIB, line)))
     async with editor(tmp_path, samples=[sample]) as (app, pilot, _):
         await pilot.press("ctrl+n", "end", "enter")
         await settle(app, pilot)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.app import moments
-from tests.app.driving import screen_text, settle
-from tests.app.editing_moments import TEXT, Edited, editor, on_top, preset_at, said, text_of
+from tests.app import scenes
+from tests.app.driver import screen_text, settle
+from tests.app.editor_samples import TEXT, Edited, editor, on_top, preset_at, said, text_of
 from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.errors import UserError
@@ -335,7 +335,7 @@ async def test_what_is_wrong_afterwards_is_shown(tmp_path: Path, monkeypatch: py
 
 
 async def test_an_editor_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with editor(tmp_path, samples=[moments.usual()]) as edited:
+    async with editor(tmp_path, samples=[scenes.usual()]) as edited:
         monkeypatch.setenv("VISUAL", "/no/such/editor")
         await _outside(edited, monkeypatch)
         assert "/no/such/editor cannot be started" in said(edited[0])

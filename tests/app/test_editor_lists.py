@@ -4,9 +4,9 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from tests.app.driving import screen_text, settle
-from tests.app.editing_moments import editor, preset_at, said
-from tests.app.stand_ins import Still
+from tests.app.driver import screen_text, settle
+from tests.app.editor_samples import editor, preset_at, said
+from tests.app.fakes import Still
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.presets.form.types import FormField
 

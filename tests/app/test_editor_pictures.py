@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.app import moments
-from tests.app.driving import settle
-from tests.app.editing_moments import TEXT, editor, preset_at
+from tests.app import scenes
+from tests.app.driver import settle
+from tests.app.editor_samples import TEXT, editor, preset_at
 from tests.app.svg import SvgExtension
 from vramtui.core.base.units import GIB
 from vramtui.core.schema.preset import PresetFile
@@ -79,7 +79,7 @@ async def test_windows(picture: SnapshotAssertion, key: str, found: PresetFile, 
 @pytest.mark.parametrize("keys", [(), ("enter",), ("down", "enter"), ("end", "enter")], ids=str)
 async def test_beginnings(picture: SnapshotAssertion, keys: tuple[str, ...], found: PresetFile, tmp_path: Path) -> None:
     line = "torchrun --nproc_per_node 2 train.py --per_device_train_batch_size 6 --bf16 --max_seq_length 512"
-    sample = moments.sample(moments.gpu(0, moments.process(77, 20 * GIB, line)))
+    sample = scenes.sample(scenes.gpu(0, scenes.process(77, 20 * GIB, line)))
     async with editor(tmp_path, found=found, samples=[sample]) as (app, pilot, _):
         await pilot.press("ctrl+n", *keys)
         await settle(app, pilot)

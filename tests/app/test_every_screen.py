@@ -5,8 +5,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from tests.app import moments
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle, shown
+from tests.app import scenes
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle, shown
 from tests.app.test_plan import planned
 from vramtui.app.keys import SCREENS, ScreenEntry
 from vramtui.app.plan.screen import PlanScreen
@@ -29,7 +29,7 @@ async def go(driver: Driver, place: ScreenEntry) -> str:
 
 @every_size
 async def test_frames_are_whole_and_the_last_line_says_how_to_get_help(size: tuple[int, int]) -> None:
-    async with dashboard([*climbing(), moments.usual(1)], size) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)], size) as driver:
         for place in SCREENS:
             lines = (await go(driver, place)).splitlines()
             assert len(lines) == size[1], place
@@ -42,7 +42,7 @@ async def test_frames_are_whole_and_the_last_line_says_how_to_get_help(size: tup
 
 
 async def test_exactly_one_panel_has_the_keys() -> None:
-    async with dashboard([*climbing(), moments.usual(1)]) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for place in SCREENS:
             await go(driver, place)
             assert driver[0].screen.focused is not None, place
@@ -54,7 +54,7 @@ async def test_exactly_one_panel_has_the_keys() -> None:
 @every_size
 async def test_ascii(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_ASCII", "1")
-    async with dashboard([*climbing(), moments.troubled()], size) as driver:
+    async with dashboard([*climbing(), scenes.troubled()], size) as driver:
         for place in SCREENS:
             text = await go(driver, place)
             assert text.isascii(), place
@@ -63,7 +63,7 @@ async def test_ascii(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    async with dashboard([*climbing(), moments.usual(1)]) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for place in SCREENS:
             await go(driver, place)
             styles = [segment.style for strip in shown(driver[0]) for segment in strip if segment.style]
@@ -72,7 +72,7 @@ async def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_theme_changes_colours_only() -> None:
-    async with dashboard([*climbing(), moments.usual(1)]) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for place in SCREENS:
             before = await go(driver, place)
             for theme in THEMES:
@@ -91,7 +91,7 @@ async def test_before_anything_is_known_it_says_what_to_do(size: tuple[int, int]
 
 @pytest.mark.usefixtures("painted")
 async def test_a_place_survives_every_size() -> None:
-    async with dashboard([*climbing(), moments.usual(1)]) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for place in SCREENS:
             await go(driver, place)
             for size in ((20, 5), (300, 80), (40, 10), (80, 24)):
@@ -102,7 +102,7 @@ async def test_a_place_survives_every_size() -> None:
 
 @pytest.mark.usefixtures("painted")
 async def test_from_every_place_to_every_other() -> None:
-    async with dashboard([*climbing(), moments.usual(1)]) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for number, place in enumerate(SCREENS):
             await go(driver, place)
             for other in SCREENS[number + 1 :]:

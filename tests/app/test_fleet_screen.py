@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tests.app.driving import climbing, dashboard, screen_text, settle
-from tests.app.stand_ins import FixedPresets, RoundEstimator
+from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.model import FleetModel, FleetRow, holds
 from vramtui.app.fleet.screen import FleetScreen

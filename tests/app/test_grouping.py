@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tests.app import moments
-from tests.app.driving import dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import dashboard, screen_text, settle
 from vramtui.app.state.grouped_rows import RowGroups, in_ranges, job_of
 from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.view import ProcessRow
@@ -18,16 +18,16 @@ RANK = "python -u train.py --lr 1e-4 --local-rank={}"
 
 def host() -> Sample:
     """A job of four ranks on two GPUs, the same command an hour later, two workers of a server, and a notebook."""
-    start = moments.START - 7200
+    start = scenes.START - 7200
     ranks = [
-        moments.process(100 + rank, (rank + 1) * GIB, RANK.format(rank), started_at=start + rank) for rank in range(4)
+        scenes.process(100 + rank, (rank + 1) * GIB, RANK.format(rank), started_at=start + rank) for rank in range(4)
     ]
-    later = moments.process(200, 5 * GIB, RANK.format(0), started_at=start + 3600)
-    workers = [moments.process(300 + at, 7 * GIB, f"VLLM::Worker_TP{at}", user="bo") for at in range(2)]
-    notebook = moments.process(400, GIB, "jupyter lab", user="dora")
-    return moments.sample(
-        moments.gpu(0, *ranks[:2], later, workers[0]),
-        moments.gpu(1, *ranks[2:], workers[1], notebook, unattributed=3 * GIB),
+    later = scenes.process(200, 5 * GIB, RANK.format(0), started_at=start + 3600)
+    workers = [scenes.process(300 + at, 7 * GIB, f"VLLM::Worker_TP{at}", user="bo") for at in range(2)]
+    notebook = scenes.process(400, GIB, "jupyter lab", user="dora")
+    return scenes.sample(
+        scenes.gpu(0, *ranks[:2], later, workers[0]),
+        scenes.gpu(1, *ranks[2:], workers[1], notebook, unattributed=3 * GIB),
     )
 
 
@@ -56,9 +56,9 @@ def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
     for job in ("gpu01:29500", "gpu01:29501"):
         for rank in range(2):
             place = JobRank(job=job, rank=rank, size=4, launcher="torchrun")
-            process = moments.process(100 + len(rows), (rank + 1) * GIB, "python train.py", started_at=moments.START)
+            process = scenes.process(100 + len(rows), (rank + 1) * GIB, "python train.py", started_at=scenes.START)
             rows.append(msgspec.structs.replace(process, rank=place))
-    sample = moments.sample(moments.gpu(0, *rows))
+    sample = scenes.sample(scenes.gpu(0, *rows))
     seen = History()
     seen.add(sample)
     groups = RowGroups(list(ProcessRows(sample, seen, {})), "job", ())
@@ -94,8 +94,8 @@ def test_every_row_has_a_place_be_it_its_groups() -> None:
 )
 def test_only_what_tells_ranks_apart_is_left_out(one: str, other: str, same: bool) -> None:
     def row(command: str) -> ProcessRow:
-        process = moments.process(1, GIB, command)
-        return ProcessRow("process", ("x", command), moments.gpu(0, process), GIB, process=process)
+        process = scenes.process(1, GIB, command)
+        return ProcessRow("process", ("x", command), scenes.gpu(0, process), GIB, process=process)
 
     assert (job_of(row(one)) == job_of(row(other))) == same
 
@@ -133,8 +133,8 @@ async def test_the_settings_group_from_the_beginning() -> None:
 
 def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host() -> None:
     busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
-    cards = [moments.gpu(at, moments.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
-    history, sample = History(), moments.sample(*cards)
+    cards = [scenes.gpu(at, scenes.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
+    history, sample = History(), scenes.sample(*cards)
     history.add(sample)
     (by_user,) = RowGroups(list(ProcessRows(sample, history, {})), "user", ())
     assert by_user.note == "▸ anna: 4 processes, CPU 400 %, RAM 8.0 GiB on GPU 0-3"
@@ -155,12 +155,13 @@ def tree() -> Sample:
     def of(pid: int, *above: int) -> Process:
         started = {5: "bash run.sh", 10: "program 10"}
         told = Ancestors(pids=above, command=started[above[-1]] if above else "")
-        return msgspec.structs.replace(moments.process(pid, GIB, f"program {pid}"), ancestors=told)
+        return msgspec.structs.replace(scenes.process(pid, GIB, f"program {pid}"), ancestors=told)
 
     helper, worker = of(12, 11, 10), of(11, 10)
-    unknown = [moments.process(pid, GIB, f"program {pid}") for pid in (40, 41)]
-    return moments.sample(
-        moments.gpu(0, helper, of(20, 5), of(30), *unknown), moments.gpu(1, of(10), of(13, 10), worker, of(21, 6, 5))
+    unknown = [scenes.process(pid, GIB, f"program {pid}") for pid in (40, 41)]
+    return scenes.sample(
+        scenes.gpu(0, helper, of(20, 5), of(30), *unknown),
+        scenes.gpu(1, of(10), of(13, 10), worker, of(21, 6, 5)),
     )
 
 

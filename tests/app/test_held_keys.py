@@ -1,14 +1,14 @@
 """Keys that come faster than they are drawn: each counts, and the last one is drawn."""
 
-from tests.app import moments
-from tests.app.driving import Clock, dashboard, settle
+from tests.app import scenes
+from tests.app.driver import Clock, dashboard, settle
 from vramtui.app.watch.process_table import Rows
 
 
 async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
-    crowd = moments.gpu(0, *(moments.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
+    crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
     clock = Clock()
-    async with dashboard([moments.sample(crowd)], clock=clock) as (app, pilot):
+    async with dashboard([scenes.sample(crowd)], clock=clock) as (app, pilot):
         rows = app.screen.query_one(Rows)
         await pilot.press("home")
         clock.at += 0.01
@@ -22,7 +22,7 @@ async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
 
 async def test_the_last_press_is_drawn_by_itself() -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         rows = app.screen.query_one(Rows)
         await pilot.press("home")
         clock.at += 0.01

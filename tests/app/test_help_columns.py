@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app.driver import climbing, dashboard, screen_text, settle
 
 
 @pytest.mark.parametrize(("size", "columns"), [((80, 24), 1), ((120, 35), 2), ((200, 50), 2)])

@@ -9,8 +9,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
-from tests.app import moments
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
 from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_errors import RunErrors, bars
@@ -72,7 +72,7 @@ def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 @cache
 def demo() -> tuple[StoredRun, ...]:
     """The demo's runs, whose estimates are made once."""
-    return demo_runs(moments.START, HOST)
+    return demo_runs(scenes.START, HOST)
 
 
 def shelf() -> Shelf:
@@ -357,12 +357,12 @@ async def test_calibration_by_its_key() -> None:
 
 
 async def test_calibration_learns_from_the_host_that_is_watched() -> None:
-    runs = Shelf(demo_runs(moments.START, moments.HOST.name))
+    runs = Shelf(demo_runs(scenes.START, scenes.HOST.name))
     runs.host = ""
     async with history(runs) as driver:
         found = past(driver).calibration
         assert found is not None
-        assert found.host == moments.HOST.name
+        assert found.host == scenes.HOST.name
         assert found.usable == 2
 
 

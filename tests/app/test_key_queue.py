@@ -4,8 +4,8 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
-from tests.app import moments
-from tests.app.driving import Driver, dashboard, settle
+from tests.app import scenes
+from tests.app.driver import Driver, dashboard, settle
 from vramtui.app.terminal.terminal_driver import TerminalParser
 
 NAMES = {"/": "slash", ":": "colon", "\x10": "ctrl+p"}
@@ -32,7 +32,7 @@ async def at_once(driver: Driver, keys: str) -> None:
 )
 @pytest.mark.slow
 async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, typed: tuple[str, ...]) -> None:
-    async with dashboard([moments.usual()], preset="llama-3.1-8b-lora") as driver:
+    async with dashboard([scenes.usual()], preset="llama-3.1-8b-lora") as driver:
         app, pilot = driver
         await pilot.press(place)
         await settle(app, pilot)
@@ -47,7 +47,7 @@ async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str
 
 
 async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -> None:
-    async with dashboard([moments.usual()]) as driver:
+    async with dashboard([scenes.usual()]) as driver:
         app, pilot = driver
         await pilot.press("slash")
         await settle(app, pilot)
@@ -58,7 +58,7 @@ async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -
 
 
 async def test_pasted_text_outside_an_input_is_passed_over() -> None:
-    async with dashboard([moments.usual()]) as driver:
+    async with dashboard([scenes.usual()]) as driver:
         app, _ = driver
         app.post_message(events.Paste("qsrX"))
         await at_once(driver, "/a")

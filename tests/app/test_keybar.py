@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app import moments
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.help.bindings import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS, SCREENS
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
@@ -22,7 +22,7 @@ def line_of(driver: Driver) -> str:
 
 @pytest.mark.slow
 async def test_hints_are_whole_at_every_width() -> None:
-    async with dashboard([*climbing(), moments.usual(1)], (200, 24)) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)], (200, 24)) as driver:
         for place in SCREENS:
             await driver[1].press(place.key)
             await settle(*driver)
@@ -38,7 +38,7 @@ async def test_hints_are_whole_at_every_width() -> None:
 
 
 async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
-    async with dashboard([*climbing(), moments.usual(1)], (80, 24)) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)], (80, 24)) as driver:
         await driver[1].press("3")
         await settle(*driver)
         line = line_of(driver)
@@ -47,7 +47,7 @@ async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
 
 
 async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:
-    async with dashboard([*climbing(), moments.usual(1)], (120, 35), view_only=True, notifications=True) as (
+    async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (
         app,
         pilot,
     ):

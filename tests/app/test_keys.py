@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, OptionList
 
-from tests.app import moments
-from tests.app.driving import Clock, Driver, climbing, dashboard, give, screen_text, settle
-from tests.app.stand_ins import FixedPresets
+from tests.app import scenes
+from tests.app.driver import Clock, Driver, climbing, dashboard, give, screen_text, settle
+from tests.app.fakes import FixedPresets
 from vramtui.app.help.dialog import Help, Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
@@ -75,7 +75,7 @@ async def test_batch_and_sequence_and_undo() -> None:
 
 
 async def test_a_step_without_a_preset_says_what_to_do() -> None:
-    async with dashboard([moments.usual()], presets=FixedPresets(()), notifications=True) as driver:
+    async with dashboard([scenes.usual()], presets=FixedPresets(()), notifications=True) as driver:
         await press(driver, "]")
         assert "Choose a preset first" in screen_text(driver[0])
 
@@ -128,12 +128,12 @@ async def test_filter() -> None:
 
 
 async def test_pause_is_shown_and_holds() -> None:
-    async with dashboard([moments.usual(0)]) as driver:
+    async with dashboard([scenes.usual(0)]) as driver:
         await press(driver, "space")
-        await give(*driver, moments.usual(5, trained=70 * GIB))
+        await give(*driver, scenes.usual(5, trained=70 * GIB))
         assert "PAUSED" in screen_text(driver[0])
-        assert view_of(driver).sample == moments.usual(0)
-        assert (await press(driver, "space")).sample == moments.usual(5, trained=70 * GIB)
+        assert view_of(driver).sample == scenes.usual(0)
+        assert (await press(driver, "space")).sample == scenes.usual(5, trained=70 * GIB)
 
 
 async def test_choosing_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ async def test_only_a_process_can_be_matched() -> None:
     ],
 )
 async def test_windows_open_and_close(key: str, window: type, says: str) -> None:
-    async with dashboard([moments.usual(-1), moments.troubled()], (120, 60)) as driver:
+    async with dashboard([scenes.usual(-1), scenes.troubled()], (120, 60)) as driver:
         await press(driver, key)
         assert isinstance(driver[0].screen, window)
         assert says in screen_text(driver[0])
@@ -223,7 +223,7 @@ async def test_the_estimate_is_explained() -> None:
 
 
 async def test_without_a_preset_there_is_nothing_to_explain() -> None:
-    async with dashboard([moments.troubled()], notifications=True, presets=FixedPresets(())) as driver:
+    async with dashboard([scenes.troubled()], notifications=True, presets=FixedPresets(())) as driver:
         await press(driver, "x")
         assert "Choose a preset first" in screen_text(driver[0])
 
@@ -434,28 +434,28 @@ async def test_a_click_chooses_a_preset() -> None:
 
 async def test_a_stuck_driver_leaves_everything_else_alive() -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as driver:
+    async with dashboard([scenes.usual()], clock=clock) as driver:
         app, pilot = driver
         clock.at += 12
         app.post_message(SourceStuck(0.0))
         await settle(*driver)
         assert "no answer from the driver for 12 s" in screen_text(app)
         assert batch(await press(driver, "]")) == 5
-        await give(app, pilot, moments.usual(13))
+        await give(app, pilot, scenes.usual(13))
         assert "no answer" not in screen_text(app)
 
 
 async def test_a_source_that_fails_says_so_in_its_own_words() -> None:
-    async with dashboard([moments.usual()]) as driver:
+    async with dashboard([scenes.usual()]) as driver:
         driver[0].post_message(ReadFailed("the driver was unloaded.", "Reload the module."))
         await settle(*driver)
         assert "the driver was unloaded. Reload the module." in screen_text(driver[0])
-        await give(*driver, moments.usual(1))
+        await give(*driver, scenes.usual(1))
         assert "unloaded" not in screen_text(driver[0])
 
 
 async def test_a_hostile_name_is_only_text_everywhere() -> None:
-    async with dashboard([moments.troubled()], (200, 50)) as driver:
+    async with dashboard([scenes.troubled()], (200, 50)) as driver:
         for keys in ((), ("i",)):
             await press(driver, *keys)
             text = screen_text(driver[0])
@@ -466,13 +466,13 @@ async def test_a_hostile_name_is_only_text_everywhere() -> None:
 
 
 async def test_the_preset_given_at_the_start() -> None:
-    async with dashboard([moments.usual()], preset="qwen2.5-7b-serve") as driver:
+    async with dashboard([scenes.usual()], preset="qwen2.5-7b-serve") as driver:
         view = view_of(driver)
         assert view.panel is not None
         assert view.panel.preset.key == "qwen2.5-7b-serve"
 
 
-@pytest.mark.parametrize("sample", [moments.sample(), moments.sample(moments.gpu(0))])
+@pytest.mark.parametrize("sample", [scenes.sample(), scenes.sample(scenes.gpu(0))])
 async def test_empty_hosts_say_what_to_do(sample: object) -> None:
     async with dashboard([sample], presets=FixedPresets(())) as driver:  # type: ignore[list-item]  # a sample
         text = screen_text(driver[0])
@@ -481,7 +481,7 @@ async def test_empty_hosts_say_what_to_do(sample: object) -> None:
 
 
 async def test_more_than_eight_gpus_stand_in_two_columns_and_are_chosen_there() -> None:
-    sample = moments.sample(*(moments.gpu(at, moments.process(100 + at, 1 << 30, "train")) for at in range(16)))
+    sample = scenes.sample(*(scenes.gpu(at, scenes.process(100 + at, 1 << 30, "train")) for at in range(16)))
     async with dashboard([sample]) as (app, pilot):
         lines = [line for line in screen_text(app).splitlines() if " GiB" in line and line.count("▐") == 2]
         assert len(lines) == 8
@@ -494,8 +494,8 @@ async def test_more_than_eight_gpus_stand_in_two_columns_and_are_chosen_there() 
 
 async def test_many_gpus_leave_the_processes_their_rows() -> None:
     """With the estimate beside them sixteen GPUs stand in one column; the table below keeps eight rows."""
-    processes = [moments.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
-    sample = moments.sample(*(moments.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
+    processes = [scenes.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
+    sample = scenes.sample(*(scenes.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
     async with dashboard([sample]) as driver:
         await press(driver, "p", "enter")
         assert driver[0].screen.query_one(Rows).size.height >= 8
@@ -503,8 +503,8 @@ async def test_many_gpus_leave_the_processes_their_rows() -> None:
 
 
 async def test_thousands_of_rows_scroll_and_only_the_visible_are_drawn() -> None:
-    crowd = moments.gpu(0, *(moments.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
-    async with dashboard([moments.sample(crowd)]) as driver:
+    crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
+    async with dashboard([scenes.sample(crowd)]) as driver:
         rows = driver[0].screen.query_one(Rows)
         view = await press(driver, "end")
         assert len(view.rows) == 3000

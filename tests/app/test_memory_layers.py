@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.driving import climbing, dashboard, give, screen_text
-from tests.app.moments import usual
-from tests.app.test_observing import job
+from tests.app.driver import climbing, dashboard, give, screen_text
+from tests.app.scenes import usual
+from tests.app.test_observed_parts import job
 from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.graph.memory_graph import EIGHTHS, MemoryGraph, column, expected, middle, tops

@@ -4,8 +4,8 @@ import pytest
 from textual.widgets import OptionList
 from textual.widgets._toast import Toast
 
-from tests.app import moments
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.help.dialog import folded
 from vramtui.app.ui.header import problem_count
 from vramtui.app.ui.keybar import KeyBar
@@ -70,7 +70,7 @@ def test_equal_problems_of_several_gpus_are_one() -> None:
 
 async def test_eight_equal_faults_are_counted_as_one() -> None:
     faults = tuple(Problem(where=f"GPU {index}", message="no fan", hint="none") for index in range(8))
-    async with dashboard([moments.sample(moments.gpu(0), problems=faults)]) as (app, pilot):
+    async with dashboard([scenes.sample(scenes.gpu(0), problems=faults)]) as (app, pilot):
         assert problem_count(app.screen.view) == 1  # type: ignore[attr-defined]  # Watch
         assert "1 problem " in screen_text(app)
         await pilot.press("exclamation_mark")
@@ -95,7 +95,10 @@ async def test_the_palette_has_one_line_an_action_with_its_key_at_the_right(size
 
 
 async def test_where_the_panel_is_another_page_a_step_says_what_it_comes_to() -> None:
-    async with dashboard([moments.usual()], (80, 24), preset="llama-3.1-8b-lora", notifications=True) as (app, pilot):
+    async with dashboard([scenes.usual()], (80, 24), preset="llama-3.1-8b-lora", notifications=True) as (
+        app,
+        pilot,
+    ):
         await pilot.press("right_square_bracket")
         await settle(app, pilot)
         assert "What if batch size 5: about " in screen_text(app).splitlines()[-1]

@@ -5,8 +5,8 @@ import time
 import msgspec
 import pytest
 
-from tests.app import moments
-from tests.app.driving import Clock, dashboard, give, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import Clock, dashboard, give, screen_text, settle
 from tests.fuzz.pictures import palette, rows_of, view_of
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
@@ -18,11 +18,11 @@ from vramtui.core.observation.readings import Memory
 @pytest.mark.parametrize("what", [ReadFailed("nvmlInit: the NVIDIA driver is not loaded."), SourceStuck(0.0)])
 async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         before = screen_text(app)
         assert "no answer for" not in before
         for seconds in (3, 7):
-            clock.at = moments.START + seconds
+            clock.at = scenes.START + seconds
             app.post_message(what)
             await settle(app, pilot)
             view, screen = app.state.view(), screen_text(app)
@@ -34,11 +34,11 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
             assert view.series is not None
             assert view.series.ends is not None
             assert view.series.ends[1] == f"{seconds} s ago"
-            assert view.series.end == moments.START
+            assert view.series.end == scenes.START
             assert view.sample is not None
             assert view.sample.taken_at == clock.at
         clock.at += 1
-        await give(app, pilot, moments.usual(8))
+        await give(app, pilot, scenes.usual(8))
         view = app.state.view()
         assert {bar.age for bar in view.bars if bar.gpu.state == "ok"} == {None}
         assert "no answer for" not in screen_text(app)
@@ -47,10 +47,10 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
 async def test_the_time_goes_on_while_an_answer_is_late() -> None:
     """Before the deadline nothing is old yet; the clock stands only where the screen is paused."""
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
 
         async def shown_after(seconds: int, wait: float) -> bool:
-            clock.at = moments.START + seconds
+            clock.at = scenes.START + seconds
             then = time.strftime("%H:%M:%S", time.localtime(clock.at))
             for _ in range(round(wait / 0.05)):
                 await pilot.pause(0.05)
@@ -68,7 +68,7 @@ async def test_the_time_goes_on_while_an_answer_is_late() -> None:
 
 async def test_a_paused_screen_stays_as_it_is() -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         await pilot.press("space")
         clock.at += 5
         app.post_message(ReadFailed("the driver is gone"))
@@ -78,20 +78,20 @@ async def test_a_paused_screen_stays_as_it_is() -> None:
 
 async def test_a_reading_that_cannot_be_used_ends_nothing() -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
-        usual = moments.usual(1)
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
+        usual = scenes.usual(1)
         first = usual.gpus[0]
         process = msgspec.structs.replace(first.processes[0], used_memory=1 << 63)
         gpu = msgspec.structs.replace(first, memory=Memory(), processes=(process, *first.processes[1:]))
         clock.at += 1
         await give(app, pilot, msgspec.structs.replace(usual, gpus=(gpu, *usual.gpus[1:])))
         assert "a reading cannot be used" in screen_text(app)
-        await give(app, pilot, moments.usual(2))
+        await give(app, pilot, scenes.usual(2))
         assert "a reading cannot be used" not in screen_text(app)
 
 
 async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         alerts = [
             Alert(
                 kind="lost",
@@ -120,7 +120,7 @@ async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
     ],
 )
 def test_a_reason_is_cut_by_what_matters_least(reason: str, width: int, shown: str) -> None:
-    usual = moments.usual()
+    usual = scenes.usual()
     name = "NVIDIA H200 NVL"
     gone = msgspec.structs.replace(usual.gpus[0], name=name, state="failed", reason=reason, memory=Memory())
     view = view_of([usual, msgspec.structs.replace(usual, taken_at=usual.taken_at + 7, gpus=(gone,))])
@@ -133,7 +133,7 @@ def test_a_reason_is_cut_by_what_matters_least(reason: str, width: int, shown: s
 
 def test_a_clock_that_is_set_back_or_forward_hides_nothing() -> None:
     """What is shown is of the sample that came last, whatever time it claims."""
-    usual = moments.usual()
+    usual = scenes.usual()
     for steps in ((0, 1, 2, -3600, -3599), (0, 1, -86_400 * 4000), (0, 86_400 * 400, 2)):
         samples = []
         for used, step in enumerate(steps, 5):

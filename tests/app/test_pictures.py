@@ -3,8 +3,8 @@
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, settle
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, settle
 from tests.app.svg import SvgExtension
 
 BANNER = "No NVIDIA driver on this machine: showing the built-in demo (libnvidia-ml.so.1 was not found)"
@@ -41,18 +41,18 @@ async def test_pages_of_a_small_terminal(picture: SnapshotAssertion, pages: int)
 
 async def test_trouble(picture: SnapshotAssertion) -> None:
     """Lost, not supported, no permission, hostile names: each says so, and the last GPU is live."""
-    async with dashboard([moments.usual(-30), moments.troubled()]) as (app, _):
+    async with dashboard([scenes.usual(-30), scenes.troubled()]) as (app, _):
         assert app.parts.export.picture() == picture
 
 
 async def test_mig_and_unified_memory(picture: SnapshotAssertion) -> None:
-    async with dashboard([moments.divided()]) as (app, _):
+    async with dashboard([scenes.divided()]) as (app, _):
         assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("key", ["p", "m", "i", "question_mark", "exclamation_mark", "slash"])
 async def test_windows(picture: SnapshotAssertion, key: str) -> None:
-    async with dashboard([*climbing(), moments.troubled(1), moments.usual(2)]) as (app, pilot):
+    async with dashboard([*climbing(), scenes.troubled(1), scenes.usual(2)]) as (app, pilot):
         await pilot.press(key)
         await settle(app, pilot)
         assert app.parts.export.picture() == picture

@@ -6,8 +6,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
-from tests.app.stand_ins import PRESETS, FixedPresets
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.help.dialog import Help

@@ -6,8 +6,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
-from tests.app.driving import climbing, dashboard, screen_text
-from tests.app.stand_ins import FixedPresets
+from tests.app.driver import climbing, dashboard, screen_text
+from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from tests.app.test_plan import SIZES, planned, press, run_of, saved
 from vramtui.app.plan.changes import Choice, worthwhile

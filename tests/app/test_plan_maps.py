@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
+from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.app.plan.axes import axes_of, usual_axes, variant
 from vramtui.app.plan.axis_kinds import ladder, short, with_present
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion

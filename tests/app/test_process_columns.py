@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from tests.app import moments
-from tests.app.driving import dashboard, give, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import dashboard, give, screen_text, settle
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
@@ -26,8 +26,8 @@ PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "mut
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(("how", "shown"), [("accounting", "=12.0"), ("probe", "=12.0"), ("sampled", "12.0")])
 def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown: str) -> None:
-    process = moments.process(5, 9 * GIB, "python x.py")
-    card = moments.gpu(0, process)
+    process = scenes.process(5, 9 * GIB, "python x.py")
+    card = scenes.gpu(0, process)
     row = ProcessRow("process", process_key("h", card, process), card, 9 * GIB, 12 * GIB, process)
     learned = msgspec.structs.replace(row, learned=Peak(bytes=12 * GIB, at=1.0, how=how))
     plain, marked = (row_strip(columns_for(width, width), each, PALETTE, width, None).text for each in (row, learned))
@@ -38,8 +38,8 @@ def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown
 @pytest.mark.parametrize("width", range(60, 200, 7))
 def test_the_largest_pid_there_is_stands_whole(width: int) -> None:
     """pid_max is 4,194,304 on 64-bit systems (proc(5))."""
-    process = moments.process(4_194_302, GIB, "python x.py")
-    card = moments.gpu(0, process)
+    process = scenes.process(4_194_302, GIB, "python x.py")
+    card = scenes.gpu(0, process)
     row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
     for cursor in (None, "cursor"):
         text = row_strip(columns_for(width, width), row, PALETTE, width, cursor).text
@@ -52,10 +52,10 @@ LONG = "torchrun --nproc-per-node=8 finetune.py --config " + "configs/a/very/lon
 def busy(at: float = 0.0) -> Sample:
     """Processes that no preset recognises, more than there is room for, with commands longer than the screen."""
     seen = [
-        moments.process(pid, GIB, LONG, user="anna" if pid % 2 else "bo", cpu_percent=97.4, host_memory=3 * GIB)
+        scenes.process(pid, GIB, LONG, user="anna" if pid % 2 else "bo", cpu_percent=97.4, host_memory=3 * GIB)
         for pid in range(100, 140)
     ]
-    return moments.sample(moments.gpu(0, *seen, unattributed=9 * MIB), at=at)
+    return scenes.sample(scenes.gpu(0, *seen, unattributed=9 * MIB), at=at)
 
 
 def names(width: int, *, predicts: bool = False) -> list[str]:
@@ -86,7 +86,7 @@ async def test_without_a_prediction_there_are_no_columns_and_no_panel_for_one() 
         assert "PREDICT" not in screen_text(app)
         assert not app.screen.query_one(EstimatePanel).display
         assert app.screen.query_one(ProcessTable).size.width == 118
-        await give(app, pilot, moments.usual(1))
+        await give(app, pilot, scenes.usual(1))
         assert "PREDICT" in screen_text(app)
         assert app.screen.query_one(EstimatePanel).display
         await give(app, pilot, busy(2))
@@ -97,8 +97,8 @@ def test_columns_that_not_every_host_has_come_with_the_first_value() -> None:
     assert not {"sm", "job"} & set(names(200))
     shown = [column.name for column in columns_for(200, 200, predicts=False, rare=frozenset({"sm", "job"}))]
     assert {"sm", "cpu", "host", "time", "job"} <= set(shown)
-    process = moments.process(7, GIB, "x", sm_percent=37, container="slurm 4711")
-    card = moments.gpu(0, process)
+    process = scenes.process(7, GIB, "x", sm_percent=37, container="slurm 4711")
+    card = scenes.gpu(0, process)
     row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
     line = row_strip(columns_for(120, 120, ("pid", "sm", "job", "command")), row, PALETTE, 120, None).text
     assert re.search(r"7 +37 +slurm 4711 +x", line)
@@ -128,8 +128,8 @@ async def test_columns_are_chosen_live_and_kept() -> None:
 
 async def test_a_row_that_stays_as_it_was_moves_into_new_columns() -> None:
     """The first prediction brings columns, while the table is as wide as it was."""
-    idle = moments.process(3177, 3 * GIB, "ipykernel", user="dora", cpu_percent=0.0, started_at=moments.START - 95_000)
-    async with dashboard([moments.sample(moments.gpu(0, idle))], (80, 24)) as (app, _):
+    idle = scenes.process(3177, 3 * GIB, "ipykernel", user="dora", cpu_percent=0.0, started_at=scenes.START - 95_000)
+    async with dashboard([scenes.sample(scenes.gpu(0, idle))], (80, 24)) as (app, _):
         table = app.screen.query_one(Rows)
         view, palette = table.view, table.palette
         assert view is not None
@@ -170,8 +170,8 @@ def test_no_difference_is_dimmer_than_a_smaller_one(fraction: float) -> None:
 @pytest.mark.parametrize(("width", "whole"), [(80, False), (110, False), (190, True)])
 def test_a_list_of_commands_is_all_brief_or_all_whole(width: int, *, whole: bool) -> None:
     for command in ("python /srv/a.py", "python /srv/project/train.py --rank=12 --lr 3e-4"):
-        process = moments.process(5, GIB, command)
-        card = moments.gpu(0, process)
+        process = scenes.process(5, GIB, command)
+        card = scenes.gpu(0, process)
         row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
         text = row_strip(columns_for(width, width), row, PALETTE, width, None).text
         assert ("python /srv" in text) == whole, text

@@ -5,11 +5,11 @@ import threading
 import pytest
 from textual.pilot import Pilot
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, give, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.fakes import PRESETS, Still
 from tests.app.replays import Tape as Played
 from tests.app.replays import playing
-from tests.app.stand_ins import PRESETS, Still
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.prediction import Prediction
@@ -102,7 +102,7 @@ async def test_what_is_tried_out_in_the_panel_is_not_recorded_as_what_was_predic
 
 async def test_peaks_from_before_the_recording_are_in_it() -> None:
     paper = Paper()
-    fallen = [moments.usual(-29, trained=70 * GIB), moments.usual(-28, trained=20 * GIB)]
+    fallen = [scenes.usual(-29, trained=70 * GIB), scenes.usual(-28, trained=20 * GIB)]
     async with dashboard(fallen, notifications=True) as (app, pilot):
         app.parts.recording.factory = lambda _first, _interval: paper
         await pilot.press("r")
@@ -157,7 +157,7 @@ async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> N
         await pilot.press("r")
         assert paper.asked.wait(60)
         for at in range(MOST_WAITING + 5):
-            app.parts.recording.on_sample(moments.usual(at / 10))
+            app.parts.recording.on_sample(scenes.usual(at / 10))
         await settle(app, pilot)
         assert "(5 lost)" in screen_text(app)
         paper.ready.set()

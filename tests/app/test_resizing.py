@@ -6,8 +6,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 
-from tests.app import moments
-from tests.app.driving import dashboard
+from tests.app import scenes
+from tests.app.driver import dashboard
 
 
 class Between(Message):
@@ -17,7 +17,7 @@ class Between(Message):
 @pytest.mark.parametrize("key", ["", "?", "ctrl+p", "2", "p"])
 async def test_two_sizes_on_their_way_end_in_one_layout(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one before the last is no longer the terminal's; each layout would send the other size off again."""
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         if key:
             await pilot.press(key)
         await pilot.pause()
@@ -45,7 +45,7 @@ async def test_two_sizes_on_their_way_end_in_one_layout(key: str, monkeypatch: p
 @pytest.mark.usefixtures("painted")
 async def test_the_same_size_again_sends_everything_again() -> None:
     """In between it may have been another one, at which the terminal cut what it showed."""
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.painter.frame.size = (1, 1)
         drawn = 0
         whole = app.screen._compositor.render_full_update

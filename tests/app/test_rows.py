@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app import moments
-from tests.app.driving import dashboard, screen_text
-from tests.app.stand_ins import PRESETS, RoundEstimator
+from tests.app import scenes
+from tests.app.driver import dashboard, screen_text
+from tests.app.fakes import PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
@@ -45,7 +45,7 @@ def in_order(
     return arranged(RowPredictions(listing, {}, round_estimate), "", column, held, reverse=reverse)
 
 
-@pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])
+@pytest.mark.parametrize("sample", [scenes.usual(), scenes.troubled(), scenes.divided()])
 def test_every_gpus_bytes_add_up(sample: Sample) -> None:
     rows = rows_of(sample)
     for gpu in sample.gpus:
@@ -55,7 +55,7 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
         assert held == gpu.memory.used + (gpu.memory.reserved or 0)
 
 
-@pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])
+@pytest.mark.parametrize("sample", [scenes.usual(), scenes.troubled(), scenes.divided()])
 def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> None:
     """Processes, drivers and what nobody accounts for, with rows or without; what MIG instances hold is in theirs."""
     totals, whole = listing_of(sample, whole=False).totals(), list(listing_of(sample))
@@ -65,14 +65,18 @@ def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> N
 
 def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
     for size, kinds in ((200, []), (300, ["unattributed"])):
-        card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
-        listing = listing_of(moments.sample(card), whole=False)
+        card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
+        listing = listing_of(scenes.sample(card), whole=False)
         assert [row.kind for row in listing if row.kind != "process"] == kinds
         assert listing.totals().unattributed == size * MIB
 
 
 def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
-    seen, now, later = History(), moments.usual(), moments.sample(moments.gpu(0), moments.gpu(1), at=5)
+    seen, now, later = (
+        History(),
+        scenes.usual(),
+        scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5),
+    )
     seen.add(now)
     listing = ProcessRows(now, seen, {})
     keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
@@ -82,7 +86,7 @@ def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
 
 
 def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
-    seen, now = History(), moments.usual()
+    seen, now = History(), scenes.usual()
     seen.add(now)
     half = msgspec.structs.replace(
         now.gpus[0],
@@ -95,19 +99,22 @@ def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
 
 
 def test_the_exited_stay_for_a_while_with_their_peak() -> None:
-    before, after = moments.usual(0), moments.sample(moments.gpu(0), moments.gpu(1), at=5)
+    before, after = (
+        scenes.usual(0),
+        scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5),
+    )
     gone = [row for row in rows_of(before, after) if row.kind == "exited"]
     assert {(row.process.pid, row.peak, row.now) for row in gone if row.process} == {
         (4213, 58 << 30, None),
         (977, 1 << 30, None),
         (5120, 20 << 30, None),
     }
-    later = moments.sample(moments.gpu(0), moments.gpu(1), at=70)
+    later = scenes.sample(scenes.gpu(0), scenes.gpu(1), at=70)
     assert not [row for row in rows_of(before, after, later) if row.kind == "exited"]
 
 
 def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
-    notes = [row.note for row in rows_of(moments.troubled()) if row.kind == "note"]
+    notes = [row.note for row in rows_of(scenes.troubled()) if row.kind == "note"]
     assert notes == ["process list unavailable: no permission", "process list unreliable with this driver"]
 
 
@@ -123,14 +130,12 @@ def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
     ],
 )
 def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> None:
-    found = arranged(
-        RowPredictions(listing_of(moments.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False
-    )
+    found = arranged(RowPredictions(listing_of(scenes.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False)
     assert {row.process.pid for row in found if row.process} == pids
 
 
 def test_the_unknown_comes_last_in_both_directions() -> None:
-    listing = listing_of(moments.troubled())
+    listing = listing_of(scenes.troubled())
     for reverse in (False, True):
         now = [row.now for row in in_order(listing, "now", reverse=reverse)]
         known = [count for count in now if count is not None]
@@ -139,7 +144,7 @@ def test_the_unknown_comes_last_in_both_directions() -> None:
 
 
 def test_a_held_order_stays_and_newcomers_follow() -> None:
-    listing = listing_of(moments.usual())
+    listing = listing_of(scenes.usual())
     rows = list(listing)
     held = in_order(listing, "now", FrozenOrder([*reversed(rows[1:])]))
     assert list(held) == [*reversed(rows[1:]), rows[0]]
@@ -147,7 +152,7 @@ def test_a_held_order_stays_and_newcomers_follow() -> None:
 
 def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
     """The totals of the last answer still add up, and another GPU's rows have no age."""
-    before = moments.usual()
+    before = scenes.usual()
     silent = msgspec.structs.replace(
         before.gpus[1], state="lost", reason="fell off the bus", memory=Memory(), processes=(), utilization=None
     )
@@ -164,11 +169,11 @@ def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
 
 
 def test_a_paused_listing_does_not_learn_later_peaks() -> None:
-    seen, sample = History(), moments.usual()
+    seen, sample = History(), scenes.usual()
     seen.add(sample)
     listing = ProcessRows(sample, seen, {})
     listing.settle()
-    seen.add(moments.usual(1, trained=70 << 30))
+    seen.add(scenes.usual(1, trained=70 << 30))
     assert max(row.peak or 0 for row in listing) == 58 << 30
 
 
@@ -212,7 +217,7 @@ def hosts(draw: st.DrawFn) -> list[Sample]:
     """A few moments of one host, on which processes come and go and GPUs fall silent."""
     count = draw(st.integers(1, 3))
     return [
-        moments.sample(*(draw(gpus(place)) for place in range(count)), at=5 * moment)
+        scenes.sample(*(draw(gpus(place)) for place in range(count)), at=5 * moment)
         for moment in range(draw(st.integers(1, 3)))
     ]
 
@@ -284,8 +289,8 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
 
 async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:
     """A usual list of suspects where nothing is known; what is known where something is."""
-    lone = moments.process(5, GIB, "python x.py")
-    plain = moments.sample(moments.gpu(0, lone, unattributed=3 * GIB))
+    lone = scenes.process(5, GIB, "python x.py")
+    plain = scenes.sample(scenes.gpu(0, lone, unattributed=3 * GIB))
     inside = msgspec.structs.replace(plain, host=msgspec.structs.replace(plain.host, private_pids=True))
     for sample, words in ((plain, "unattributed: driver, exited"), (inside, "unattributed: processes outside this")):
         async with dashboard([sample], (160, 35)) as (app, _):
@@ -294,16 +299,20 @@ async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:
 
 async def test_shared_memory_has_no_total_and_says_what_the_host_can_give() -> None:
     memory = Memory(used=3 * GIB, free=99 * GIB, unified=True)
-    card = moments.gpu(0, moments.process(5, 3 * GIB, "python x.py"), name="NVIDIA GB10", memory=memory)
-    async with dashboard([moments.sample(card)]) as (app, _):
+    card = scenes.gpu(0, scenes.process(5, 3 * GIB, "python x.py"), name="NVIDIA GB10", memory=memory)
+    async with dashboard([scenes.sample(card)]) as (app, _):
         assert "3.0 GiB unified, 99.0 free" in screen_text(app)
 
 
 def test_rows_that_show_the_same_size_keep_their_places() -> None:
     def rows(*used: int) -> list[int]:
-        cards = moments.gpu(0, *(moments.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
+        cards = scenes.gpu(0, *(scenes.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
         found = arranged(
-            RowPredictions(listing_of(moments.sample(cards)), {}, round_estimate), "", "gpu", None, reverse=False
+            RowPredictions(listing_of(scenes.sample(cards)), {}, round_estimate),
+            "",
+            "gpu",
+            None,
+            reverse=False,
         )
         return [row.process.pid for row in found if row.process is not None]
 
@@ -313,7 +322,7 @@ def test_rows_that_show_the_same_size_keep_their_places() -> None:
 
 def test_cards_of_one_uuid_are_each_shown() -> None:
     """A damaged recording has them, and so may a broken driver; it ended the dashboard."""
-    sample = moments.usual()
+    sample = scenes.usual()
     card = msgspec.structs.replace(sample.gpus[0], processes=sample.gpus[0].processes[:1])
     other = msgspec.structs.replace(card, processes=(msgspec.structs.replace(card.processes[0], pid=7),))
     last = msgspec.structs.replace(other, processes=())

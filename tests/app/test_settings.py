@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.app.driving import climbing, dashboard, give, settle
+from tests.app.driver import climbing, dashboard, give, settle
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.sections import check_keys
 from vramtui.app.live.alerts import AlertFeature

@@ -7,8 +7,8 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input, OptionList
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, screen_text, settle
 from vramtui.app.themes import THEMES, Palette, contrast, palette_variables
 from vramtui.core.schema.settings import ThemeName
 
@@ -71,7 +71,7 @@ async def test_the_chosen_line_of_a_list_is_marked_in_sixteen_colours_and_in_non
 ) -> None:
     if plain:
         monkeypatch.setenv("NO_COLOR", "1")
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.theme = "vramtui-ansi"
         await pilot.press("ctrl+p")
         await settle(app, pilot)

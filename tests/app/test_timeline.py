@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
-from tests.app.stand_ins import MODEL, FixedPresets
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.fakes import MODEL, FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.fine_trace import sampled

@@ -4,13 +4,13 @@ import unicodedata
 
 import msgspec
 
-from tests.app import moments
+from tests.app import scenes
 from vramtui.cli.dashboard.first_frame import frame_lines
 from vramtui.core.observation.readings import Gpu, Process, Sample
 
 
 def test_each_line_fits_whatever_the_processes_are_called() -> None:
-    sample = moments.usual()
+    sample = scenes.usual()
     hostile = Process(
         pid=4_194_304, type="C", used_memory=3 << 30, user="\x1b[31mroot", command="\u6f22" * 300 + "\x07"
     )
@@ -26,7 +26,7 @@ def test_each_line_fits_whatever_the_processes_are_called() -> None:
 def test_unknown_figures_and_lost_cards_are_said() -> None:
     lost = Gpu(index=1, uuid="u1", name="NVIDIA L40S", state="lost", reason="GPU is lost")
     bare = Gpu(index=0, uuid="u0", name="NVIDIA H200", processes=(Process(pid=7, type="C"),))
-    sample = Sample(taken_at=0, source="nvml", host=moments.usual().host, gpus=(bare, lost))
+    sample = Sample(taken_at=0, source="nvml", host=scenes.usual().host, gpus=(bare, lost))
     text = "\n".join(frame_lines(sample, None, 80, 24))
     assert "0 NVIDIA H200  –/– GiB\n" in text
     assert "1 NVIDIA L40S  GPU is lost" in text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.stand_ins import FixedPresets, Still
+from tests.app.fakes import FixedPresets, Still
 from vramtui.app.services import Services
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.core.observation.readings import Sample

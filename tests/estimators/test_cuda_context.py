@@ -5,7 +5,7 @@ from subprocess import Popen
 import msgspec
 import pytest
 
-from tests.core.test_matching import key, preset, process, sample
+from tests.core.test_matcher import key, preset, process, sample
 from vramtui.agent.processes import Processes
 from vramtui.agent.ranks import module_loading_of
 from vramtui.core.base.units import MIB

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app import moments
+from tests.app import scenes
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.derived.confined_derive import ConfinedDerive, ConfinedError
@@ -84,7 +84,7 @@ def test_a_session_tells_what_was_not_estimated() -> None:
 
     session = MonitorSession(derived=DerivedPresets(derive, wait=True))
     session.is_matching = True
-    session.ingest(moments.usual())
+    session.ingest(scenes.usual())
     assert session.sample is not None
     assert {problem.hint for problem in session.sample.problems if "not estimated" in problem.message} == {
         "m gives it a preset."

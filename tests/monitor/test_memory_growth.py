@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.app.stand_ins import RoundEstimator
+from tests.app.fakes import RoundEstimator
 from vramtui.cli.common.open_source import use_one_heap
 from vramtui.core.observation import history
 from vramtui.core.observation.alerts import AlertRules

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.app import moments
+from tests.app import scenes
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadQueue, ReadResult, read_deadline
@@ -31,7 +31,7 @@ class Scripted:
             return step
         self.hangs.set()
         self.release.wait()
-        return moments.usual()
+        return scenes.usual()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -53,27 +53,27 @@ def start(source: Scripted, clock: Clock | None = None) -> tuple[Poller, "queue.
 
 
 def test_samples_and_failures_in_their_order() -> None:
-    source = Scripted(moments.usual(1), SourceFailed("no driver", "load it"), RuntimeError("a bug"), moments.usual(2))
+    source = Scripted(scenes.usual(1), SourceFailed("no driver", "load it"), RuntimeError("a bug"), scenes.usual(2))
     poller, posted = start(source)
     got = [posted.get(timeout=WAIT) for _ in range(4)]
     poller.stop()
     source.release.set()
-    assert (got[0], got[3]) == (moments.usual(1), moments.usual(2))
+    assert (got[0], got[3]) == (scenes.usual(1), scenes.usual(2))
     failures = [(one.message, one.hint) for one in got[1:3] if isinstance(one, SourceFailed)]
     assert failures == [("no driver", "load it"), ("the scripted source broke: RuntimeError: a bug", "")]
 
 
 def test_what_is_read_before_somebody_listens_waits_for_him() -> None:
-    source = Scripted(moments.usual(1), moments.usual(2))
+    source = Scripted(scenes.usual(1), scenes.usual(2))
     poller = Poller(source, 0.001, clock=Clock())
     poller.start()
-    assert poller.first_answer(WAIT) == moments.usual(1)
+    assert poller.first_answer(WAIT) == scenes.usual(1)
     assert source.hangs.wait(WAIT)
     posted: queue.Queue[ReadResult] = queue.Queue()
     poller.deliver_to(posted.put)
-    assert [posted.get_nowait() for _ in range(2)] == [moments.usual(1), moments.usual(2)]
+    assert [posted.get_nowait() for _ in range(2)] == [scenes.usual(1), scenes.usual(2)]
     source.release.set()
-    assert posted.get(timeout=WAIT) == moments.usual()
+    assert posted.get(timeout=WAIT) == scenes.usual()
     poller.stop()
 
 
@@ -89,7 +89,7 @@ def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
     stuck = posted.get(timeout=WAIT)
     assert stuck == ReadOverdue(100.0)
     source.release.set()
-    assert posted.get(timeout=WAIT) == moments.usual()
+    assert posted.get(timeout=WAIT) == scenes.usual()
     poller.stop()
 
 
@@ -111,9 +111,9 @@ def test_stopping_waits_for_nothing() -> None:
 
 
 def test_a_client_that_waits_gets_the_latest_sample_and_learns_that_a_read_is_overdue() -> None:
-    source = Scripted(moments.usual(1))
+    source = Scripted(scenes.usual(1))
     reads = ReadQueue(source, 0.001)
-    assert reads.sample(lambda: None) == moments.usual(1)
+    assert reads.sample(lambda: None) == scenes.usual(1)
     assert source.hangs.wait(WAIT)
     said = threading.Event()
 
@@ -121,7 +121,7 @@ def test_a_client_that_waits_gets_the_latest_sample_and_learns_that_a_read_is_ov
         said.set()
         source.release.set()
 
-    assert reads.sample(release) == moments.usual()
+    assert reads.sample(release) == scenes.usual()
     assert said.is_set()
     reads.close()
 
@@ -145,6 +145,6 @@ def test_the_read_under_way_is_delivered_where_that_is_wanted() -> None:
     assert source.hangs.wait(WAIT)
     poller.stop(deliver_last=True)
     source.release.set()
-    assert delivered.get(timeout=WAIT) == moments.usual()
+    assert delivered.get(timeout=WAIT) == scenes.usual()
     poller.join(WAIT)
     assert not poller.is_alive()

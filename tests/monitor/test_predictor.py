@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis.strategies import integers
 from msgspec import structs
 
-from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
+from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, Device, card
 from vramtui.core.estimate.estimate import Estimate

@@ -2,7 +2,7 @@
 
 import threading
 
-from tests.app.stand_ins import RoundEstimator
+from tests.app.fakes import RoundEstimator
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device, card

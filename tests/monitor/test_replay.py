@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.app import moments
-from tests.app.driving import Clock, climbing
+from tests.app import scenes
+from tests.app.driver import Clock, climbing
+from tests.app.fakes import PRESETS, RoundEstimator
 from tests.app.replays import Tape
-from tests.app.stand_ins import PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.estimate.prediction import Prediction
@@ -22,7 +22,7 @@ from vramtui.monitor.replay import ReplayFeed
 from vramtui.monitor.session import MonitorSession
 
 LONG = climbing(600, to=60)
-TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)
+TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
 
 
 class Played:
@@ -99,7 +99,7 @@ def test_what_is_delivered_is_waited_for() -> None:
 
 def test_alerts_on_a_long_way_are_not_said_and_stand_all_the_same() -> None:
     needed = RoundEstimator().estimate(PRESETS[0].preset.workload, device_of(LONG[0].gpus[0])).process
-    over = [moments.usual(at, trained=needed + 9 * GIB if at > 5 else GIB) for at in range(400)]
+    over = [scenes.usual(at, trained=needed + 9 * GIB if at > 5 else GIB) for at in range(400)]
     played = Played(Tape(over))
     played.wait(10)
     assert "over" in played.said

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.driving import Clock
+from tests.app.driver import Clock
 from vramtui.core.base.errors import UserError
 from vramtui.monitor.replay_position import SPEEDS, PlaybackPosition
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from tests.app import moments
-from tests.app.stand_ins import PRESETS, RoundEstimator
+from tests.app import scenes
+from tests.app.fakes import PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import AlertRules
 from vramtui.core.observation.history import History
@@ -28,7 +28,7 @@ from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger
 from vramtui.monitor.session import JobMatcher, MonitorSession
 
-TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)
+TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
 
 
 class Shelf:
@@ -56,9 +56,9 @@ def session_with(**options: object) -> MonitorSession:
 
 def test_a_sample_is_in_history_matches_and_predictions() -> None:
     session = session_with()
-    session.ingest(moments.usual(trained=30 * GIB))
-    session.ingest(moments.usual(1, trained=20 * GIB))
-    assert session.sample == moments.usual(1, trained=20 * GIB)
+    session.ingest(scenes.usual(trained=30 * GIB))
+    session.ingest(scenes.usual(1, trained=20 * GIB))
+    assert session.sample == scenes.usual(1, trained=20 * GIB)
     assert {key.pid: found.key for key, found in session.matched.items()} == {4213: PRESETS[0].key}
     assert session.peaks()[TRAINER].bytes == 30 * GIB
     (prediction,) = session.predictions().values()
@@ -71,7 +71,7 @@ def test_a_sample_is_in_history_matches_and_predictions() -> None:
 
 def test_presets_that_come_later_match_the_sample_that_is_there() -> None:
     session = MonitorSession(predictor=Predictor(RoundEstimator()))
-    session.ingest(moments.usual())
+    session.ingest(scenes.usual())
     assert not session.matched
     session.take_presets(PRESETS)
     assert session.matched.keys() == {TRAINER}
@@ -84,16 +84,16 @@ def test_presets_that_come_later_match_the_sample_that_is_there() -> None:
 def test_a_variant_stands_beside_what_runs() -> None:
     shelf = Shelf()
     session = session_with(alert_rules=AlertRules(after=0.0), run_writer=shelf)
-    session.ingest(moments.usual(trained=50 * GIB))
+    session.ingest(scenes.usual(trained=50 * GIB))
     before, recorded = session.estimates()[TRAINER], session.predictions()
     run = msgspec.structs.replace(PRESETS[0].preset.run, batch_size=1)
     session.variants[PRESETS[0].key] = msgspec.structs.replace(PRESETS[0].preset.workload, run=run)
-    tried = session.predictor.ask(session.workload(PRESETS[0]), device_of(moments.usual().gpus[0])).estimate
+    tried = session.predictor.ask(session.workload(PRESETS[0]), device_of(scenes.usual().gpus[0])).estimate
     assert before is not None
     assert tried is not None
     assert tried.process < 50 * GIB < before.process, "a job that holds more than what is tried out"
     for at in range(1, 4):
-        session.ingest(moments.usual(at, trained=50 * GIB))
+        session.ingest(scenes.usual(at, trained=50 * GIB))
     assert session.estimates() == {TRAINER: before}
     assert session.predictions() == recorded
     assert session.alerts == ()
@@ -104,11 +104,11 @@ def test_a_variant_stands_beside_what_runs() -> None:
 def test_alerts_are_new_once() -> None:
     session = session_with(alert_rules=AlertRules(after=0.0))
     quiet = session_with()
-    needed = session.estimate(PRESETS[0], device_of(moments.usual().gpus[0]))
+    needed = session.estimate(PRESETS[0], device_of(scenes.usual().gpus[0]))
     assert needed is not None
     for at in range(4):
-        session.ingest(moments.usual(at, trained=needed.process + 9 * GIB))
-        quiet.ingest(moments.usual(at, trained=needed.process + 9 * GIB))
+        session.ingest(scenes.usual(at, trained=needed.process + 9 * GIB))
+        quiet.ingest(scenes.usual(at, trained=needed.process + 9 * GIB))
         if at == 0:
             first = session.new_alerts
     assert [alert.kind for alert in first] == ["over"]
@@ -117,7 +117,7 @@ def test_alerts_are_new_once() -> None:
     assert (quiet.alerts, quiet.new_alerts) == ((), ())
     session.restart_alerts()
     assert session.alerts == ()
-    session.ingest(moments.usual(9, trained=needed.process + 9 * GIB))
+    session.ingest(scenes.usual(9, trained=needed.process + 9 * GIB))
     assert session.new_alerts == ()
     assert session.alerts
 
@@ -125,7 +125,7 @@ def test_alerts_are_new_once() -> None:
 def test_runs_go_to_whoever_keeps_them() -> None:
     shelf = Shelf()
     session = session_with(run_writer=shelf)
-    session.ingest(moments.usual())
+    session.ingest(scenes.usual())
     assert [(run.pid, run.preset, run.ending) for run in shelf.kept] == [(4213, PRESETS[0].key, "running")]
     session.finish_runs(1.0)
     assert [run.key for run in shelf.last] == [shelf.kept[0].key]
@@ -138,7 +138,7 @@ def test_what_jobs_report_is_in_snapshot_and_run() -> None:
     job = job.heard(Beat(v=1, pid=4213, at=2.0, step=1, devices=(counters,)))
     shelf = Shelf()
     session = session_with(jobs=lambda: (job,), run_writer=shelf)
-    session.ingest(moments.usual(trained=58 * GIB))
+    session.ingest(scenes.usual(trained=58 * GIB))
     (run,) = shelf.kept
     assert (run.peak_how, run.observed.allocated, run.observed.context) == ("probe", 50 * GIB, GIB)
     (holding,) = [one for one in session.snapshot().holdings if one.key == TRAINER]
@@ -154,16 +154,16 @@ def test_a_runs_own_processes_have_its_presets_prediction() -> None:
     ):
         session = MonitorSession(predictor=Predictor(RoundEstimator()))
         session.match_by(JobMatcher(lambda jobs=jobs: jobs, preset))  # type: ignore[misc]  # bound for this round
-        session.ingest(moments.usual())
+        session.ingest(scenes.usual())
         assert session.predictions().keys() == matched
 
 
 def test_a_new_history_begins_with_nothing() -> None:
     session = session_with()
-    session.ingest(moments.usual(trained=70 * GIB))
+    session.ingest(scenes.usual(trained=70 * GIB))
     session.history = History()
-    session.history.add(moments.usual(trained=10 * GIB))
-    session.ingest(moments.usual(1, trained=20 * GIB))
+    session.history.add(scenes.usual(trained=10 * GIB))
+    session.ingest(scenes.usual(1, trained=20 * GIB))
     assert session.peaks()[TRAINER].bytes == 20 * GIB
 
 
@@ -192,12 +192,12 @@ def test_a_process_without_a_preset_has_one_derived() -> None:
         return derives(pid, command)
 
     session = session_with(alert_rules=AlertRules(after=0.0), derived=DerivedPresets(derive, wait=True))
-    session.ingest(moments.usual(trained=30 * GIB))
+    session.ingest(scenes.usual(trained=30 * GIB))
     found = {key.pid: preset.key for key, preset in session.matched.items()}
     assert found == {4213: PRESETS[0].key, 5120: f"derived:{PRESETS[1].key}"}
     assert 4213 not in asked, "a preset's own [match] goes first"
     for at in range(3):
-        session.ingest(moments.usual(at, trained=30 * GIB))
+        session.ingest(scenes.usual(at, trained=30 * GIB))
     assert asked.count(977) == asked.count(5120) == 1, "each is looked into once"
     assert session.estimates().keys() == session.matched.keys()
     assert [key.pid for key, found in session.stated_estimates().items() if found] == [4213], "a guess raises no alert"
@@ -211,7 +211,7 @@ def test_a_process_without_a_preset_has_one_derived() -> None:
     assert server in session.matched
 
 
-@pytest.mark.parametrize(("command", "known"), [(f"{moments.TRAIN} --config sft.yaml", True), (moments.TRAIN, False)])
+@pytest.mark.parametrize(("command", "known"), [(f"{scenes.TRAIN} --config sft.yaml", True), (scenes.TRAIN, False)])
 def test_the_file_of_a_matched_job_says_more_than_its_words(command: str, *, known: bool) -> None:
     """Its adapters stand in a YAML file, and the words of its command line fit a preset that trains all weights."""
 
@@ -219,8 +219,8 @@ def test_the_file_of_a_matched_job_says_more_than_its_words(command: str, *, kno
         return msgspec.structs.replace(PRESETS[0], key="derived:8b", derived=command) if pid == 4213 else None
 
     session = session_with(derived=DerivedPresets(derive, wait=True))
-    job = moments.process(4213, 30 * GIB, command)
-    session.ingest(moments.sample(moments.gpu(0, job)))
+    job = scenes.process(4213, 30 * GIB, command)
+    session.ingest(scenes.sample(scenes.gpu(0, job)))
     assert {found.key for found in session.matched.values()} == {"derived:8b" if known else PRESETS[0].key}
     session.assign(TRAINER, PRESETS[0].key)
     assert {found.key for found in session.matched.values()} == {PRESETS[0].key}, "a person goes before a file"
@@ -229,10 +229,10 @@ def test_the_file_of_a_matched_job_says_more_than_its_words(command: str, *, kno
 def test_a_guess_is_in_no_history_and_a_job_refutes_it() -> None:
     shelf = Shelf()
     session = session_with(run_writer=shelf, derived=DerivedPresets(derives, wait=True))
-    session.ingest(moments.usual(trained=30 * GIB))
+    session.ingest(scenes.usual(trained=30 * GIB))
     assert {run.pid for run in shelf.kept} == {4213}
     server = next(key for key in session.matched if key.pid == 5120)
-    device = device_of(moments.usual().gpus[1])
+    device = device_of(scenes.usual().gpus[1])
     guess = session.guesses.range_of(session.matched[server], device)
     assert guess is not None
     assert guess.lowest < 20 * GIB < guess.highest
@@ -250,7 +250,7 @@ def test_what_takes_its_time_is_derived_in_the_background() -> None:
         return derives(pid, command)
 
     derived = DerivedPresets(derive)
-    sample = moments.usual()
+    sample = scenes.usual()
     assert derived.of(sample, {TRAINER}) == {}
     goes_on.set()
     assert done.wait(30)
@@ -265,7 +265,7 @@ def test_what_takes_its_time_is_derived_in_the_background() -> None:
 
 def test_presets_of_who_stays_are_put_together_once_and_of_who_comes_or_goes_at_once() -> None:
     session = session_with(derived=DerivedPresets(derives, wait=True))
-    usual = moments.usual()
+    usual = scenes.usual()
     card = next(gpu for gpu in usual.gpus if any(process.pid == 5120 for process in gpu.processes))
     server = next(process for process in card.processes if process.pid == 5120)
     assert server.command is not None
@@ -292,7 +292,7 @@ def test_presets_of_who_stays_are_put_together_once_and_of_who_comes_or_goes_at_
 
 def test_no_process_is_looked_into_before_presets_are_known() -> None:
     session = MonitorSession(derived=DerivedPresets(derives, wait=True))
-    session.ingest(moments.usual())
+    session.ingest(scenes.usual())
     assert not session.matched
 
 
@@ -304,7 +304,7 @@ def reporting(pid: int, *devices: ProbeDevice) -> ObservedJob:
 
 
 def test_a_uuid_that_no_card_has_falls_back_to_pid_and_index() -> None:
-    sample = moments.usual(trained=58 * GIB)
+    sample = scenes.usual(trained=58 * GIB)
     card, other = sample.gpus
     unknown = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
     hidden = msgspec.structs.replace(unknown, uuid="b0b0b0b0-0000-0000-0000-000000000000")

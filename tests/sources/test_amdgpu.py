@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.driving import screen_text, settle
-from tests.app.stand_ins import PRESETS, FixedPresets, RoundEstimator
+from tests.app.driver import screen_text, settle
+from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.test_process_columns import PALETTE
 from tests.examples import a_run
 from vramtui.app.app import Dashboard

@@ -6,7 +6,7 @@ from weakref import ref
 import pytest
 from textual.widgets import Input, OptionList
 
-from tests.app.driving import climbing, dashboard
+from tests.app.driver import climbing, dashboard
 from vramtui.app.terminal import closed_screens as tidying
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.driving import climbing, dashboard, screen_text
+from tests.app.driver import climbing, dashboard, screen_text
 from vramtui.monitor.predictor import MaxBatchSearch
 
 WORDS = "largest batch on an empty card: "

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, give, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, give, screen_text, settle
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.runs.run import Run
@@ -35,9 +35,9 @@ async def test_a_matched_job_is_kept_and_others_are_not() -> None:
         (first,) = shelf.kept
         assert (first.pid, first.preset, first.gpu_uuid) == (4213, "llama-3.1-8b-lora", "GPU-0")
         assert first.predicted.weights == 15 * GIB
-        await give(app, pilot, moments.sample(moments.gpu(0), moments.gpu(1), at=10))
+        await give(app, pilot, scenes.sample(scenes.gpu(0), scenes.gpu(1), at=10))
         last = shelf.kept[-1]
-        assert (last.key, last.ending, last.ended_at) == (first.key, "exited", moments.START + 10)
+        assert (last.key, last.ending, last.ended_at) == (first.key, "exited", scenes.START + 10)
         assert last.observed.process == 58 * GIB
 
 
@@ -48,7 +48,7 @@ async def test_what_is_tried_out_in_the_panel_is_not_what_runs() -> None:
         await pilot.press("]", "]")
         await settle(app, pilot)
         app.session.run_writer = shelf
-        await give(app, pilot, moments.usual(1))
+        await give(app, pilot, scenes.usual(1))
         panel = app.state.view().panel
         assert panel is not None
         assert panel.estimate is not None
@@ -65,7 +65,7 @@ async def test_a_choice_by_hand_counts_and_holding_the_screen_does_not() -> None
         app.session.run_writer = shelf
         key = next(key for key in app.state.history.tracks if key.pid == 977)
         app.state.assign(key, "llama-3.1-8b-lora")
-        await give(app, pilot, moments.usual(1))
+        await give(app, pilot, scenes.usual(1))
         assert {run.pid for run in shelf.kept} == {977, 4213}
 
 
@@ -78,7 +78,7 @@ async def test_what_the_job_tells_itself_is_kept() -> None:
     async with dashboard() as (app, pilot):
         app.session.run_writer = shelf
         app.session.jobs = lambda: (job,)
-        await give(app, pilot, moments.usual())
+        await give(app, pilot, scenes.usual())
         (run,) = shelf.kept
         assert (run.peak_how, run.observed.allocated, run.observed.context) == ("probe", 50 * GIB, GIB)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from textual.widgets import Input
 
-from tests.app import moments
-from tests.app.driving import dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import dashboard, screen_text, settle
 from vramtui.app.export.options_dialog import SaveOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
@@ -26,7 +26,7 @@ class Choice:
 
 
 async def test_formats_and_folder_are_kept() -> None:
-    async with dashboard([moments.usual()], notifications=True) as (app, pilot):
+    async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice()
         await pilot.press("S")
         await settle(app, pilot)
@@ -40,7 +40,7 @@ async def test_formats_and_folder_are_kept() -> None:
 async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         choice = app.parts.export.writer = Choice()
         await pilot.press("S", *(["space", "down"] * 5), "ctrl+s")
         await settle(app, pilot)
@@ -57,7 +57,7 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
 
 
 async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
-    async with dashboard([moments.usual()], notifications=True) as (app, pilot):
+    async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")
         await pilot.press("S", "space", "ctrl+s")
         await settle(app, pilot)
@@ -66,14 +66,14 @@ async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
 
 
 async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
-    async with dashboard([moments.usual()], notifications=True) as (app, pilot):
+    async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         await pilot.press("S")
         await settle(app, pilot)
         assert "Saving is not available here." in screen_text(app)
 
 
 async def test_a_picture_asks_no_site_for_anything() -> None:
-    async with dashboard([moments.usual()]) as (app, _):
+    async with dashboard([scenes.usual()]) as (app, _):
         svg = app.parts.export.picture()
     assert "@font-face" not in svg
     assert "url(http" not in svg

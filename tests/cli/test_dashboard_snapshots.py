@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app import moments
+from tests.app import scenes
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.history import History
@@ -29,7 +29,7 @@ def test_a_choice_is_kept_beside_everything_else(tmp_path: Path) -> None:
 def test_it_writes_as_chosen(tmp_path: Path) -> None:
     saver = SnapshotSaver(SnapshotSettings(), tmp_path / "config" / "config.toml")
     saver.choose(SnapshotSettings(folder=str(tmp_path / "out"), formats=("json", "svg")))
-    snapshot = take_snapshot(moments.usual(), History(), {}, lambda _preset, _device: None, {})
+    snapshot = take_snapshot(scenes.usual(), History(), {}, lambda _preset, _device: None, {})
     paths = [Path(path) for path in saver(snapshot, "<svg/>")]
     assert sorted(path.suffix for path in paths) == [".json", ".svg"]
     assert all(path.parent == tmp_path / "out" for path in paths)
@@ -46,7 +46,7 @@ def test_a_broken_settings_file_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_picture_is_drawn_where_something_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = take_snapshot(moments.usual(), History(), {}, lambda _preset, _device: None, {})
+    snapshot = take_snapshot(scenes.usual(), History(), {}, lambda _preset, _device: None, {})
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "rsvg-convert").write_text('#!/bin/sh\ncase "$2" in --output=*) echo drawn > "${2#--output=}";; esac\n')
@@ -60,7 +60,7 @@ def test_the_picture_is_drawn_where_something_draws_it(tmp_path: Path, monkeypat
 
 
 def test_without_a_renderer_it_is_said_and_all_else_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = take_snapshot(moments.usual(), History(), {}, lambda _preset, _device: None, {})
+    snapshot = take_snapshot(scenes.usual(), History(), {}, lambda _preset, _device: None, {})
     monkeypatch.setenv("PATH", str(tmp_path))
     saver = SnapshotSaver(SnapshotSettings(folder=str(tmp_path / "out"), formats=("json", "png")), tmp_path / "c.toml")
     with pytest.raises(UserError, match=r"a PNG needs one of rsvg-convert, inkscape, .* Written: .*json, .*svg"):

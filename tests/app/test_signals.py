@@ -10,9 +10,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
-from tests.app import moments
-from tests.app.driving import Clock, dashboard, give, screen_text, settle
-from tests.app.stand_ins import Still
+from tests.app import scenes
+from tests.app.driver import Clock, dashboard, give, screen_text, settle
+from tests.app.fakes import Still
 from tests.app.svg import SvgExtension
 from vramtui.app.signals.controller import pasteable
 from vramtui.app.signals.dialog import SignalWindow
@@ -71,7 +71,7 @@ CHOSEN: dict[str, SignalName] = {
 
 
 async def test_the_chosen_signal_goes_to_the_chosen_process() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.parts.signals.signaller = actor = Obedient()
         for number, (keys, name) in enumerate(CHOSEN.items(), 1):
             await press(app, pilot, "X")
@@ -80,12 +80,12 @@ async def test_the_chosen_signal_goes_to_the_chosen_process() -> None:
                 assert part in shown, keys
             await press(app, pilot, *keys.split())
             assert len(actor.sent) == number, keys
-            assert actor.sent[-1] == (4213, moments.START - 600, name), keys
+            assert actor.sent[-1] == (4213, scenes.START - 600, name), keys
             assert not isinstance(app.screen, SignalWindow), keys
 
 
 async def test_nothing_is_sent_without_a_yes() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.parts.signals.signaller = actor = Obedient()
         for keys in ("n", "escape", "q", "enter n", "9 escape", "X n"):
             await press(app, pilot, "X")
@@ -96,8 +96,8 @@ async def test_nothing_is_sent_without_a_yes() -> None:
 
 
 async def test_every_gpu_of_the_process_is_named() -> None:
-    gpus = [moments.gpu(at, moments.process(70, (3 - at) * GIB, "python wide.py")) for at in (0, 1)]
-    sample = moments.sample(*gpus)
+    gpus = [scenes.gpu(at, scenes.process(70, (3 - at) * GIB, "python wide.py")) for at in (0, 1)]
+    sample = scenes.sample(*gpus)
     async with dashboard([sample]) as (app, pilot):
         app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
@@ -105,8 +105,8 @@ async def test_every_gpu_of_the_process_is_named() -> None:
 
 
 async def test_hostile_names_are_shown_and_not_obeyed() -> None:
-    hostile = moments.process(301, 9 * GIB, moments.HOSTILE, user="mallory[b]")
-    async with dashboard([moments.sample(moments.gpu(0, hostile))]) as (app, pilot):
+    hostile = scenes.process(301, 9 * GIB, scenes.HOSTILE, user="mallory[b]")
+    async with dashboard([scenes.sample(scenes.gpu(0, hostile))]) as (app, pilot):
         app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
         assert "mallory[b]" in text_of(app)
@@ -125,7 +125,7 @@ ANSWERS = (
 
 
 async def test_what_came_of_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         said = listen(app, monkeypatch)
         for answer, words in ANSWERS:
             app.parts.signals.signaller = answer
@@ -137,7 +137,7 @@ async def test_what_came_of_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         said.clear()
@@ -148,7 +148,7 @@ async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest
         app.parts.signals.look()
         assert said == []  # no sample yet from after its end
         clock.at += 0.3
-        await give(app, pilot, moments.sample(moments.gpu(0), moments.gpu(1), at=1.4))
+        await give(app, pilot, scenes.sample(scenes.gpu(0), scenes.gpu(1), at=1.4))
         app.parts.signals.look()
         assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
         app.parts.signals.look()
@@ -158,7 +158,7 @@ async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest
 
 async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         said.clear()
@@ -166,7 +166,7 @@ async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pyt
         clock.at += 0.2
         for at in range(1, 5):
             app.parts.signals.look()
-            await give(app, pilot, moments.usual(at))
+            await give(app, pilot, scenes.usual(at))
             clock.at += 1
         app.parts.signals.look()
         assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB for it."]
@@ -174,7 +174,7 @@ async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pyt
 
 async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         said.clear()
@@ -195,7 +195,7 @@ async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatc
 )
 async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", key, "y")
         said.clear()
@@ -207,14 +207,14 @@ async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch
 
 
 async def test_a_second_signal_takes_over_from_the_first() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X", "y", "X", "9", "y")
         assert [one.name for one in app.parts.signals.outcomes] == ["SIGKILL"]
 
 
 def lone(**more: object) -> Sample:
-    return moments.sample(moments.gpu(0, moments.process(303, 5 * GIB, "python", **more)))
+    return scenes.sample(scenes.gpu(0, scenes.process(303, 5 * GIB, "python", **more)))
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def lone(**more: object) -> Sample:
         (lone(state="exited"), "has already ended"),
         (lone(state="zombie"), "has already ended"),
         (lone(started_at=None), "could be another process"),
-        (moments.sample(moments.gpu(0)), "Select a process first"),
-        (moments.sample(), "Select a process first"),
+        (scenes.sample(scenes.gpu(0)), "Select a process first"),
+        (scenes.sample(), "Select a process first"),
     ],
 )
 async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch:
 
 
 async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.parts.signals.refusal = "Signals are off: started with --read-only."
         said = listen(app, monkeypatch)
         await press(app, pilot, "X")
@@ -246,7 +246,7 @@ async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_our_own_pid_is_named_as_such() -> None:
-    own = moments.sample(moments.gpu(0, moments.process(1, 5 * GIB, "vramtui")))
+    own = scenes.sample(scenes.gpu(0, scenes.process(1, 5 * GIB, "vramtui")))
     async with dashboard([own]) as (app, pilot):
         app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
@@ -265,7 +265,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 async def test_a_real_process_really_ends(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     started = round(psutil.Process(child.pid).create_time(), 2)
-    sample = moments.sample(moments.gpu(0, moments.process(child.pid, GIB, "python", started_at=started)))
+    sample = scenes.sample(scenes.gpu(0, scenes.process(child.pid, GIB, "python", started_at=started)))
     namespace = PidNamespace()
     namespace.private = False
     async with dashboard([sample]) as (app, pilot):
@@ -291,12 +291,12 @@ async def copied(sample: Sample, key: str, monkeypatch: pytest.MonkeyPatch) -> t
 
 @pytest.mark.parametrize(
     ("key", "text", "word"),
-    [("c", "4213", "Copied pid 4213"), ("C", moments.TRAIN, "Copied the command of pid 4213")],
+    [("c", "4213", "Copied pid 4213"), ("C", scenes.TRAIN, "Copied the command of pid 4213")],
 )
 async def test_pid_and_command_go_to_the_clipboard(
     key: str, text: str, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, said = await copied(moments.usual(), key, monkeypatch)
+    taken, said = await copied(scenes.usual(), key, monkeypatch)
     assert taken == [text]
     assert said[0].startswith(word)
 
@@ -304,7 +304,7 @@ async def test_pid_and_command_go_to_the_clipboard(
 @pytest.mark.parametrize(
     ("sample", "key", "word"),
     [
-        (moments.sample(moments.gpu(0)), "c", "Select a process first."),
+        (scenes.sample(scenes.gpu(0)), "c", "Select a process first."),
         (lone(command=None, name=None), "C", "The command of pid 303 is not known."),
     ],
 )
@@ -317,7 +317,7 @@ def test_what_is_pasted_obeys_nobody() -> None:
 
 
 async def test_all_three_are_in_the_palette() -> None:
-    async with dashboard([moments.usual()]) as (app, _):
+    async with dashboard([scenes.usual()]) as (app, _):
         titles = [command.title for command in app.get_system_commands(app.screen)]
     assert {
         "Send a signal to the selected process (asks first)",
@@ -331,7 +331,7 @@ async def test_all_three_are_in_the_palette() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_picture_of_the_window(size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
-    async with dashboard([moments.usual()], size) as (app, pilot):
+    async with dashboard([scenes.usual()], size) as (app, pilot):
         app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
         assert app.export_screenshot(title="vramtui") == snapshot(extension_class=SvgExtension)

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from tests.app import moments
-from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
+from tests.app import scenes
+from tests.app.fakes import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.app.services import Services
@@ -27,7 +27,7 @@ Driver = tuple[Still, Pilot[None]]
 class Clock:
     """A clock that goes only when it is told to."""
 
-    def __init__(self, at: float = moments.START) -> None:
+    def __init__(self, at: float = scenes.START) -> None:
         self.at = at
 
     def __call__(self) -> float:
@@ -121,5 +121,5 @@ def shown(app: Dashboard) -> list[Strip]:
 def climbing(seconds: int = 60, to: int = 58) -> list[Sample]:
     """The usual moment with a training job that grows to `to` GiB."""
     return [
-        moments.usual(at - seconds + 1, trained=(10 + (to - 10) * (at + 1) // seconds) * GIB) for at in range(seconds)
+        scenes.usual(at - seconds + 1, trained=(10 + (to - 10) * (at + 1) // seconds) * GIB) for at in range(seconds)
     ]

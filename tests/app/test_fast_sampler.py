@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, give, screen_text, settle
-from tests.app.stand_ins import Still
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.fakes import Still
 from vramtui.app.messages import SourceStuck
 from vramtui.app.watch.details import peak_words, reported_facts
 from vramtui.core.base.units import GIB
@@ -17,8 +17,8 @@ from vramtui.core.observation.track import FastSample, Peak
 from vramtui.monitor.fast_sampler import FastSampler
 
 HIGH = 71 * GIB
-TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)
-JUPYTER = ProcessKey("gpu01", "GPU-0", 977, moments.START - 600)
+TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
+JUPYTER = ProcessKey("gpu01", "GPU-0", 977, scenes.START - 600)
 
 
 class Close:
@@ -72,13 +72,13 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
     async with dashboard(climbing(), sampler=sampler) as (app, pilot):
         assert sampler.targets == [TRAINER]
         sampler.looks += [
-            FastSample(TRAINER, moments.START + at, used, 0.1)
+            FastSample(TRAINER, scenes.START + at, used, 0.1)
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
         ]
-        await give(app, pilot, moments.usual(1))
+        await give(app, pilot, scenes.usual(1))
         row = app.state.view().chosen
         assert row is not None
-        assert (row.peak, row.how, row.fast_since) == (HIGH, "sampled", moments.START + 0.1)
+        assert (row.peak, row.how, row.fast_since) == (HIGH, "sampled", scenes.START + 0.1)
         series = app.state.view().series
         assert series is not None
         assert HIGH in series.values
@@ -90,7 +90,7 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
 
 async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
     sampler = GivenSampler()
-    async with dashboard([moments.usual()], sampler=sampler) as (app, pilot):
+    async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
         await pilot.press("down")
         await settle(app, pilot)
         assert set(sampler.targets) == {TRAINER, JUPYTER}
@@ -98,9 +98,9 @@ async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
 
 async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramtui.monitor.fast_sampler.MOST", 2)
-    jobs = [moments.process(4000 + at, at * GIB, moments.TRAIN) for at in range(1, 6)]
+    jobs = [scenes.process(4000 + at, at * GIB, scenes.TRAIN) for at in range(1, 6)]
     sampler = GivenSampler()
-    async with dashboard([moments.sample(moments.gpu(0, *jobs))], sampler=sampler) as (app, pilot):
+    async with dashboard([scenes.sample(scenes.gpu(0, *jobs))], sampler=sampler) as (app, pilot):
         await pilot.press("down", "down", "down", "down")
         await settle(app, pilot)
         assert {key.pid for key in sampler.targets} == {4001, 4005, 4004}  # the last row is chosen
@@ -108,20 +108,20 @@ async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pyte
 
 async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
     sampler = GivenSampler()
-    async with dashboard([moments.usual()], sampler=sampler) as (app, pilot):
+    async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
         app.post_message(SourceStuck(0.0))
         await settle(app, pilot)
         assert sampler.targets == []
-        await give(app, pilot, moments.usual(1))
+        await give(app, pilot, scenes.usual(1))
         assert sampler.targets == [TRAINER]
 
 
 async def test_a_paused_screen_does_not_stop_the_looks() -> None:
     sampler = GivenSampler()
-    async with dashboard([moments.usual()], sampler=sampler) as (app, pilot):
+    async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
         await pilot.press("space")
-        sampler.looks.append(FastSample(TRAINER, moments.START + 0.4, HIGH, 0.1))
-        await give(app, pilot, moments.usual(1))
+        sampler.looks.append(FastSample(TRAINER, scenes.START + 0.4, HIGH, 0.1))
+        await give(app, pilot, scenes.usual(1))
         before = app.state.view().chosen
         await pilot.press("space")
         await settle(app, pilot)

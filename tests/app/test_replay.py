@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from tests.app import moments
-from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_of
-from tests.app.stand_ins import PRESETS, FixedPresets
 from vramtui.app.app import Dashboard
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.dialog import Help
@@ -121,7 +121,7 @@ async def test_skips() -> None:
 
 
 async def test_seeking_on_and_back_leaves_no_trace_of_what_comes_later() -> None:
-    falling = [*climbing(60, to=70), *(moments.usual(at, trained=20 * GIB) for at in range(1, 60))]
+    falling = [*climbing(60, to=70), *(scenes.usual(at, trained=20 * GIB) for at in range(1, 60))]
     async with playing(Tape(falling)) as (player, pilot, _):
         await press(player, pilot, "space")
         await go_to(player, pilot, "100%")

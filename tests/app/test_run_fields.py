@@ -5,7 +5,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.stand_ins import MODEL, PRESETS
+from tests.app.fakes import MODEL, PRESETS
 from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.rule_inputs import Gpt2ResidualRule, OptimizerTimelineRule, ZeroRule

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from tests.app import moments
-from tests.app.driving import dashboard, settle
-from tests.app.stand_ins import FixedPresets, Still
+from tests.app.driver import dashboard, settle
+from tests.app.fakes import FixedPresets, Still
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
@@ -56,7 +55,7 @@ async def editor(
     """The editor of a preset of one's own called `tiny`, or of `found`."""
     found = found or preset_at(folder / "presets" / "tiny.toml")
     async with dashboard(
-        [*samples] or [moments.usual()],
+        [*samples] or [scenes.usual()],
         size,
         presets=FixedPresets([found]),
         preset=found.key,

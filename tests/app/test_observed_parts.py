@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tests.app.driving import climbing, dashboard, screen_text, settle
-from tests.app.moments import gpu, process, sample
-from tests.app.stand_ins import PRESETS, FixedPresets, RoundEstimator
+from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
+from tests.app.scenes import gpu, process, sample
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.timeline.trace_jobs import observed_moments

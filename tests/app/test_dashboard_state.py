@@ -2,9 +2,9 @@
 
 import msgspec
 
-from tests.app import moments
-from tests.app.driving import climbing
-from tests.app.stand_ins import PRESETS, RoundEstimator
+from tests.app import scenes
+from tests.app.driver import climbing
+from tests.app.fakes import PRESETS, RoundEstimator
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
@@ -16,13 +16,13 @@ PREDICTED = RoundEstimator().estimate(PRESETS[0].preset.workload, None).process 
 
 
 def key(pid: int, gpu: str = "GPU-0") -> ProcessKey:
-    return ProcessKey("gpu01", gpu, pid, moments.START - 600)
+    return ProcessKey("gpu01", gpu, pid, scenes.START - 600)
 
 
 def desk_with(*samples: object) -> DashboardState:
     desk = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
     desk.take_presets(PRESETS)
-    for sample in samples or (moments.usual(),):
+    for sample in samples or (scenes.usual(),):
         desk.take(sample)  # type: ignore[arg-type]  # samples
     return desk
 
@@ -107,14 +107,14 @@ def test_another_row_of_the_same_gpu_keeps_the_comparison() -> None:
 
 
 def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
-    small, large = moments.process(1, 1 * GIB, "a"), moments.process(2, 2 * GIB, "b")
-    desk = desk_with(moments.sample(moments.gpu(0, small, large)))
+    small, large = scenes.process(1, 1 * GIB, "a"), scenes.process(2, 2 * GIB, "b")
+    desk = desk_with(scenes.sample(scenes.gpu(0, small, large)))
     desk.sort_by("now")
     assert pids(desk.view()) == [2, 1]
     desk.choose(key(1), hold=True)
     grown = msgspec.structs.replace(small, used_memory=9 * GIB)
-    newcomer = moments.process(3, 20 * GIB, "c")
-    desk.take(moments.sample(moments.gpu(0, grown, large, newcomer), at=1))
+    newcomer = scenes.process(3, 20 * GIB, "c")
+    desk.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
     view = desk.view()
     assert pids(view) == [2, 1, 3]
     assert view.held
@@ -124,12 +124,12 @@ def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
 
 
 def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
-    desk = desk_with(moments.usual(0, trained=10 * GIB))
+    desk = desk_with(scenes.usual(0, trained=10 * GIB))
     assert desk.toggle_pause()
-    desk.take(moments.usual(1, trained=50 * GIB))
-    desk.take(moments.usual(2, trained=20 * GIB))
+    desk.take(scenes.usual(1, trained=50 * GIB))
+    desk.take(scenes.usual(2, trained=20 * GIB))
     held = desk.view()
-    assert held.sample == moments.usual(0, trained=10 * GIB)
+    assert held.sample == scenes.usual(0, trained=10 * GIB)
     assert held.chosen is not None
     assert (held.chosen.now, held.chosen.peak) == (10 * GIB, 10 * GIB)
     assert held.series is not None
@@ -146,7 +146,7 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
 
 
 def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
-    desk = desk_with(moments.usual(0), moments.troubled(30))
+    desk = desk_with(scenes.usual(0), scenes.troubled(30))
     lost = desk.view().bars[0]
     assert lost.gpu.state == "lost"
     assert lost.age == 30
@@ -177,10 +177,10 @@ def test_a_snapshot_holds_the_prediction_of_what_runs() -> None:
 
 
 def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> None:
-    sample = moments.usual()
+    sample = scenes.usual()
     gpu = sample.gpus[0]
     first, second = gpu.processes[:2]
-    commands = (f"{moments.TRAIN} --batch-size 2", f"{moments.TRAIN} --batch-size 1")
+    commands = (f"{scenes.TRAIN} --batch-size 2", f"{scenes.TRAIN} --batch-size 1")
     changed = tuple(
         msgspec.structs.replace(process, command=command)
         for process, command in zip((first, second), commands, strict=True)
@@ -222,9 +222,13 @@ def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
 
 def two_jobs(at: float = 0.0) -> object:
     """Two jobs that presets recognise and one that none does."""
-    return moments.sample(
-        moments.gpu(0, moments.process(4213, 58 * GIB, moments.TRAIN), moments.process(977, 60 * GIB, "jupyter lab")),
-        moments.gpu(1, moments.process(300, 20 * GIB, "vllm serve Qwen/Qwen2.5-7B-Instruct", user="bo")),
+    return scenes.sample(
+        scenes.gpu(
+            0,
+            scenes.process(4213, 58 * GIB, scenes.TRAIN),
+            scenes.process(977, 60 * GIB, "jupyter lab"),
+        ),
+        scenes.gpu(1, scenes.process(300, 20 * GIB, "vllm serve Qwen/Qwen2.5-7B-Instruct", user="bo")),
         at=at,
     )
 

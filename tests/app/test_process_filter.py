@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app import moments
-from tests.app.driving import dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import dashboard, screen_text, settle
 from vramtui.app.state.process_filter import FORMS, conditions, doubt, holds
 from vramtui.app.state.view import ProcessRow
 
-SERVER = moments.process(4214, 1, "vllm serve --port 4213", user="annabel")
+SERVER = scenes.process(4214, 1, "vllm serve --port 4213", user="annabel")
 
 
 def row(**more: object) -> ProcessRow:
-    process = moments.process(4213, 1, moments.TRAIN, user="Anna")
-    fields = {"gpu": moments.gpu(1), "process": process, "preset": "llama-3.1-8b-lora"} | more
+    process = scenes.process(4213, 1, scenes.TRAIN, user="Anna")
+    fields = {"gpu": scenes.gpu(1), "process": process, "preset": "llama-3.1-8b-lora"} | more
     return ProcessRow("process", ("a", "b"), now=1, **fields)  # type: ignore[arg-type]  # fields of any type
 
 
@@ -77,7 +77,7 @@ def test_any_text_is_a_filter(wanted: str, owned: bool) -> None:
 
 
 async def test_the_screen_says_it_where_the_rows_would_be() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
+    async with dashboard([scenes.usual()]) as (app, pilot):
         await pilot.press("slash")
         await settle(app, pilot)
         assert "user:anna gpu:0 pid:123 preset:llama cmd:train" in screen_text(app)
@@ -96,8 +96,8 @@ async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again
     def marked() -> str:
         return next(line for line in screen_text(driver[0]).splitlines() if "│▸" in line and "NVIDIA" not in line)
 
-    trains = [moments.process(pid, 9 << 30, moments.TRAIN, user=user) for pid, user in ((4213, "anna"), (4214, "bo"))]
-    async with dashboard([moments.sample(moments.gpu(0, *trains))]) as driver:
+    trains = [scenes.process(pid, 9 << 30, scenes.TRAIN, user=user) for pid, user in ((4213, "anna"), (4214, "bo"))]
+    async with dashboard([scenes.sample(scenes.gpu(0, *trains))]) as driver:
         app, pilot = driver
         await settle(app, pilot)
         before = marked()
