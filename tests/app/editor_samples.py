@@ -6,6 +6,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from tests.app import scenes
 from tests.app.driver import dashboard, settle
 from tests.app.fakes import FixedPresets, Still
 from vramtui.app.editor.screen import EditorScreen

@@ -100,6 +100,8 @@ def _tell(folder: Path) -> None:
         peer.connect(str(sockets[0]))
         for said in (hello, beat):
             peer.send(json.dumps(said).encode())
+        peer.settimeout(30)
+        peer.recv(1)  # until the listener closes: what a job told that has gone is no longer what runs
 
 
 def test_what_a_job_tells_of_itself_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
