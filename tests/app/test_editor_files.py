@@ -45,17 +45,41 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
         assert row.preset == "tiny"
 
 
-async def test_a_bundled_preset_is_saved_as_a_copy_of_ones_own(tmp_path: Path) -> None:
+async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    own = tmp_path / "presets" / "tiny-mine.toml"
+    async with editor(tmp_path, found=found) as edited:
+        app, pilot, screen = edited
+        await _change(edited)
+        await pilot.press("ctrl+s")
+        assert on_top(app, Ask)
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert screen.draft.bundled
+        assert not own.exists()
+        await pilot.press("ctrl+s", "enter")
+        await settle(app, pilot)
+        assert own.read_text() == EIGHT
+        assert not own.with_stem("tiny").exists()
+        assert text_of(found) == TEXT
+        assert said(edited[0]) == f"Saved as {own}; the bundled tiny is unchanged."
+        assert app.state.panel_key == "tiny-mine"
+        await pilot.press("ctrl+s")
+        assert app.screen is screen
+
+
+async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path: Path) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     own = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path, found=found) as edited:
         app, pilot, screen = edited
         await _change(edited)
-        await pilot.press("ctrl+s")
+        await pilot.press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         await settle(app, pilot)
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
-        assert said(edited[0]) == f"From now on tiny is yours, {own}; deleting it brings the bundled one back."
+        told = "From now on tiny is yours: it stands in for the bundled one."
+        assert said(edited[0]) == f"{told} Delete {own} to undo this."
         assert app.state.presets["tiny"].path == str(own)
         assert not app.state.presets["tiny"].bundled
         assert not screen.draft.bundled
@@ -69,7 +93,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
     async with editor(tmp_path, found=found) as edited:
         app, pilot, _ = edited
         await _change(edited)
-        await pilot.press("ctrl+s")
+        await pilot.press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert on_top(app, QuestionDialog)
         await pilot.press("n")
         await settle(app, pilot)
@@ -91,7 +115,7 @@ async def test_it_can_be_replaced(tmp_path: Path) -> None:
     own.write_text("not a preset")
     async with editor(tmp_path, found=found) as edited:
         await _change(edited)
-        await edited[1].press("ctrl+s", "r")
+        await edited[1].press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter", "r")
         await settle(edited[0], edited[1])
         assert own.read_text() == EIGHT
 

@@ -40,8 +40,19 @@ class FileActions:
     # --- saving --------------------------------------------------------------------------------------------------
 
     def save(self, then: Then | None = None, *, replace: bool = False) -> None:
-        """Save the draft and go on with `then`; what stands in the way is said or asked."""
-        bundled, name = self._open.draft.bundled, self._open.draft.name
+        """Save the draft and go on with `then`; what stands in the way is said or asked. A bundled preset that has
+        been given no name of its own asks for one.
+        """
+        draft = self._open.draft
+        bundled = draft.path.stem if draft.bundled and draft.path is not None else ""
+        if draft.name == bundled and not replace and not draft.edits.refusals:
+            own = f"Saved as {printable(bundled)}, it stands in for the bundled one."
+            self._ask_name(then, f"{bundled}-mine", f"Name of your own copy. {own}")
+        else:
+            self._write(bundled, then, replace=replace)
+
+    def _write(self, bundled: str, then: Then | None, *, replace: bool = False) -> None:
+        """Save the draft under its name; `bundled` is the name of the bundled preset that it was so far."""
         try:
             path = self._open.draft.save(replace=replace)
         except NameTaken as error:
@@ -55,10 +66,11 @@ class FileActions:
             self._screen.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
         else:
             said = f"Saved as {at_home(path)}"
-            if bundled:
-                said = (
-                    f"From now on {printable(name)} is yours, {at_home(path)}; deleting it brings the bundled one back."
-                )
+            if bundled == path.stem:
+                key, undo = printable(bundled), f"Delete {at_home(path)} to undo this."
+                said = f"From now on {key} is yours: it stands in for the bundled one. {undo}"
+            elif bundled:
+                said += f"; the bundled {printable(bundled)} is unchanged."
             self._is_saved(path, said, "information", then)
 
     def _is_saved(self, path: Path | None, said: str, severity: str, then: Then | None) -> None:
@@ -82,26 +94,29 @@ class FileActions:
             if key == "r":
                 self.save(then, replace=True)
             elif key == "n":
-                self._ask_name(then)
+                self._ask_name(then, self._open.draft.name)
 
         self._screen.app.push_screen(
             QuestionDialog("Save the preset", f"{error.path} exists already.", answers), answered
         )
 
-    def _ask_name(self, then: Then | None) -> None:
-        def check(name: str) -> str:
+    def _ask_name(self, then: Then | None, name: str, prompt: str = "Name of the preset, as commands use it:") -> None:
+        """Ask for a name, `name` unless another is typed, and save the draft under it."""
+        draft = self._open.draft
+        bundled = draft.path.stem if draft.bundled and draft.path is not None else ""
+
+        def check(typed: str) -> str:
             try:
-                self._open.draft.name = checked_name(name)
+                draft.name = checked_name(typed)
             except UserError as error:
                 return str(error)
             return ""
 
-        def named(name: str | None) -> None:
-            if name is not None:
-                self.save(then)
+        def save_named(typed: str | None) -> None:
+            if typed is not None:
+                self._write(bundled, then)
 
-        prompt = "Name of the preset, as commands use it:"
-        self._screen.app.push_screen(Ask("Save the preset", prompt, self._open.draft.name, check), named)
+        self._screen.app.push_screen(Ask("Save the preset", prompt, name, check), save_named)
 
     def rename(self) -> None:
         """Give it another name; what is not saved stays unsaved."""
