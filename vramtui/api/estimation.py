@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.fits import Fit, unknown_of
+from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.estimate.ledger import TITLES, Ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
@@ -78,8 +78,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         """The verdict, with its sentence; None when no card was named."""
         if not self.named:
             return None
-        unknown = unknown_of(self.preset.preset.model)
-        return Fit(needs=self.process, has=self.device.total_memory, error=self.estimate.error, unknown=unknown)
+        return fit_on(self.estimate, self.preset.preset.workload, self.device)
 
     def to_dict(self) -> dict[str, object]:
         """Everything as plain values, as `vramtui schema estimate` describes it."""

@@ -1,6 +1,7 @@
 """The estimators by the names people give them: `analytic`, `simulated`, `rules`, `rules:ID`, `traced` and `all`."""
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.estimate.card_support import check_card
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
@@ -52,7 +53,9 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
 
     Raises:
         UserError: there is no such method, or it does not know such a workload.
+        CannotStartError: the card cannot run it.
     """
+    check_card(workload, device)
     if method is None:
         method = _own_method(workload)
     if method in FORMER_METHODS:

@@ -123,7 +123,7 @@ def exit_on_user_error() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()  # a full disk would be told at exit, where nobody can say it in a sentence
     except UserError as error:
-        fail(BAD_INPUT, str(error))
+        fail(error.exit_code, str(error))
     except SourceFailed as error:
         fail(NO_SOURCE, error.sentence)
     except BrokenPipeError:

@@ -20,9 +20,10 @@ from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, is_size
+from vramtui.core.estimate.card_support import CannotStartError
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.fits import Fit, unknown_of
+from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.schema.preset import PresetFile
 
 Images = Annotated[
@@ -209,7 +210,7 @@ def named(found: PresetFile) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if str(error).startswith("--"):
+        if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
         name = shown(Path(found.path)) if is_written(found) else printable(found.key)
         raise UserError(f"{name}: {error}") from None
@@ -217,8 +218,7 @@ def named(found: PresetFile) -> Iterator[None]:
 
 def fit_of(found: PresetFile, one: Estimate, device: Device) -> Fit:
     """The verdict on the whole process."""
-    model = found.preset.model
-    return Fit(needs=one.process, has=device.total_memory, error=one.error, unknown=unknown_of(model))
+    return fit_on(one, found.preset.workload, device)
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:

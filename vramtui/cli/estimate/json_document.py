@@ -7,8 +7,9 @@ import msgspec
 from vramtui.cli.estimate.calibrated import Corrected
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.fits import Fit, unknown_of
+from vramtui.core.estimate.fits import fit_on
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
 
 
 def estimate_document(found: PresetFile, made: Sequence[Corrected], device: Device | None) -> dict[str, object]:
@@ -19,7 +20,7 @@ def estimate_document(found: PresetFile, made: Sequence[Corrected], device: Devi
         "schema": 1,
         "preset": found.key,
         "device": None if device is None else _device(device),
-        "estimates": [_corrected(one, device, unknown_of(found.preset.model)) for one in made],
+        "estimates": [_corrected(one, device, found.preset.workload) for one in made],
     }
 
 
@@ -31,14 +32,13 @@ def _device(device: Device) -> dict[str, object]:
     }
 
 
-def _corrected(one: Corrected, device: Device | None, unknown: str) -> dict[str, object]:
+def _corrected(one: Corrected, device: Device | None, workload: Workload) -> dict[str, object]:
     before = None if one.now is one.plain else msgspec.to_builtins(one.plain.ledger)
-    return {**_estimate(one.now, device, unknown), "uncalibrated": before}
+    return {**_estimate(one.now, device, workload), "uncalibrated": before}
 
 
-def _estimate(one: Estimate, device: Device | None, unknown: str) -> dict[str, object]:
-    has = 0 if device is None else device.total_memory
-    fit = None if device is None else Fit(needs=one.process, has=has, error=one.error, unknown=unknown)
+def _estimate(one: Estimate, device: Device | None, workload: Workload) -> dict[str, object]:
+    fit = None if device is None else fit_on(one, workload, device)
     return {
         "method": one.method,
         "parts": [_part(part) for part in one.parts],
@@ -50,7 +50,7 @@ def _estimate(one: Estimate, device: Device | None, unknown: str) -> dict[str, o
         "assumptions": list(one.assumptions),
         "error": one.error,
         "error_below": one.error_below,
-        "fits": None if fit is None or unknown else fit.is_enough,
+        "fits": None if fit is None or fit.unknown else fit.is_enough,
         "verdict": None if fit is None else fit.verdict,
         "spare": None if fit is None else fit.spare,
         "ledger": msgspec.to_builtins(one.ledger),

@@ -10,7 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.fits import Fit, unknown_of
+from vramtui.core.estimate.fits import fit_on
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import ServeRun
 from vramtui.presets import apply_overrides
@@ -116,11 +116,9 @@ def _cells(found: PresetFile, row: ValueRow, device: Device, *, asked: bool) -> 
     if row.estimate is None:
         return (*[""] * len(COLUMNS), row.refused)
     weights, cache, rest = _sizes(row.estimate)
-    process = row.estimate.process
-    unknown = unknown_of(found.preset.model)
-    fit = Fit(needs=process, has=device.total_memory, error=row.estimate.error, unknown=unknown)
-    sizes = (weights, cache, rest, process)
-    return (*map(format_bytes, sizes), fit.line(device.name) if asked else "")
+    sizes = (weights, cache, rest, row.estimate.process)
+    verdict = fit_on(row.estimate, found.preset.workload, device).line(device.name) if asked else ""
+    return (*map(format_bytes, sizes), verdict)
 
 
 def _sizes(estimate: Estimate) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
-from vramtui.core.estimate.fits import Fit, unknown_of
+from vramtui.core.estimate.fits import fit_on
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.parallel import Parallel
@@ -38,12 +38,10 @@ def print_estimates(
 
     one = estimates[0]
     if asked:
-        unknown = unknown_of(found.preset.model)
-        fit = Fit(needs=one.process, has=device.total_memory, error=one.error, unknown=unknown)
-        _print_wrapped("", fit.line(device.name), strong=True)
+        workload = found.preset.workload
+        _print_wrapped("", fit_on(one, workload, device).line(device.name), strong=True)
         for other in estimates[1:]:
-            fit = Fit(needs=other.process, has=device.total_memory, error=other.error, unknown=unknown)
-            _print_wrapped("", f"{other.method}: {fit.line(device.name)}")
+            _print_wrapped("", f"{other.method}: {fit_on(other, workload, device).line(device.name)}")
     else:
         _print_wrapped("", f"needs {format_bytes(one.process, 2)}", strong=True)
     _print_wrapped("", found.title)

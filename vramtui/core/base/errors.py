@@ -8,12 +8,14 @@ MOST_SENTENCE = 2000  # characters: half a screen; only what is quoted of a file
 
 
 class UserError(Exception):
-    """Input that a person can mend: a preset, an option, a recording. Exit code 2.
+    """Input that a person can mend: a preset, an option, a recording. Exit code 2, unless a kind of it says another.
 
     Args:
         message: what is wrong, in a sentence. It may quote what others wrote: nothing of it that a terminal would obey
             is left, but for line breaks; of a very long one the middle is left out.
     """
+
+    exit_code = 2
 
     def __init__(self, message: str) -> None:
         super().__init__(_harmless(message))

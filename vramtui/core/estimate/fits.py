@@ -9,6 +9,10 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.units import GIB, format_bytes
+from vramtui.core.estimate.card_support import emulation_note
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.workload import Workload
 
 FitVerdict = Literal["fits", "tight", "does not fit", "unknown"]
 # The analytic method's, as the README's accuracy table has it; also taken for estimates whose error was never measured.
@@ -87,6 +91,17 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _error(self) -> float:
         return USUAL_ERROR if self.error is None else self.error
+
+
+def fit_on(estimate: Estimate, workload: Workload, device: Device) -> Fit:
+    """The verdict on a job that has the card to itself."""
+    return Fit(
+        needs=estimate.process,
+        has=device.total_memory,
+        error=estimate.error,
+        note=emulation_note(workload, device),
+        unknown=unknown_of(workload.model),
+    )
 
 
 def fit_beside_others(needs: int, total: int, free: int | None, error: float | None, where: str) -> Fit:

@@ -6,6 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
+from vramtui.core.estimate.card_support import check_card, emulation_note
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import (
@@ -50,11 +51,15 @@ class Analytic:
 
         Raises:
             UserError: the workload is contradictory, or of a kind that is not modelled here.
+            CannotStartError: the card cannot run it.
         """
+        check_card(workload, device)
         workload = with_own_names(workload)
         found = _estimate(workload, device)
         found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
         found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
+        note = emulation_note(workload, device)
+        found = msgspec.structs.replace(found, assumptions=(note, *found.assumptions)) if note else found
         return with_stated_error(found, workload, device)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.card_support import check_card
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
@@ -150,6 +151,7 @@ class Planner:
         Raises:
             UserError: the workload cannot be estimated, or `key` is no whole number of it.
         """
+        check_card(self._workload, self._device)
         key = key or usual_key(self._workload)
         now = self._near(self._workload)
         if now.process is None:
