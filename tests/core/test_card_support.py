@@ -8,6 +8,7 @@ import vramtui
 from vramtui.cli.main import program
 from vramtui.core.estimate.card_support import CannotStartError
 from vramtui.core.estimate.devices import card
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import METHODS, estimates_by
 from vramtui.estimators.planner.card_table import card_fits
@@ -25,7 +26,7 @@ COMPILED = msgspec.structs.replace(WORKLOAD, run=msgspec.structs.replace(WORKLOA
     [(FP8, "T4", "8.9"), (FP8, "A100", "8.9"), (COMPILED, "GTX1080Ti", "7.0"), (COMPILED, "P100", "7.0")],
 )
 def test_every_method_refuses_what_the_card_cannot(
-    method: str | None, workload: vramtui.core.schema.workload.Workload, name: str, needs: str
+    method: str | None, workload: Workload, name: str, needs: str
 ) -> None:
     with pytest.raises(CannotStartError, match=rf"does not start on {card(name).name}: .* capability {needs}.*\.py"):
         estimates_by(method, workload, card(name))
