@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import time
 
 
 def main() -> None:
@@ -12,11 +13,10 @@ def main() -> None:
     longer than their own work.
     """
     _make_streams_writable()
+    _require_clock()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
-        from vramtui import __version__  # noqa: PLC0415 - the only import this answer needs
-
-        sys.stdout.write(f"vramtui {__version__}\n")
+        _print_version()
     elif not arguments and "_VRAMTUI_COMPLETE" not in os.environ:
         from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - as above
 
@@ -25,6 +25,28 @@ def main() -> None:
         from vramtui.cli.main import run  # noqa: PLC0415 - as above
 
         run()
+
+
+def _require_clock() -> None:
+    """End in a sentence where the clock is beyond what Python's `time.time` can say: 2262, 2^63 ns after 1970."""
+    try:
+        time.time()
+    except OverflowError:
+        sys.stderr.write("vramtui: this machine's clock is beyond the year 2262, which Python cannot tell: set it\n")
+        raise SystemExit(2) from None
+
+
+def _print_version() -> None:
+    from vramtui import __version__  # noqa: PLC0415 - the only import this answer needs
+
+    try:
+        sys.stdout.write(f"vramtui {__version__}\n")
+        sys.stdout.flush()
+    except OSError:
+        from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - as above, where it can be written
+
+        with exit_on_user_error():
+            raise
 
 
 def _make_streams_writable() -> None:

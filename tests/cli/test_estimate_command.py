@@ -71,7 +71,7 @@ def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
         (["gpt2-124m", "--set", "run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean"),
         (["gpt2-124m", "--set", "run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),
         (["gpt2-124m", "--set", "model.num_hidden_layers=1e30"], "model.num_hidden_layers is 1e+30, a whole number"),
-        (["gpt2-124m", "--set", "model.num_attention_heads=7"], "gpt2-124m.toml: "),
+        (["gpt2-124m", "--set", "model.num_attention_heads=7"], "vramtui: --set model.num_attention_heads=7: "),
         (["gpt2-124m", "--gpu", "H2000"], "no card called 'H2000' is known (did you mean"),
         (["gpt2-124m", "--memory", "lots"], "'lots' is not a size"),
         (["gpt2-124m", "--memory", "0"], "--memory 0 leaves no memory"),

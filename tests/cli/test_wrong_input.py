@@ -129,7 +129,9 @@ def test_a_process_may_name_a_model_that_no_file_can_be_called_after() -> None:
     assert derive(2**22 + 1, f"python chat.py --model ~nobody-at-all/{'9' * 300}") is None
 
 
-@pytest.mark.parametrize("words", [("man",), ("completion", "bash"), ("stream", "--help"), ("--help",)])
+@pytest.mark.parametrize(
+    "words", [("man",), ("completion", "bash"), ("stream", "--help"), ("--help",), ("--version",), ("-V",)]
+)
 def test_an_output_that_cannot_be_written_is_a_sentence(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
@@ -139,3 +141,50 @@ def test_an_output_that_cannot_be_written_is_a_sentence(words: tuple[str, ...]) 
         2,
         "vramtui: the output cannot be written: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize("words", [(), ("ps", "--demo"), ("record", "--demo"), ("--demo",), ("estimate", "gpt2-124m")])
+def test_a_clock_that_python_cannot_read_is_a_sentence(words: tuple[str, ...], tmp_path: Path) -> None:
+    """As CPython has it beyond 2262, where `time.time` overflows; logging asks it as it is imported."""
+    shifted = 'raise OverflowError("timestamp too large to convert to C _PyTime_t")'
+    (tmp_path / "sitecustomize.py").write_text(f"import time\ndef shifted():\n    {shifted}\ntime.time = shifted\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "vramtui", *words],
+        capture_output=True,
+        check=False,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == ("vramtui: this machine's clock is beyond the year 2262, which Python cannot tell: set it\n")
+
+
+@pytest.mark.parametrize("years", [1000, 8000])
+def test_a_date_beyond_the_year_9999_is_shown(years: int, tmp_path: Path) -> None:
+    """A clock that can be read and whose date no calendar of Python's has."""
+    seconds = years * 31_557_600
+    (tmp_path / "sitecustomize.py").write_text(f"import time\nnow = time.time\ntime.time = lambda: now() + {seconds}\n")
+    for words in (("ps", "--demo"), ("history",), ("snapshot", "--demo")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "vramtui", *words],
+            capture_output=True,
+            check=False,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
+            timeout=60,
+        )
+        assert "Traceback" not in ended.stderr
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [("estimate", "model.num_attention_heads=33"), ("fit", "num_attention_heads=33"), ("estimate", "hidden_size=4097")],
+)
+def test_a_setting_that_makes_no_model_is_to_blame_itself(command: str, setting: str) -> None:
+    done = CliRunner().invoke(program(), [command, "llama-3.1-8b-full", "--gpu", "H100", "--set", setting])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"vramtui: --set {setting}: model.num_attention_heads = ")
+    assert ".toml" not in done.stderr

@@ -1,5 +1,6 @@
 """`vramtui estimate`: what a preset should need, part by part, and whether a card holds it."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -168,7 +169,8 @@ def changed_preset(
         from vramtui.presets.importers.job_presets import with_job_file  # noqa: PLC0415 - as above
 
         found = with_job_file(found, job_file, library)
-    return msgspec.structs.replace(found, preset=apply_overrides(found.preset, settings))
+    preset = apply_overrides(found.preset, settings)
+    return msgspec.structs.replace(found, preset=preset, settings=(*found.settings, *settings))
 
 
 def chosen_device(gpu: str | None, memory: str | None) -> Device:
@@ -203,7 +205,9 @@ def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[
 
 @contextmanager
 def named(found: PresetFile) -> Iterator[None]:
-    """Put the preset's file, or the model as it was named, before what an estimator has to say about it."""
+    """Put what is to blame before what an estimator has to say: a setting that it speaks of, else the preset's file, or
+    the model as it was named.
+    """
     from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - takes time to load
     from vramtui.presets.reader import shown  # noqa: PLC0415 - as above
 
@@ -213,7 +217,19 @@ def named(found: PresetFile) -> Iterator[None]:
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
         name = shown(Path(found.path)) if is_written(found) else printable(found.key)
-        raise UserError(f"{name}: {error}") from None
+        told = next((_written(one) for one in reversed(found.settings) if _is_of(str(error), one)), name)
+        raise UserError(f"{told}: {error}") from None
+
+
+def _written(setting: str) -> str:
+    """A setting as somebody wrote it: behind --set, or as an option of its own."""
+    return printable(setting if setting.startswith("--") else f"--set {setting}")
+
+
+def _is_of(sentence: str, setting: str) -> bool:
+    """Whether a sentence speaks of the key of a setting."""
+    name = setting.partition("=")[0].strip().rpartition(".")[2].lstrip("-").replace("-", "_")
+    return re.search(rf"\b{re.escape(name)}\b", sentence) is not None
 
 
 def fit_of(found: PresetFile, one: Estimate, device: Device) -> Fit:

@@ -108,7 +108,7 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     (`run.lora`: whether there are adapters; `run.kind`: whether it trains at all; `model`: which model of that name).
     What a person wrote or chose is neither: it is taken at its word.
     `derived` is what a preset was made from that nobody wrote: the model that a running process names, and where it
-    is; empty for all others.
+    is; empty for all others. `settings` are those of a command line that were put over it, as they were written.
     """
 
     key: str
@@ -118,6 +118,7 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     known: tuple[Known, ...] = ()
     assumed: tuple[str, ...] = ()
     derived: str = ""
+    settings: tuple[str, ...] = ()
 
     def as_loaded(self, loading: ModuleLoading | None) -> "PresetFile":
         """The same for a process whose environment says when CUDA loads kernels; as it is where it says nothing new."""
