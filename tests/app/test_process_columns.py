@@ -175,3 +175,15 @@ def test_a_list_of_commands_is_all_brief_or_all_whole(width: int, *, whole: bool
         row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
         text = row_strip(columns_for(width, width), row, PALETTE, width, None).text
         assert ("python /srv" in text) == whole, text
+
+
+@pytest.mark.parametrize(
+    ("is_assumed", "is_quick", "shown"),
+    [(False, False, "12.0"), (False, True, "≈12.0"), (True, True, "~12.0"), (True, False, "~12.0")],
+)
+def test_a_quick_prediction_is_marked(*, is_assumed: bool, is_quick: bool, shown: str) -> None:
+    process = scenes.process(5, 9 * GIB, "python x.py")
+    card = scenes.gpu(0, process)
+    row = ProcessRow("process", process_key("h", card, process), card, 9 * GIB, 11 * GIB, process)
+    row = msgspec.structs.replace(row, predicted=12 * GIB, is_assumed=is_assumed, is_quick=is_quick)
+    assert shown in row_strip(columns_for(120, 120), row, PALETTE, 120, None).text.split()

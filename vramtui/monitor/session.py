@@ -295,6 +295,10 @@ class MonitorSession:
             return None
         return self.predictor.ask(found.preset.workload, device).estimate
 
+    def is_quick(self, found: PresetFile, device: Device) -> bool:
+        """Whether a nearer estimate will replace that of a preset as it was matched."""
+        return self.predictor.is_quick(found.preset.workload, device)
+
     def estimates(self) -> dict[ProcessKey, Estimate | None]:
         """The estimate for each process that runs a preset, on the card that it runs on."""
         return estimates_of(self.sample, self.matched, self.estimate)

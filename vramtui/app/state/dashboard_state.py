@@ -247,7 +247,7 @@ class DashboardState:
         sample, listing = self._shown, self._listing
         if sample is None or listing is None:
             return View(panel=self._panel(None, []), hint=self.hint)
-        predicted = RowPredictions(listing, self._matches, self.session.estimate)
+        predicted = RowPredictions(listing, self._matches, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
         (at, chosen), matched = self._follow(), predicted.rows()

@@ -26,13 +26,26 @@ class RowPredictions:
     """The rows of a listing, by their places there, with the predictions of those whose process runs a preset.
 
     Each preset is asked for once a GPU.
+
+    Args:
+        listing: the rows.
+        matched: the presets that their processes run.
+        estimates: the estimate of a preset on a card.
+        is_quick: whether a nearer estimate of it will replace that one.
     """
 
-    def __init__(self, listing: ProcessRows, matched: Mapping[ProcessKey, PresetFile], estimates: Estimates) -> None:
+    def __init__(
+        self,
+        listing: ProcessRows,
+        matched: Mapping[ProcessKey, PresetFile],
+        estimates: Estimates,
+        is_quick: Callable[[PresetFile, Device], bool] = lambda _, __: False,
+    ) -> None:
         self.listing = listing
         self._matched = matched
         self._estimates = estimates
-        self._asked: dict[tuple[int, str], int | None] = {}
+        self._is_quick = is_quick
+        self._asked: dict[tuple[int, str], tuple[int | None, bool]] = {}
         self._rows: dict[int, ProcessRow] = {}
 
     def row(self, at: int) -> ProcessRow:
@@ -55,17 +68,23 @@ class RowPredictions:
         found = self._matched.get(row.id) if self._matched and isinstance(row.id, ProcessKey) else None
         if found is None:
             return row
-        predicted = self._process(found, row.gpu)
+        predicted, is_quick = self._process(found, row.gpu)
         fraction = row.peak / predicted - 1 if predicted and row.peak is not None else None
         return msgspec.structs.replace(
-            row, predicted=predicted, fraction=fraction, preset=found.key, is_assumed=found.is_assumed
+            row,
+            predicted=predicted,
+            fraction=fraction,
+            preset=found.key,
+            is_assumed=found.is_assumed,
+            is_quick=is_quick,
         )
 
-    def _process(self, found: PresetFile, gpu: Gpu) -> int | None:
+    def _process(self, found: PresetFile, gpu: Gpu) -> tuple[int | None, bool]:
         at = (id(found), gpu.uuid)  # not its key: two jobs of one preset may have values of their own
         if at not in self._asked:
-            estimate = self._estimates(found, device_of(gpu))
-            self._asked[at] = estimate.process if estimate is not None else None
+            device = device_of(gpu)
+            estimate = self._estimates(found, device)
+            self._asked[at] = (None, False) if estimate is None else (estimate.process, self._is_quick(found, device))
         return self._asked[at]
 
 

@@ -36,7 +36,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
     samples (seconds since the epoch; None where it is not).
     `gpus` and `user` are those of several processes under one row, the user where they have the same. `depth` is how
-    many processes of its tree stand above it. `is_assumed` says that not all of its settings are known.
+    many processes of its tree stand above it. `is_assumed` says that not all of its settings are known, `is_quick`
+    that a nearer estimate will replace `predicted`.
     """
 
     kind: RowKind
@@ -58,6 +59,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     user: str = ""
     depth: int = 0
     is_assumed: bool = False
+    is_quick: bool = False
 
     @property
     def how(self) -> str:

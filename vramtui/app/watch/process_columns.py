@@ -214,8 +214,10 @@ def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 
 def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
-    mark = "~" if row.is_assumed and row.predicted is not None else ""
-    return (mark + format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
+    if row.predicted is None:
+        return (UNKNOWN, None)
+    mark = "~" if row.is_assumed else "≈" if row.is_quick else ""
+    return (mark + format_gib(row.predicted), palette.ink("prediction", on))
 
 
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
