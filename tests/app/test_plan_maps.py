@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
-from vramtui.app.plan.axes import axes_of, usual_axes, variant
+from vramtui.app.plan.axes import axes_of, begin_where_it_fits, usual_axes, variant
 from vramtui.app.plan.axis_kinds import ladder, short, with_present
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
@@ -414,3 +414,30 @@ def test_advice_that_was_left_and_is_asked_for_anew_says_nothing_twice() -> None
     for _ in advice.find(ANALYTIC):
         pass
     assert [edge.key for edge in advice.edges] == ["run.batch_size", "run.sequence_length"]
+
+
+def test_axes_begin_where_something_fits() -> None:
+    """A job far over the card: its map begins with smaller sizes, and has the present ones still."""
+    large = Workload(model=MODEL, run=TrainRun(batch_size=512, sequence_length=65536, precision="bf16"))
+    axes = {axis.name: axis for axis in axes_of(large, large, 8)}
+    h200 = card("H200")
+
+    def needs(workload: Workload) -> int:
+        return ANALYTIC.estimate(workload, h200).process
+
+    def fits(workload: Workload) -> bool:
+        return needs(workload) <= h200.total_memory
+
+    begun = begin_where_it_fits((axes["batch"], axes["seq"]), large, 8, fits)
+    first = {axis.name: axis.amounts[0] for axis in begun}
+    assert fits(variant(large, first, 8)), first
+    for axis, value in zip(begun, (512, 65536), strict=True):
+        assert axis.present is not None
+        assert axis.amounts[axis.present] == value
+        assert list(axis.amounts) == sorted(axis.amounts)  # type: ignore[type-var]  # sizes alone
+    # Where it fits from the start, and where nothing does, the axes stay as they are.
+    assert begin_where_it_fits(begun, large, 8, fits) == begun
+    both = (axes["batch"], axes["seq"])
+    assert begin_where_it_fits(both, large, 8, lambda _: False) == both
+    precision = (axes["precision"], axes["optimizer"])
+    assert begin_where_it_fits(precision, large, 8, lambda _: False) == precision

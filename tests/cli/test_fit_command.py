@@ -254,3 +254,13 @@ def test_lines_for_slurm_need_a_card_and_a_type_that_is_one() -> None:
     none = ("llama-3.1-8b-full", "--memory", "2GiB", "--sbatch")
     done = RUNNER.invoke(program(), ["fit", *none])
     assert (done.exit_code, done.stdout) == (1, "")
+
+
+def test_no_change_is_listed_that_frees_nothing() -> None:
+    lora, full = (
+        RUNNER.invoke(program(), ["fit", name, "--gpu", gpu]).stdout.partition("CHANGE")[2]
+        for name, gpu in (("llama-3.1-8b-lora", "RTX4090"), ("llama-3.1-8b-full", "H100"))
+    )
+    assert "full checkpointing" in lora
+    assert "fused optimizer" not in lora
+    assert "costs nothing: one kernel for each step" in " ".join(full.split())

@@ -1,11 +1,11 @@
 """What can be varied about a workload: the axes of a map, their values, and the workload at a pair of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, Amount, Kind, short, with_present
+from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, SIZES, Amount, Kind, short, with_present
 from vramtui.app.plan.sharding import AS_IS, shared
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
@@ -54,8 +54,12 @@ def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, .
 
 
 def _axis(kind: Kind, workload: Workload, original: Workload, cards: int) -> Axis:
+    return _standing(kind, workload, kind.amounts(original, kind.read(original)), cards)
+
+
+def _standing(kind: Kind, workload: Workload, amounts: tuple[Amount, ...], cards: int) -> Axis:
+    """An axis with these amounts, and with the present one among them."""
     present = kind.read(workload)
-    amounts = kind.amounts(original, kind.read(original))
     numbers = tuple(amount for amount in amounts if type(amount) is int)
     if len(numbers) == len(amounts) and (present is None or type(present) is int):
         amounts = with_present(numbers, present)
@@ -68,6 +72,43 @@ def _axis(kind: Kind, workload: Workload, original: Workload, cards: int) -> Axi
     if own is not None and all(number <= own for number in numbers):
         own = None
     return Axis(kind.name, title, amounts, labels, amounts.index(present) if present in amounts else None, own)
+
+
+def begin_where_it_fits(
+    axes: tuple[Axis, Axis], workload: Workload, cards: int, fits: Callable[[Workload], bool]
+) -> tuple[Axis, Axis]:
+    """Two axes whose first cell fits: where it does not, their sizes begin lower; as they are where none fits.
+
+    Args:
+        axes: the columns' and the rows'.
+        workload: as it is now.
+        cards: over how many GPUs a job is spread that is on one now.
+        fits: whether the card holds a variant.
+    """
+
+    def first_fits(tried: tuple[Axis, Axis]) -> bool:
+        smallest = {axis.name: axis.amounts[0] for axis in tried if axis.name in SIZES}
+        try:
+            return fits(variant(workload, smallest, cards))
+        except UserError:
+            return False
+
+    at = axes
+    while not first_fits(at):
+        lower = _lower(at[0], workload, cards), _lower(at[1], workload, cards)
+        if lower == at:
+            return axes
+        single = [(lower[0], at[1]), (at[0], lower[1])]
+        at = next((tried for tried in single if tried != at and first_fits(tried)), lower)
+    return at
+
+
+def _lower(axis: Axis, workload: Workload, cards: int) -> Axis:
+    """The axis around the size that it begins with; as it is where there are no smaller ones, or it is of no sizes."""
+    if axis.name not in SIZES:
+        return axis
+    amounts = BY_NAME[axis.name].amounts(workload, axis.amounts[0])
+    return axis if amounts[0] == axis.amounts[0] else _standing(BY_NAME[axis.name], workload, amounts, cards)
 
 
 def _label(amount: Amount) -> str:

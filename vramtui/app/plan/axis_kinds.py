@@ -29,6 +29,8 @@ USUAL_TOKENS, USUAL_SEQUENCES, USUAL_CARDS, MOST_CARDS = 4096, 256, 8, 64
 RANKS = (None, 4, 8, 16, 32, 64, 128, 256)
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 SMALL_QUANTIZATIONS = {"train": ("int8", "nf4", "nf4-double"), "infer": ("int8", "fp8", "int4", "nf4", "nf4-double")}
+# The axes of numbers of which smaller ones take less memory.
+SIZES = frozenset({"batch", "sequences", "seq", "context", "image"})
 Amount = int | float | str | None
 
 

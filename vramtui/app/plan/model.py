@@ -6,8 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from vramtui.app.plan.axes import Axis, axes_of, fitted, usual_axes, variant
-from vramtui.app.plan.changes import Choice, worthwhile
+from vramtui.app.plan.axes import Axis, axes_of, begin_where_it_fits, fitted, usual_axes, variant
 from vramtui.app.plan.grid import Advice, CardAnswers, GridCells, GridQuestion
 from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
@@ -20,7 +19,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.planner import Effect, FitResult
+from vramtui.estimators.planner.planner import Effect, FitResult, worthwhile
 
 Thing = TypeVar("Thing")
 AS_IN_FILE = "/file"
@@ -58,6 +57,26 @@ class Latest(Generic[Thing]):
         return thing
 
 
+class Choice:
+    """Which change has the cursor; known by its name, so that it stays when more of them are found out."""
+
+    def __init__(self) -> None:
+        self._name = ""
+
+    def at(self, shown: tuple[Effect, ...]) -> int:
+        """Its place; the first until one is chosen."""
+        return next((at for at, effect in enumerate(shown) if effect.mitigation == self._name), 0)
+
+    def go(self, shown: tuple[Effect, ...], at: int) -> None:
+        """Choose the one at a place; it stops at both ends."""
+        if shown:
+            self._name = shown[max(0, min(at, len(shown) - 1))].mitigation
+
+    def forget(self) -> None:
+        """Back to the first."""
+        self._name = ""
+
+
 class PlanModel:
     """Makes the Plan screen's part of the View. Knows no widget and no thread."""
 
@@ -69,6 +88,7 @@ class PlanModel:
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
         self._sheets: Latest[GridCells] = Latest(SHEETS)
+        self._axes: Latest[tuple[Axis, Axis]] = Latest(SHEETS)
         self._advice: Latest[Advice] = Latest(ADVICE)
         self._cards: Latest[CardAnswers] = Latest(CARD_TABLES)
         self._card_tables: list[CardAnswers] = []
@@ -192,6 +212,7 @@ class PlanModel:
         cards = cards_here(desk)
         self.axes = axes_of(workload, original, cards)
         x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
+        x, y = self._begin_where_it_fits((x, y), workload, device, desk)
         self._forget_cursor((found.key, x.name, y.name))
         self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), desk)
         maps = [_map(printable(found.key), self.sheet)]
@@ -214,6 +235,18 @@ class PlanModel:
             tried=len(CARDS),
             changed=workload != original,
         )
+
+    def _begin_where_it_fits(
+        self, axes: tuple[Axis, Axis], workload: Workload, device: Device, desk: DashboardState
+    ) -> tuple[Axis, Axis]:
+        """The axes of a map, by the estimates that are answered at once. They stay as they were made."""
+        predictor, cards = desk.predictor, cards_here(desk)
+
+        def fits(tried: Workload) -> bool:
+            return (predictor.total(tried, device) or device.total_memory + 1) <= device.total_memory
+
+        asked = (axes, workload, device, cards, predictor.correct)
+        return self._axes.of(asked, lambda: begin_where_it_fits(axes, workload, cards, fits))
 
     def _forget_cursor(self, about: object) -> None:
         if about != self._about:

@@ -20,7 +20,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.planner.keys import key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
-from vramtui.estimators.planner.planner import Edge, Plan, Planner
+from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +175,9 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
     if plan.effects or not plan.fits:
         print()
         print_wrapped(_cheapest_sentence(plan), wide)
-    if plan.effects:
+    if effects := worthwhile(plan.effects, plan.process, (plan.edge,)):
         print()
-        unit, name = unit_of(max(effect.process for effect in plan.effects))
+        unit, name = unit_of(max(effect.process for effect in effects))
         largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
         rows = [
             (
@@ -188,7 +188,7 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
                 UNKNOWN if effect.largest is None else f"{effect.largest:,}",
                 effect.cost,
             )
-            for effect in plan.effects
+            for effect in effects
         ]
         _print_changes(("CHANGE", f"FREES {name}", "PROCESS", "FITS", largest, "COST"), rows, wide)
     sys.stdout.flush()

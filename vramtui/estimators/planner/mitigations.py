@@ -175,9 +175,11 @@ def _mitigation(name: str, weight: int, cost: str, **changes: Any) -> Mitigation
 def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """Other kernels for the same sums."""
     if run.attention == "eager":
-        yield _mitigation("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
+        yield _mitigation(
+            "flash attention", FREE, "costs nothing: the same result, mostly faster", run__attention="flash"
+        )
     if run.stepping == "foreach" and run.optimizer in FUSED:
-        cost = "nothing: one kernel for each step, and no temporaries"
+        cost = "costs nothing: one kernel for each step, and no temporaries"
         yield _mitigation("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
     if run.cross_entropy == "full" and decoder and not run.use_liger_kernel:
         cost = "needs Liger or another kernel from outside PyTorch; logits are never materialised"
@@ -248,7 +250,9 @@ def _shorter(run: TrainRun | InferRun) -> Iterator[Mitigation]:
 
 def _inference(run: InferRun, *, decoder: bool) -> Iterator[Mitigation]:
     if run.attention == "eager":
-        yield _mitigation("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
+        yield _mitigation(
+            "flash attention", FREE, "costs nothing: the same result, mostly faster", run__attention="flash"
+        )
     if run.batch_size > 1:
         yield _mitigation("one sequence at a time", SLOWER, "fewer answers a second", run__batch_size=1)
     if run.precision in {"fp32", "tf32"}:

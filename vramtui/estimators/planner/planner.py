@@ -1,12 +1,13 @@
 """What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import MIB
 from vramtui.core.estimate.card_support import check_card
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
@@ -20,6 +21,8 @@ from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 MOST_CHANGES = 4
 # A nearer estimate is below the other by less than this; so many sets of changes are decided by it.
 NEAR, MOST_NEAR = 1.15, 12
+# Less than this, or than so small a share of the process, is nothing that anybody would change a job for.
+LEAST, LEAST_SHARE = 16 * MIB, 0.002
 LENGTHS = ("run.sequence_length", "run.max_model_len")
 
 
@@ -50,6 +53,24 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     frees: int
     fits: bool
     largest: int | None
+
+
+def worthwhile(effects: Iterable[Effect], process: int | None, edges: tuple[Edge, ...]) -> tuple[Effect, ...]:
+    """Those that free something, most first; then those with which a larger size fits.
+
+    Args:
+        effects: of every change.
+        process: bytes of the process without them.
+        edges: the largest sizes without them; an effect's own `largest` is of the first.
+    """
+    least = max(LEAST, (process or 0) * LEAST_SHARE)
+    before = edges[0].largest or 0 if edges else None
+    kept = [
+        effect for effect in effects if effect.frees >= least or (before is not None and (effect.largest or 0) > before)
+    ]
+    return tuple(
+        sorted(kept, key=lambda effect: (-effect.frees if effect.frees >= least else 0, -(effect.largest or 0)))
+    )
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from vramtui.app.messages import CellChosen, CellMoved
 from vramtui.app.plan.axes import Axis
+from vramtui.app.plan.axis_kinds import Amount
 from vramtui.app.plan.view import MapView, PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
@@ -106,9 +107,19 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         told = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
         card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
         beyond = [
-            f"{axis.name} beyond {axis.own:,}: longer than the model's own" for axis in (shown.x, shown.y) if axis.own
+            f"{axis.name} beyond {axis.own:,}: longer than the model's own"
+            for axis, last in zip((shown.x, shown.y), self._last(plan, shown), strict=True)
+            if axis.own and isinstance(last, int) and last > axis.own
         ]
         return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join([*beyond, *_nearer(plan, shown)])
+
+    def _last(self, plan: PlanView, shown: MapView) -> list[Amount]:
+        """The last values of the axes of which there is room for a cell."""
+        *_, columns, rows = layout(shown, *self.content_size)
+        rooms = zip((shown.x, shown.y), self._first, plan.cursor, (columns, rows), strict=True)
+        return [
+            axis.amounts[scrolled(first, at, room, len(axis.amounts)) + room - 1] for axis, first, at, room in rooms
+        ]
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The columns' values, the cells, and a line that says how it is read."""
