@@ -33,6 +33,10 @@ CHECKPOINTINGS = {
 }
 
 
+# Switches of transformers' TrainingArguments: "mixed precision training" (src/transformers/training_args.py, 5.x).
+AUTOCAST = ("bf16", "fp16")
+
+
 class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
     """One of these words.
 
@@ -95,6 +99,8 @@ FLAGS = (
         name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
         words=DTYPES, spellings=("dtype", "torch-dtype"),
     ),
+    JobFlag(name="bf16", help="As a Trainer's: autocast over fp32 weights in training, bf16 weights otherwise."),
+    JobFlag(name="fp16", help="The same in fp16."),
     JobFlag(
         name="lora", metavar="[RANK]", help=f"Training of adapters beside frozen weights; rank {USUAL_RANK}.",
         kind="train", key="run.lora.rank", alone=str(USUAL_RANK),
@@ -147,7 +153,8 @@ FLAGS = (
 BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, flag.short, *flag.spellings) if name}
 # Switches of libraries and guesses, and the flag with its value that each stands for.
 SWITCHES: dict[str, tuple[str, str]] = {
-    **{name: ("precision", name) for name in ("bf16", "fp16", "fp32", "tf32")},
+    **{name: ("precision", name) for name in ("fp32", "tf32")},
+    **{name: (name, "") for name in AUTOCAST},
     **dict.fromkeys(("half", "float16"), ("precision", "fp16")),
     **dict.fromkeys(("bfloat16",), ("precision", "bf16")),
     **dict.fromkeys(("4bit", "load-in-4bit", "nf4", "int4"), ("quant", "4bit")),
@@ -193,6 +200,8 @@ def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator
     if flag.name == "gpus":
         yield from _shared_over(text, kind, tables.get("parallel") or {})
         return
+    if flag.name in AUTOCAST:
+        yield "run.precision", f"{flag.name}-mixed" if kind == "train" else flag.name
     if flag.key:
         yield (flag.serve_key if kind == "serve" and flag.serve_key else flag.key), flag.value_of(text)
     yield from flag.more.items()
