@@ -144,7 +144,7 @@ def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys
     said = capsys.readouterr().err
     assert "derived from Qwen/Qwen2.5-1.5B" in said
     assert "--per_device_train_batch_size 4" in said
-    assert "sequence 2048 assumed" in said
+    assert "sequence 2048, no LoRA, checkpointing none assumed" in " ".join(said.split())
     assert placed_by(["python", "train.py"]) is None
 
 

@@ -73,7 +73,7 @@ def test_what_is_not_said_stays_and_is_assumed() -> None:
 def test_the_rank_of_a_preset_with_adapters_is_assumed_where_it_is_not_said(
     flag: str, rank: int, assumed: tuple[str, ...]
 ) -> None:
-    sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512"
+    sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512 --gradient_checkpointing False"
     found = with_command(LIBRARY.get(LORA), f"python train.py --lora {sizes} {flag}")
     lora = getattr(found.preset.run, "lora", None)
     assert (lora is not None and lora.rank, found.assumed) == (rank, assumed)
@@ -93,7 +93,8 @@ def test_the_rank_of_a_preset_with_adapters_is_assumed_where_it_is_not_said(
 )
 def test_adapters_count_where_the_preset_has_none(flags: str, rank: int | None, assumed: tuple[str, ...]) -> None:
     full = LIBRARY.get("llama-3.1-8b-full")
-    found = with_command(full, f"python train.py --per_device_train_batch_size 2 --bf16 --max_length 512 {flags}")
+    sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512 --gradient_checkpointing False"
+    found = with_command(full, f"python train.py {sizes} {flags}")
     lora = getattr(found.preset.run, "lora", None)
     assert (lora.rank if lora is not None else None) == rank
     assert found.assumed == assumed
@@ -116,13 +117,44 @@ def test_what_a_launcher_leaves_off_is_off() -> None:
     assert getattr(found.preset.run, "checkpointing", None) == "none"
     assert found.assumed == ()
     assert [known.key for known in found.known if known.origin == "launcher's default"] == [
-        "run.checkpointing", "run.batch_size", "run.lora",
+        "run.batch_size", "run.checkpointing", "run.lora",
     ]  # fmt: skip
     assert getattr(found.preset.run, "batch_size", None) == 8
     on = with_command(checkpointed, f"{command} --gradient_checkpointing")
     assert getattr(on.preset.run, "checkpointing", None) == "full"
     elsewhere = with_command(checkpointed, "python train.py --batch 2 --bf16 --max_length 512 --lora_r 8")
     assert "run.checkpointing" in elsewhere.assumed, "nobody knows what a script of people's own does"
+
+
+@pytest.mark.parametrize(
+    ("script", "checkpointing"),
+    [
+        ("run_clm.py", "none"),
+        ("examples/pytorch/run_image_classification.py", "none"),
+        ("trl/scripts/sft.py", None),
+        ("run_sft.py", None),
+        ("train.py", None),
+        ("/env/bin/llamafactory-cli train", "full"),
+        ("src/train.py --stage sft --finetuning_type lora", "full"),
+    ],
+)
+def test_what_no_launcher_does_in_every_release_is_assumed(script: str, checkpointing: str | None) -> None:
+    """TRL's configurations have checkpointing on from 0.22, and a script's flags do not tell whose they are."""
+    other = "none" if checkpointing == "full" else "full"
+    full = LIBRARY.get("llama-3.1-8b-full")
+    run = msgspec.structs.replace(full.preset.run, checkpointing=other)
+    preset = msgspec.structs.replace(full, preset=msgspec.structs.replace(full.preset, run=run))
+    found = with_command(preset, f"python {script} --do_train --per_device_train_batch_size 2 --bf16 --max_length 512")
+    assert getattr(found.preset.run, "checkpointing", None) == (checkpointing or other)
+    assert ("run.checkpointing" in found.assumed) == (checkpointing is None)
+
+
+@pytest.mark.parametrize("flag", ["--disable_gradient_checkpointing", "--disable_gradient_checkpointing True"])
+def test_llamafactory_is_told_to_keep_activations(flag: str) -> None:
+    command = f"llamafactory-cli train --do_train --bf16 --cutoff_len 512 --finetuning_type lora --stage sft {flag}"
+    found = with_command(LIBRARY.get(LORA), command)
+    assert getattr(found.preset.run, "checkpointing", None) == "none"
+    assert "--disable_gradient_checkpointing" in {known.key: known.words for known in found.known}["run.checkpointing"]
 
 
 @pytest.mark.parametrize(

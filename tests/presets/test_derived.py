@@ -65,10 +65,11 @@ def test_a_trainers_model_is_read_from_a_relative_path(host: Host) -> None:
     assert isinstance(run, TrainRun)
     assert (run.batch_size, run.sequence_length) == (8, 512)
     assert {one.key: one.words for one in found.known}["run.batch_size"] == "--per_device_train_batch_size 8"
-    assert found.assumed == ("run.lora",), "a script of people's own may have adapters"
+    assert found.assumed == ("run.lora", "run.checkpointing"), "a script of people's own may have adapters, or be TRL's"
     assert derive(101, host.start(101, *words.replace(" --bf16", "").split()), host.proc).assumed == (  # type: ignore[union-attr]  # found as before
         "run.precision",
         "run.lora",
+        "run.checkpointing",
     )
     assert not found.bundled
     assert found.derived == str(host.work / "models" / "mine")

@@ -332,4 +332,6 @@ def spelled_option(name: str, value: str) -> tuple[str, str] | None:
 
 def is_checkpointing_off(name: str, value: str) -> bool:
     """Whether an option or a file's key says that no activations are made again."""
+    if name == "disable_gradient_checkpointing":  # LLaMA-Factory's
+        return switched(value)
     return SHARED.get(name, ("",))[0] == "run.checkpointing" and not switched(value)

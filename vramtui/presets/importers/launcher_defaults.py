@@ -1,7 +1,11 @@
 """What a job's launcher does where nothing is said: settings that are known without a word of them.
 
-Only what every release of the launcher does the same stands here. Precision is not in it: what a Trainer computes in
-without a flag follows from the checkpoint and the release.
+Only what every release of the launcher does the same stands here, each looked up in the file of the release that its
+row names. Precision is not in it: that of a Trainer without a flag follows from the checkpoint and the release.
+
+TRL's configurations are a Trainer's with gradient_checkpointing True from 0.22 on (trl/trainer/sft_config.py, since 1.0
+base_config.py) and False before, so nothing is known of it here: not of TRL's own scripts, and not of a script of
+people's own, whose flags are the same with either library.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,8 +13,8 @@ from typing import NamedTuple
 
 from vramtui.presets.importers.command_lines import CommandLine
 
-# TRL's commands and scripts; its own arguments switch checkpointing on (SFTConfig, trl/trainer/sft_config.py, 0.24).
-_TRL = ("sft.py", "dpo.py", "grpo.py", "kto.py", "orpo.py", "reward_modeling.py", "sft", "dpo", "grpo", "kto")
+# What TRL trains by: words in the names of its scripts, and of those that others wrote with it (`run_sft.py`).
+_TRL = {"bco", "cpo", "dpo", "gkd", "grpo", "kto", "orpo", "ppo", "reward", "rloo", "sft"}
 
 
 class Launcher(NamedTuple):
@@ -31,59 +35,76 @@ class Launcher(NamedTuple):
 
 def _is_trainer(line: CommandLine, family: str) -> bool:
     names = {option.name for option in line.options}
-    own = "trl" in line.words[:4] or line.script in _TRL
-    return family == "trainer" and not own and ("per_device_train_batch_size" in names or "do_train" in names)
+    return family == "trainer" and ("per_device_train_batch_size" in names or "do_train" in names)
 
 
 def _is_example(line: CommandLine, family: str) -> bool:
-    return _is_trainer(line, family) and line.script.startswith("run_") and line.script.endswith(".py")
+    stem = line.script.removesuffix(".py")
+    is_named_so = stem != line.script and stem.startswith("run_") and not _TRL & {*stem.split("_")}
+    return _is_trainer(line, family) and is_named_so
+
+
+def _is_llamafactory(line: CommandLine, family: str) -> bool:
+    names = {option.name for option in line.options}
+    said = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
+    return family == "trainer" and (said or {"stage", "finetuning_type"} <= names)
 
 
 LAUNCHERS = (
     Launcher(
         "Trainer",
         _is_trainer,
-        {"run.checkpointing": "none", "run.batch_size": 8},
-        "transformers 4.0 to 5.2, training_args.py: gradient_checkpointing False, per_device_train_batch_size 8",
+        {"run.batch_size": 8},
+        "transformers 5 (00349ae8), src/transformers/training_args.py: per_device_train_batch_size 8; TRL 0.24 and 1.9,"
+        " trl/trainer/*_config.py, leave it so",
     ),
     Launcher(
         "transformers' example",
         _is_example,
-        {"run.lora": None},
-        "transformers 4.57, examples/pytorch: run_*.py train all weights",
+        {"run.checkpointing": "none", "run.lora": None},
+        "as above: gradient_checkpointing False; examples/pytorch/*/run_*.py train all weights",
     ),
     Launcher(
         "diffusers' example",
         lambda line, family: family == "diffusers" and line.script.startswith("train_"),
         {"run.checkpointing": "none"},
-        "diffusers 0.35, examples/*/train_*.py: gradient_checkpointing is a switch that is off",
+        "diffusers (58eb52c0, 2026-08-23), examples/**/train_*.py: gradient_checkpointing is `store_true` in all 78",
     ),
     Launcher(
         "nanoGPT",
         lambda line, family: family == "nanogpt" and "megatron" not in line.script,
         {"run.checkpointing": "none", "run.lora": None},
-        "nanoGPT, train.py: neither activation checkpointing nor adapters",
+        "nanoGPT (3adf61e1, 2025-11-12), train.py: neither activation checkpointing nor adapters",
     ),
     Launcher(
         "torchtune",
         lambda line, family: family == "torchtune" and line.script.startswith("full_"),
         {"run.lora": None},
-        "torchtune 0.6, recipes/full_finetune_*.py train all weights",
+        "torchtune 0.6 (bd2a0fc7), recipes/full_*.py train all weights",
     ),
     Launcher(
         "Megatron-LM",
         lambda _line, family: family == "megatron",
         {"run.lora": None, "run.checkpointing": "none"},
-        "Megatron-LM core 0.14, arguments.py: recompute_granularity None; pretrain_*.py train all weights",
+        "Megatron-LM core 0.6 and 0.14, megatron/training/arguments.py: recompute_granularity None, as later in"
+        " megatron/core/transformer/transformer_config.py; pretrain_*.py train all weights",
+    ),
+    Launcher(
+        "LLaMA-Factory",
+        _is_llamafactory,
+        {"run.checkpointing": "full"},
+        "LLaMA-Factory 0.8.3 to 0.9.5, src/llamafactory/hparams/model_args.py: disable_gradient_checkpointing False",
     ),
 )
 # As above, of a file's program, by its kind in `file_keys.KEYS`.
 FILES: Mapping[str, Mapping[str, object]] = {
-    # axolotl 0.12, utils/schemas: gradient_checkpointing False, adapter None.
+    # axolotl (067b021c, 2026-07-24), src/axolotl/utils/schemas: config.py gradient_checkpointing False, peft.py adapter
+    # None.
     "axolotl": {"run.checkpointing": "none", "run.lora": None},
-    # torchtune 0.6, recipes/*.py: `cfg.get("enable_activation_checkpointing", False)`.
+    # torchtune 0.6 (bd2a0fc7), recipes/{full,lora,qat}_*.py: `cfg.get("enable_activation_checkpointing", False)`; the
+    # others ask for it. Adapters have a lora_rank.
     "torchtune": {"run.checkpointing": "none", "run.lora": None},
-    # LLaMA-Factory 0.9, model_args.py: `disable_gradient_checkpointing: bool = False`.
+    # As above.
     "llamafactory": {"run.checkpointing": "full"},
 }
 
