@@ -122,6 +122,8 @@ def test_rows_are_in_the_order_that_is_asked_for() -> None:
         ("", ["a1", "a1", "b2", "c3"]),
         ("anna", ["a1", "b2"]),
         ("user:bo", ["b2"]),
+        ("user:b", ["b2"]),
+        ("user:o", []),
         ("host:a", ["a1", "a1"]),
         ("gpu:1", ["a1"]),
         ("state:down", ["b2"]),

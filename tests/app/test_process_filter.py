@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.state.process_filter import FORMS, conditions, doubt, holds
+from vramtui.app.state.process_filter import FORMS, conditions, doubt, holds, pick_rows
 from vramtui.app.state.view import ProcessRow
 
 SERVER = scenes.process(4214, 1, "vllm serve --port 4213", user="annabel")
@@ -42,6 +42,17 @@ def test_a_form_asks_for_its_own_column() -> None:
     assert [one.process and one.process.pid for one in both if holds(one, conditions("4213"))] == [4213, 4214]
     assert [one.process and one.process.pid for one in both if holds(one, conditions("pid:4213"))] == [4213]
     assert [one.process and one.process.user for one in both if holds(one, conditions("user:anna"))] == ["Anna"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "users"),
+    [("user:a", ["Anna", "annabel"]), ("user:anna", ["Anna"]), ("user:annab", ["annabel"]), ("user:nn", []),
+     ("user:a cmd:vllm", ["annabel"])],
+)  # fmt: skip
+def test_a_user_is_found_while_the_name_is_typed(wanted: str, users: list[str]) -> None:
+    both = [row(), row(process=SERVER)]
+    kept = [both[at].process for at in pick_rows(range(2), both.__getitem__, conditions(wanted))]
+    assert [process.user for process in kept if process] == users
 
 
 def test_bytes_that_are_nobodys_have_a_gpu_only() -> None:

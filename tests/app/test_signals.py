@@ -239,10 +239,10 @@ async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch:
 
 async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
-        app.parts.signals.refusal = "Signals are off: started with --read-only."
+        app.parts.signals.refusal = "Signals are off: started with --no-signals."
         said = listen(app, monkeypatch)
         await press(app, pilot, "X")
-        assert said == ["Signals are off: started with --read-only."]
+        assert said == ["Signals are off: started with --no-signals."]
 
 
 async def test_our_own_pid_is_named_as_such() -> None:

@@ -1,4 +1,4 @@
-"""Who may send signals: a dashboard on this machine's own processes, unless it is read-only."""
+"""Who may send signals: a dashboard on this machine's own processes, unless they are off."""
 
 from pathlib import Path
 
@@ -16,19 +16,19 @@ from vramtui.sources.host.signals import Signals
 
 
 def test_on_this_machine_it_may() -> None:
-    signaller, _ = signaller_for(OpenedSource(DemoSource()), read_only=False, from_command_line=False)
+    signaller, _ = signaller_for(OpenedSource(DemoSource()), no_signals=False, from_command_line=False)
     assert isinstance(signaller, Signals)
 
 
-@pytest.mark.parametrize(("told", "words"), [(True, "--read-only"), (False, "dashboard.read_only")])
-def test_read_only_sends_nothing_and_says_what_made_it_so(told: bool, words: str) -> None:
-    signaller, refusal = signaller_for(OpenedSource(DemoSource()), read_only=True, from_command_line=told)
+@pytest.mark.parametrize(("told", "words"), [(True, "--no-signals"), (False, "dashboard.no_signals")])
+def test_no_signals_sends_nothing_and_says_what_made_it_so(told: bool, words: str) -> None:
+    signaller, refusal = signaller_for(OpenedSource(DemoSource()), no_signals=True, from_command_line=told)
     assert signaller is None
     assert words in refusal
 
 
 def test_nor_does_the_demo() -> None:
-    signaller, refusal = signaller_for(open_source(demo=True, replay=None), read_only=False, from_command_line=False)
+    signaller, refusal = signaller_for(open_source(demo=True, replay=None), no_signals=False, from_command_line=False)
     assert signaller is None
     assert "demo" in refusal
 
@@ -38,14 +38,14 @@ def test_nor_does_a_recording(tmp_path: Path) -> None:
     writer = RecordingWriter(path, RecordingHeader())
     writer.write(RecordedTick(DemoSource().read()))
     writer.close()
-    signaller, refusal = signaller_for(open_source(demo=False, replay=path), read_only=False, from_command_line=False)
+    signaller, refusal = signaller_for(open_source(demo=False, replay=path), no_signals=False, from_command_line=False)
     assert signaller is None
     assert "replay" in refusal
 
 
-@pytest.mark.parametrize(("options", "read_only"), [([], False), (["--read-only"], True)])
-def test_the_option_arrives(options: list[str], read_only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("options", "no_signals"), [([], False), (["--no-signals"], True)])
+def test_the_option_arrives(options: list[str], no_signals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, object] = {}
     monkeypatch.setattr(command, "open_dashboard", lambda **given: asked.update(given))
     assert CliRunner().invoke(program([]), options).exit_code == 0
-    assert asked["read_only"] is read_only
+    assert asked["no_signals"] is no_signals

@@ -16,7 +16,7 @@ ROOT_OPTIONS = {
     "--feed": ("-",),
     "--interval": ("2",),
     "--preset": ("gpt2-124m",),
-    "--read-only": (),
+    "--no-signals": (),
     "--view-only": (),
     "--served": ("1",),
 }

@@ -48,4 +48,4 @@ def test_the_peak_is_told_with_the_three_totals() -> None:
 
 def test_a_rule_without_totals_is_told_too() -> None:
     found = PresetLibrary().get("rule-bytes-per-parameter")
-    assert "peaks in" in peak_sentence(estimates_by(None, found.preset.workload, card("H200"))[0])
+    assert "Peak: " in peak_sentence(estimates_by(None, found.preset.workload, card("H200"))[0])

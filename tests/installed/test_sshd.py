@@ -168,7 +168,7 @@ def test_a_changed_key_and_no_key_are_sentences_and_never_a_question(
     server.authorized.write_text("")
     refused = _run(program, server, stand_in, "ps", "--host", "gpu01")
     assert refused.returncode == 3
-    assert "gpu01: it lets nobody in without being asked. Load a key" in refused.stderr
+    assert "gpu01: cannot log in without a password. Load a key" in refused.stderr
     server.know(f"[127.0.0.1]:{server.port} {(server.folder / 'user_key.pub').read_text()}")
     changed = _run(program, server, stand_in, "ps", "--host", "gpu01")
     assert "gpu01: its key is unknown or has changed." in changed.stderr

@@ -85,7 +85,7 @@ def test_a_job_without_hosts_is_a_sentence(commands: Path, job: str, answer: tup
 
 def test_where_slurm_is_not_installed(commands: Path) -> None:
     del commands
-    with pytest.raises(UserError, match="there is no squeue here"):
+    with pytest.raises(UserError, match="squeue not found; run this"):
         job_hosts("5")
 
 

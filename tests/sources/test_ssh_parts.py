@@ -121,10 +121,10 @@ def test_waits_grow_to_a_minute_and_differ() -> None:
 @pytest.mark.parametrize(
     ("said", "code", "sentence"),
     [
-        ("anna@gpu01: Permission denied (publickey).", 255, "gpu01: it lets nobody in without being asked."),
+        ("anna@gpu01: Permission denied (publickey).", 255, "gpu01: cannot log in without a password."),
         ("Host key verification failed.", 255, "gpu01: its key is unknown or has changed."),
         ("kex_exchange_identification: Connection closed by remote host", 255, "gpu01: the server drops new conn"),
-        ("ssh: Could not resolve hostname gpu01: Name or service not known", 255, "gpu01: host name not found."),
+        ("ssh: Could not resolve hostname gpu01: Name or service not known", 255, "gpu01: cannot resolve host name."),
         ("bash: odd\x1b[2J\n", 1, "gpu01: bash: odd␛[2J."),
         ("", 9, "gpu01: the connection has ended (status 9)."),
     ],

@@ -69,7 +69,7 @@ def _root(
     preset: Annotated[
         str | None, typer.Option(help="The preset to show first: a name or a path.", autocompletion=presets)
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Never send a signal to a process.")] = False,
+    no_signals: Annotated[bool, typer.Option("--no-signals", help="Never send a signal to a process.")] = False,
     view_only: Annotated[
         bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
     ] = False,
@@ -100,7 +100,7 @@ def _root(
         remote=Elsewhere(host, slurm, prometheus, token_file),
         interval=interval,
         preset=preset,
-        read_only=read_only,
+        no_signals=no_signals,
         view_only=view_only,
         served=served,
     )

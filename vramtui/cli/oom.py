@@ -158,7 +158,7 @@ def _advice(name: str, plan: "Plan") -> "Iterator[str]":
         yield f"{name} {plan.fit.sentence}: the job is larger than its preset says."
     else:
         names = " and ".join(mitigation.name for mitigation in plan.cheapest)
-        yield f"What would have fitted: {names}, which takes {format_bytes(plan.cheapest_process)}."
+        yield f"What would have fitted: {names} ({format_bytes(plan.cheapest_process)})."
         yield f"  {settings_of(plan.cheapest)}"
 
 

@@ -67,7 +67,7 @@ def preset_of_known(name: str, known: PresetFile) -> Preset:
 def preset_of_values(name: str, values: dict[str, Any]) -> Preset:
     """The model called `name` on the Hub, of whose config.json these keys are known, and a default run."""
     tables = tables_of_config(name, parse_config(values))
-    said = f"{tables['notes'].removesuffix('.')}, of which the sizes are known; no file of it was read."
+    said = f"{tables['notes'].removesuffix('.')} (sizes known, not downloaded)."
     return checked_preset(name, tables | {"notes": said})
 
 

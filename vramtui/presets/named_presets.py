@@ -98,7 +98,7 @@ def _open_model(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
 def _open_net(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
     """The net answering a batch in fp32."""
     name = resolved.name
-    notes = "A net of torchvision's or timm's, by its name; no file of it was read."
+    notes = "Sizes by name from torchvision or timm (not downloaded)."
     run = {"kind": "infer", "precision": "fp32"}
     preset = checked_preset(name, {"name": name, "notes": notes, "model": vision_table(name), "run": run})
     return PresetFile(key=name, path=name, bundled=False, preset=preset)

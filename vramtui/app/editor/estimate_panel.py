@@ -206,4 +206,4 @@ def _closing(look: EditorView, estimate: Estimate, palette: Palette, width: int)
         for line in wrap(found.line(printable(look.card.name)), width - 2)
     ]
     when = PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)
-    return [*lines, strip([(fit(f" peaks in: {when}", width), palette.dim)], width, palette.text)]
+    return [*lines, strip([(fit(f" peak: {when}", width), palette.dim)], width, palette.text)]

@@ -156,8 +156,12 @@ def holds(row: FleetRow, wanted: str) -> bool:
     for word in wanted.lower().split():
         form, colon, value = word.partition(":")
         if colon and form in FORMS:
-            if form in {"user", "gpu"}:
-                if value and value not in texts[form].lower().split():
+            names = texts[form].lower().split()
+            if form == "user":
+                if value and not any(name.startswith(value) for name in names):
+                    return False
+            elif form == "gpu":
+                if value and value not in names:
                     return False
             elif value not in texts[form].lower():
                 return False

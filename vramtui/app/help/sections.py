@@ -72,7 +72,9 @@ CHANGES = (
 )
 HISTORY = (
     "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
-    " those of finished runs; calibration uses those on this host."
+    " those of finished runs; calibration uses those on this host.\n"
+    "ENDED: exited is exit code 0, failed another one, killed a signal; ended where nobody saw the exit code, as"
+    " of most jobs that vramtui run did not start."
 )
 RUNS = "SEEN is the largest sample of the process, and Δ is that against the prediction."
 FLEET_ABOUT = (

@@ -97,7 +97,7 @@ def _facts(run: Run, now: float, palette: Palette) -> Iterator[tuple[str, str, S
     yield "started", started, palette.text
     yield "ended", f"{ending_words(run, now)}{lasted}", palette.ink("error") if failed else palette.text
     peak = next((title for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
-    method = f"{run.method}{f', peaks in {peak}' if peak else ''}" if run.method else "no prediction: no preset"
+    method = f"{run.method}{f', peak: {peak}' if peak else ''}" if run.method else "no prediction: no preset"
     yield "method", method, palette.text
     yield "observed", HOW.get(run.peak_how, run.peak_how), palette.text
     yield "versions", ", ".join(f"{name} {known}" for name, known in run.versions.items()), palette.text

@@ -152,7 +152,7 @@ def _identity(row: ProcessRow, by: Grouping) -> tuple[str, str]:
     if by == "gpu":
         return ("group", row.gpu.uuid)
     if row.process is None:
-        return ("group", "no process")
+        return ("group", "unattributed")
     if by == "tree":
         root = root_of(row)
         return ("group", UNKNOWN_PARENTS) if root is None else (TREE, str(root))
@@ -176,7 +176,7 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
     if by == "gpu":
         title = printable(first.gpu.name)
     elif first.process is None:
-        title = "no process"
+        title = "unattributed"
     elif by == "user":
         title = printable(first.process.user or UNKNOWN)
     elif by == "tree":
@@ -202,7 +202,7 @@ def _words(by: Grouping, title: str, told: str, where: str, members: Sequence[Pr
     take of the host.
     """
     if not members:
-        return f"{title} on {where}"
+        return f"{title}, {where}"
     if by in ("job", "tree"):
         return f"{told if ' on GPU ' in told else f'{told} on {where}'}: {title}"
     processes = [row.process for row in members if row.process is not None]

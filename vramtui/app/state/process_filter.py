@@ -1,6 +1,6 @@
 """What a filter of the process table means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.errors import nearest
@@ -10,6 +10,10 @@ Condition = tuple[str, str]
 
 def _user(row: ProcessRow, value: str) -> bool:
     return row.process is not None and (row.process.user or "").lower() == value
+
+
+def _user_begins(row: ProcessRow, value: str) -> bool:
+    return row.process is not None and (row.process.user or "").lower().startswith(value)
 
 
 def _gpu(row: ProcessRow, value: str) -> bool:
@@ -35,6 +39,7 @@ FORMS: dict[str, Callable[[ProcessRow, str], bool]] = {
     "preset": _preset,
     "cmd": _command,
 }
+_BEGUN = "user begins"  # the form of a user's name that is still being typed
 
 
 def conditions(wanted: str) -> list[Condition]:
@@ -56,13 +61,26 @@ def holds(row: ProcessRow, wanted: list[Condition]) -> bool:
     text = ""
     for form, value in wanted:
         if form:
-            if not FORMS[form](row, value):
+            test = _user_begins if form == _BEGUN else FORMS[form]
+            if not test(row, value):
                 return False
             continue
         text = text or _searched(row)
         if value not in text:
             return False
     return True
+
+
+def pick_rows(places: Iterable[int], row_of: Callable[[int], ProcessRow], wanted: list[Condition]) -> list[int]:
+    """The places whose rows fulfil every condition; where none does, those of users whose names begin with what
+    `user:` asks for, so that a name is found while it is typed.
+    """
+    places = [*places]
+    found = [at for at in places if holds(row_of(at), wanted)]
+    if found or not any(form == "user" for form, _ in wanted):
+        return found
+    begun = [(_BEGUN if form == "user" else form, value) for form, value in wanted]
+    return [at for at in places if holds(row_of(at), begun)]
 
 
 def doubt(wanted: str) -> str:

@@ -7,7 +7,7 @@ from typing import overload
 
 import msgspec
 
-from vramtui.app.state.process_filter import conditions, holds
+from vramtui.app.state.process_filter import conditions, pick_rows
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.row import SORT_KEYS
 from vramtui.app.state.view import ProcessRow, RowId, SortColumn
@@ -183,7 +183,7 @@ def arranged(
         return SortedRows(predicted, _by_gpu(predicted.listing, reverse=reverse))
     places: Iterable[int] = range(len(predicted.listing))
     if words:
-        places = [at for at in places if holds(predicted.row(at), words)]
+        places = pick_rows(places, predicted.row, words)
     if held is None:
         return _ready(predicted, _sorted(predicted, places, column, reverse=reverse))
     known, others = predicted.listing.held(held)

@@ -326,8 +326,8 @@ def _when(panel: Panel, estimate: Estimate, view: View) -> str:
 
 def _beside(panel: Panel, estimate: Estimate, view: View) -> str:
     phase = PHASE_TITLES[estimate.peak_phase]
-    step = f" {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
-    peak = f"peaks in {phase}{step}"
+    step = f", step {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
+    peak = f"peak: {phase}{step}"
     if panel.process is not None and panel.comparison is not None:
         return f"pid {panel.process.pid}: {panel.comparison.sentence}"
     if _of_another(panel, view):

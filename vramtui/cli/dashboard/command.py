@@ -47,12 +47,12 @@ HINT = (
 )
 
 
-def signaller_for(opened: OpenedSource, *, read_only: bool, from_command_line: bool) -> "tuple[Signaller | None, str]":
+def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: bool) -> "tuple[Signaller | None, str]":
     """What sends signals, or None and the sentence that says why nothing does.
 
     Args:
         opened: what the dashboard shows.
-        read_only: nothing is ever done to a process.
+        no_signals: no signal is ever sent to a process.
         from_command_line: that was said on the command line, not in the settings.
     """
     if opened.recording is not None:
@@ -61,8 +61,8 @@ def signaller_for(opened: OpenedSource, *, read_only: bool, from_command_line: b
         return None, "No signals from the demo: its processes are not real."
     if opened.elsewhere:
         return None, "No signals to another host: its pids are not those of this machine."
-    if read_only:
-        where = "started with --read-only" if from_command_line else "dashboard.read_only is set in the settings"
+    if no_signals:
+        where = "started with --no-signals" if from_command_line else "dashboard.no_signals is set in the settings"
         return None, f"Signals are off: {where}."
     from vramtui.sources.host.signals import Signals  # noqa: PLC0415 - not where nothing is sent
 
@@ -77,7 +77,7 @@ def open_dashboard(
     remote: Elsewhere | None = None,
     interval: float | None = None,
     preset: str | None = None,
-    read_only: bool = False,
+    no_signals: bool = False,
     view_only: bool = False,
     served: int | None = None,
 ) -> None:
@@ -90,7 +90,7 @@ def open_dashboard(
             remote=remote,
             interval=interval,
             preset=preset,
-            read_only=read_only,
+            no_signals=no_signals,
             view_only=view_only,
             served=served,
         )
@@ -102,7 +102,7 @@ def _open(
     replay: Path | None,
     interval: float | None,
     preset: str | None,
-    read_only: bool,
+    no_signals: bool,
     view_only: bool = False,
     served: int | None = None,
     feed: str | None = None,
@@ -134,7 +134,7 @@ def _open(
         services = (
             _looking(opened, settings, hosts_feed)
             if view_only
-            else _services(opened, settings, demo=demo, read_only=read_only)
+            else _services(opened, settings, demo=demo, no_signals=no_signals)
         )
         app = Dashboard(
             source=opened.source,
@@ -249,7 +249,7 @@ def _looking(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None"
     return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs)
 
 
-def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":
+def _services(opened: OpenedSource, settings: Settings, *, demo: bool, no_signals: bool) -> "Services":
     """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
     of other hosts the runs.
     """
@@ -260,7 +260,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
     is_real = opened.is_real
     probes = ProbeClient("dashboard")
     signaller, refusal = signaller_for(
-        opened, read_only=read_only or settings.dashboard.read_only, from_command_line=read_only
+        opened, no_signals=no_signals or settings.dashboard.no_signals, from_command_line=no_signals
     )
     return Services(
         tracer=ChildTracer(data_dir() / "traces"),

@@ -10,7 +10,7 @@ from vramtui.core.base.text import printable
 SYS, DEVICES = Path("/sys"), Path("/dev")
 NVIDIA_CARD, AMD_CARD = "0x10de", "0x1002"  # PCI's numbers of the vendors
 DISPLAY = "0x03"  # PCI's classes of cards: VGA 0x0300, 3D 0x0302, and accelerators' 0x0380
-NO_NVIDIA = "there is no card of NVIDIA's"
+NO_NVIDIA = "no NVIDIA GPU"
 
 
 def amdgpu() -> Finding:
@@ -23,7 +23,7 @@ def amdgpu() -> Finding:
         if AMD_CARD not in cards():
             return Finding(check="amdgpu", verdict="unknown", message="no AMD GPU")
         hint = "Load the driver: `modprobe amdgpu`."
-        return Finding(check="amdgpu", verdict="failed", message="AMD's card has no driver amdgpu", hint=hint)
+        return Finding(check="amdgpu", verdict="failed", message="the AMD GPU has no amdgpu driver", hint=hint)
     names = ", ".join(sorted({printable(gpu.name) for gpu in sample.gpus}))
     count = f"{len(sample.gpus)} GPU{'s' if len(sample.gpus) > 1 else ''}"
     told = f"{count} ({names}), {sample.host.driver_version}; context and workspaces are estimated as CUDA's"

@@ -107,7 +107,7 @@ def _print_short(found: PresetFile, one: Estimate) -> None:
         print(_strong(text) if total else text)
     print()
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
-    error = "" if one.error is None else f"; stated error {_stated(one.error, one.error_below)}"
+    error = "" if one.error is None else f"; {_stated(one.error, one.error_below)}"
     _print_wrapped("", f"{one.method}; peak: {PHASE_TITLES[one.peak_phase]}{step}{error}")
     _print_wrapped("", f"`vramtui estimate {_command_name(found)} -v` shows the arithmetic and the assumptions.")
 
@@ -152,14 +152,14 @@ def _print_one(one: Estimate) -> None:
     for assumption in one.assumptions:
         _print_wrapped("- ", assumption)
     if one.error is not None:
-        print(f"Stated error of the process total: {_stated(one.error, one.error_below)}")
+        print(f"Stated error: {_stated(one.error, one.error_below)}.")
 
 
 def _stated(above: float, below: float | None) -> str:
-    """`±8.0 %`, or `+12.0 % −4.0 %` where it may need more than less."""
-    if below is None or below == above:
-        return f"±{format_percent(above).removeprefix('+')}"
-    return f"{format_percent(above)} {format_percent(-below)}"
+    """How far the process may be from it, either way."""
+    more = f"{above * 100:.1f} % more"
+    less = f"{(above if below is None else below) * 100:.1f} % less"
+    return f"the process may need up to {more} or {less}"
 
 
 def _print_part(part: Part, name_width: int, source: int, unit: int) -> None:

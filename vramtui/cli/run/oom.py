@@ -89,8 +89,8 @@ def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]
     elif not plan.cheapest:
         yield f"  the preset should need {format_bytes(plan.process)} {had}: the job is larger than its preset says"
     else:
-        yield f"  what would have fitted: {' and '.join(mitigation.name for mitigation in plan.cheapest)}, which takes"
-        yield f"  {format_bytes(plan.cheapest_process)} {had}:"
+        yield f"  what would have fitted: {' and '.join(mitigation.name for mitigation in plan.cheapest)}"
+        yield f"  ({format_bytes(plan.cheapest_process)} {had}):"
         for mitigation in plan.cheapest:
             for key, value in mitigation.changes.items():
                 yield f"    {key} = {_toml(value)}"

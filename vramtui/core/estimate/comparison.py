@@ -191,7 +191,7 @@ def _sentence(estimate: Estimate, total: ComparisonRow, verdict: Verdict) -> str
     if total.difference is None:
         return f"predicted to peak at {format_bytes(total.predicted)} in {phase}"
     if verdict == "below":
-        return f"{format_bytes(-total.difference)} below the prediction, which peaks in {phase}"
+        return f"{format_bytes(-total.difference)} below the prediction; its peak: {phase}"
     if verdict == "over":
         return f"{format_bytes(total.difference)} over the prediction"
-    return f"as predicted; the peak falls in {phase}"
+    return f"as predicted; peak: {phase}"

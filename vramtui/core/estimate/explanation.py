@@ -171,13 +171,13 @@ def chapters(estimate: Estimate) -> tuple[Chapter, ...]:
 
 def peak_sentence(estimate: Estimate) -> str:
     """When allocated peaks, and the three totals at their own peaks."""
-    step = "" if estimate.peak_step is None else f" of step {estimate.peak_step + 1}"
+    step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
     totals = [f"allocated {format_bytes(estimate.ledger.allocated, 2)}"] if estimate.ledger.allocated else []
     if estimate.reserved is not None:
         totals.append(f"reserved {format_bytes(estimate.reserved, 2)}")
     if estimate.process:
         totals.append(f"process {format_bytes(estimate.process, 2)}")
-    return f"It peaks in {PHASE_TITLES[estimate.peak_phase]}{step}: {', '.join(totals)}."
+    return f"Peak: {PHASE_TITLES[estimate.peak_phase]}{step}; {', '.join(totals)}."
 
 
 def arithmetic(part: Part) -> str:

@@ -34,14 +34,14 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         interval: seconds between looks at the GPUs.
         theme: the colours to begin with; what suits the terminal when absent.
         preset: the preset in the estimate panel from the beginning.
-        read_only: nothing is ever done to a process.
+        no_signals: no signal is ever sent to a process.
         calibration: estimates go by what this host's own runs teach, from the beginning.
     """
 
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 1.0
     theme: ThemeName | None = None
     preset: str | None = None
-    read_only: bool = False
+    no_signals: bool = False
     calibration: bool = False
 
 

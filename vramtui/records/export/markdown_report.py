@@ -125,7 +125,7 @@ def _heading(holding: Holding) -> str:
 
 
 def _comparison_lines(comparison: Comparison, estimate: Estimate, vendor: str) -> Iterator[str]:
-    yield f"By {code(comparison.method)}, peaking in {PHASE_TITLES[estimate.peak_phase]}: {prose(comparison.sentence)}."
+    yield f"By {code(comparison.method)}, peak in {PHASE_TITLES[estimate.peak_phase]}: {prose(comparison.sentence)}."
     yield ""
     yield from ledger_table(comparison.rows, vendor)
     if estimate.assumptions:

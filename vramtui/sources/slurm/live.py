@@ -32,7 +32,7 @@ def run_slurm(*arguments: str, environment: Mapping[str, str] | None = None) -> 
             env={**os.environ, "LC_ALL": "C", **(environment or {})},
         )
     except FileNotFoundError:
-        raise UserError(f"there is no {arguments[0]} here: run this where Slurm's commands are") from None
+        raise UserError(f"{arguments[0]} not found; run this where Slurm's commands are installed") from None
     except subprocess.TimeoutExpired:
         raise UserError(f"{arguments[0]} has not answered for {LIMIT:g} s; is slurmctld up?") from None
     if ended.returncode:

@@ -7,7 +7,7 @@ TOO_MANY = "too many at once"
 _KNOWN = (
     (
         "permission denied",
-        "it lets nobody in without being asked",
+        "cannot log in without a password",
         "Load a key (`ssh-add`), or open a connection that is shared (ControlPath): `ssh -fNM {host}`.",
     ),
     (
@@ -20,10 +20,10 @@ _KNOWN = (
         f"the server drops new connections: {TOO_MANY}",
         "Its MaxStartups says how many it takes.",
     ),
-    ("could not resolve hostname", "host name not found", "Is the name right? See also ~/.ssh/config."),
+    ("could not resolve hostname", "cannot resolve host name", "Is the name right? See also ~/.ssh/config."),
     ("connection refused", "it refuses connections", "Does sshd run there?"),
     ("connection timed out", "it does not answer", ""),
-    ("no route to host", "there is no way to it", ""),
+    ("no route to host", "no route to host", ""),
     ("no gpu can be read here", "no GPU can be read there", "Run `vramtui doctor` or `nvidia-smi` on it."),
 )
 SHOWN = 200  # characters of what ssh said
