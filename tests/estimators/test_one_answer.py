@@ -1,10 +1,20 @@
-"""One figure for one preset and card, whoever asks: `estimate`, a table of cards, and a screen once it is settled."""
+"""One figure for one preset and card, whoever asks: `estimate`, `pick`, `card`, a table of cards, and a screen once it
+is settled.
+"""
+
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.app import scenes
 from tests.loaded_once import bundled_presets
+from vramtui.cli.estimate.command import fit_of
+from vramtui.cli.main import program
+from vramtui.cli.run.placement import need_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
+from vramtui.core.observation.readings import Memory
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
@@ -27,6 +37,11 @@ def hold_together(found: PresetFile) -> None:
         except UserError:
             assert predictor.ask(workload, device).estimate is None
             continue
+        empty = Memory(total=device.total_memory, used=0, reserved=0, free=device.total_memory)
+        gpu = scenes.gpu(0, name=device.name, memory=empty, compute_capability=device.capability)
+        picked = need_of(None, found, 1).fit(gpu)
+        assert picked is not None
+        assert picked.needs == estimate.process
         shown = predictor.ask(workload, device).estimate
         assert shown is not None
         assert shown.process == estimate.process
@@ -40,6 +55,16 @@ def hold_together(found: PresetFile) -> None:
 @pytest.mark.parametrize("found", FEW, ids=lambda found: str(found.key))
 def test_one_figure_for_one_preset_and_card(found: PresetFile) -> None:
     hold_together(found)
+
+
+@pytest.mark.parametrize("found", FEW, ids=lambda found: str(found.key))
+def test_a_picture_has_the_same_figure(found: PresetFile, tmp_path: Path) -> None:
+    device = card("H200")
+    (estimate,) = estimates_by(None, found.preset.workload, device)
+    picture = tmp_path / "card.svg"
+    done = CliRunner().invoke(program(), ["card", str(found.key), "--gpu", "H200", "-o", str(picture)])
+    assert done.exit_code == 0, done.output
+    assert fit_of(found, estimate, device).sentence in picture.read_text()
 
 
 @pytest.mark.slow
