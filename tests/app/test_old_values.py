@@ -44,6 +44,20 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
         assert "no answer for" not in screen_text(app)
 
 
+async def test_the_title_counts_the_rows_of_cards_that_are_lost() -> None:
+    before = scenes.usual()
+    gpus = [
+        msgspec.structs.replace(gpu, state="lost", reason="fell off the bus", memory=Memory(), processes=())
+        for gpu in before.gpus
+    ]
+    count = sum(len(gpu.processes) for gpu in before.gpus)
+    assert count
+    async with dashboard([before]) as (app, pilot):
+        await give(app, pilot, msgspec.structs.replace(before, gpus=tuple(gpus), taken_at=before.taken_at + 5))
+        assert sum(row.kind == "process" for row in app.state.view().rows) == count
+        assert f"Processes · {count} " in screen_text(app)
+
+
 async def test_the_time_goes_on_while_an_answer_is_late() -> None:
     """Before the deadline nothing is old yet; the clock stands only where the screen is paused."""
     clock = Clock()

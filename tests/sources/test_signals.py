@@ -1,10 +1,12 @@
 """Signals reach the process that was meant and no other; the processes here are the test's own children."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from vramtui.core.observation.signals import SIGNALS, SignalName
 from vramtui.sources.host import pid_namespace
 from vramtui.sources.host.pid_namespace import PidNamespace
-from vramtui.sources.host.processes import ProcessReader
+from vramtui.sources.host.processes import ProcessReader, read_stat
 from vramtui.sources.host.signals import Signals
 
 WAITS = "import sys, time; print(flush=True); time.sleep(600)"
@@ -102,6 +104,39 @@ def test_it_is_the_process_taken_hold_of_that_gets_it(child: Child, monkeypatch:
         patch.setattr(os, "kill", never)
         assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
     assert child.wait(PATIENCE) == -signal.SIGTERM
+
+
+def test_a_pid_that_changes_hands_after_the_look_is_not_hit(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that was meant ends between look and signal, and its pid is given to another one, which lives on."""
+    last, started, pid = Path("/proc/sys/kernel/ns_last_pid"), seen_start(child.pid), child.pid
+    if not hasattr(os, "pidfd_open"):
+        pytest.skip("this system has no pidfds")
+    heirs: list[Child] = []
+    ending = os.pidfd_open(pid)
+
+    def look_and_lose(which: int) -> object:
+        status = read_stat(which)
+        signal.pidfd_send_signal(ending, signal.SIGKILL)
+        child.wait(PATIENCE)
+        with contextlib.suppress(OSError):  # only root says which pid comes next, and another process may get it
+            last.write_text(str(which - 1))
+            heirs.append(start(WAITS))
+        return status
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("vramtui.sources.host.signals.read_stat", look_and_lose)
+            patch.setattr(os, "kill", lambda *sent: pytest.fail(f"sent by pid: {sent}"))
+            assert Signals().send(pid, started, "SIGKILL").outcome == "gone"
+        assert [heir.poll() for heir in heirs] == [None for _ in heirs]
+        if heirs and heirs[0].pid == pid:
+            assert Signals().send(pid, started - 10, "SIGKILL").outcome == "reused"
+            assert heirs[0].poll() is None
+    finally:
+        os.close(ending)
+        for heir in heirs:
+            heir.kill()
+            heir.communicate()
 
 
 def test_without_pidfds_it_is_sent_all_the_same(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,14 @@ import msgspec
 
 import vramtui
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.file_limits import PRESET
 from vramtui.core.observation.matcher import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.models.named_files import Stamp, stamp_of
 
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+
+_LINES_OF_TEXT = ('"""', "'''")  # a heading may stand in such a text
 
 
 def config_dir() -> Path:
@@ -98,12 +101,15 @@ class PresetLibrary:
         return path.is_relative_to(self._bundled.resolve())
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """The presets that can know their process by themselves. Of the bundled ones, which are known to be good,
-        only `[match]` is read.
+        """The presets that can know their process by themselves. Only `[match]` is read: a person's file whose other
+        tables are broken is found out when a process is its, and `find` has none then.
         """
         found: list[Candidate] = []
         for key, file in self._found().items():
-            match = _match_of(file.path) if file.bundled else self._match_of_own(key)
+            try:
+                match = _match_of(file.path)
+            except (UserError, ValueError):  # the whole of it tells what it says, or that it is no preset
+                match = self._match_of_own(key)
             if match is not None:
                 found.append(Candidate(key, file.bundled, match))
         return tuple(found)
@@ -190,14 +196,19 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def _match_of(path: Path) -> Match | None:
-    """The `[match]` of a file that is known to be a preset."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError:
-        return None
-    table = _MATCH.search(text)
-    if table is None:
-        return None
-    from vramtui.core.base import toml  # noqa: PLC0415 - as in `_preset`
+    """The `[match]` of a file, of which nothing else is read; None where it has none.
 
+    Raises:
+        UserError: the file cannot be read.
+        ValueError: it is written in a way that only the whole file tells.
+    """
+    from vramtui.core.base import toml  # noqa: PLC0415 - as in `_preset`
+    from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - as in `_preset`
+
+    text = read_plain(path, PRESET, path.name).decode("utf-8-sig")
+    table = _MATCH.search(text)
+    if table is None and "match" not in text:
+        return None
+    if table is None or any(quotes in text for quotes in _LINES_OF_TEXT):
+        raise ValueError(text)
     return msgspec.convert(toml.loads(table[1]), Match)
