@@ -200,3 +200,22 @@ def test_a_job_file_that_does_not_do_is_one_sentence(tmp_path: Path, content: st
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "setting", "line"),
+    [
+        (
+            "llama-3.1-8b-full",
+            "run.sequence_length=131073",
+            "run.sequence_length = 131,073 is beyond the 131,072 tokens",
+        ),
+        ("llama-3.1-8b-full", "run.sequence_length=131072", ""),
+        ("gpt2-124m", "run.sequence_length=1024", ""),
+    ],
+)
+def test_a_sequence_beyond_the_models_own_length_is_said(preset: str, setting: str, line: str) -> None:
+    done = run(preset, "--set", setting)
+    assert done.exit_code == 0
+    assert ("is beyond the" in done.stdout) is bool(line)
+    assert line in done.stdout

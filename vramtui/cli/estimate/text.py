@@ -48,6 +48,11 @@ def print_estimates(
     if found.preset.notes and not is_written(found):
         _print_wrapped("  ", found.preset.notes)
     _print_values(found, whole=explain)
+    from vramtui.estimators.planner.keys import beyond_own_length  # noqa: PLC0415 - estimators take time to load
+
+    beyond = beyond_own_length(found.preset.workload)
+    if beyond:
+        _print_wrapped("", beyond)
     if len(estimates) > 1:
         _print_beside(found, estimates)
     elif explain:
