@@ -19,12 +19,14 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
         terminal.send("\x1b[1;5B\x1b[1;5A\x1b[B\x1b[B7")
         terminal.wait_for("batch_size = 7", "── process", "+")
         terminal.send("\x13")
-        terminal.wait_for("Saved as a copy")
+        terminal.wait_for("Save the preset", "llama-3.1-8b-lora-mine")
+        terminal.send("\r")
+        terminal.wait_for("Saved as")
         terminal.send("\x1b")
-        terminal.wait_for("Processes", "from the command line: --batch 4")  # the job's own flag counts
+        terminal.wait_for("Processes", "predicted")
         terminal.send("q")
         assert terminal.ended() == 0
-    text = (tmp_path / "presets" / "llama-3.1-8b-lora.toml").read_text()
+    text = (tmp_path / "presets" / "llama-3.1-8b-lora-mine.toml").read_text()
     shipped = next((Path(__file__).parents[2] / "presets").rglob("llama-3.1-8b-lora.toml")).read_text()
     assert text == shipped.replace("batch_size = 4", "batch_size = 7")
 
@@ -40,7 +42,7 @@ def test_the_own_editor_has_the_terminal_to_itself(tmp_path: Path) -> None:
         terminal.wait_for("EDITING")
         terminal.send("done\n")
         terminal.wait_for("your copy is")  # which goes again before long
-        terminal.wait_for("Processes", "from the command line: --batch 4")  # the job's own flag counts
+        terminal.wait_for("Processes", "predicted 76.2")  # the job tells which preset it was started with
         terminal.send("q")
         assert terminal.ended() == 0
         assert terminal.left_behind() == []
