@@ -392,8 +392,9 @@ async def saved(driver: Driver, *keys: str) -> None:
 
 async def test_a_cell_becomes_a_preset(tmp_path: Path) -> None:
     real = PresetLibrary().get("gpt2-1.5b")
+    # Wide enough for the sentence about a file, whatever folder tests are given.
     async with dashboard(
-        climbing()[:1], presets=FixedPresets((real,)), preset="gpt2-1.5b", notifications=True
+        climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset="gpt2-1.5b", notifications=True
     ) as driver:
         await press(driver, "2", "right")
         await driver[1].press("w")
@@ -419,8 +420,9 @@ async def test_a_name_that_is_taken_is_said(tmp_path: Path) -> None:
     real = PresetLibrary().get("gpt2-1.5b")
     (tmp_path / "presets").mkdir()
     (tmp_path / "presets" / "mine.toml").write_text("kept")
+    # Wide enough for the sentence about a file, whatever folder tests are given.
     async with dashboard(
-        climbing()[:1], presets=FixedPresets((real,)), preset="gpt2-1.5b", notifications=True
+        climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset="gpt2-1.5b", notifications=True
     ) as driver:
         await press(driver, "2")
         await driver[1].press("w")
