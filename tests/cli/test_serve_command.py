@@ -95,8 +95,11 @@ async def drawn(socket: "aiohttp.ClientWebSocketResponse[bool]", *words: bytes) 
     """What a tab draws until all of these words have come, in whichever order."""
     text = b""
     until = time.monotonic() + PATIENCE
-    while not all(word in text for word in words):
-        message = await asyncio.wait_for(socket.receive(), until - time.monotonic())
+    while missing := [word for word in words if word not in text]:
+        try:
+            message = await asyncio.wait_for(socket.receive(), until - time.monotonic())
+        except asyncio.TimeoutError:
+            pytest.fail(f"{missing} did not come; what came ends with {text[-2000:]!r}")
         assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
         text += message.data if isinstance(message.data, bytes) else b""
     return text

@@ -1,5 +1,6 @@
 """The CUDA context, with kernels loaded when first used and all at the start, beside public measurements."""
 
+from pathlib import Path
 from subprocess import Popen
 
 import msgspec
@@ -101,8 +102,10 @@ def test_a_matched_process_is_taken_as_its_environment_says() -> None:
 
 
 def test_the_environment_is_read_here_and_by_the_agent() -> None:
-    with Popen(["sleep", "30"], env={"CUDA_MODULE_LOADING": "EAGER", "PATH": "/usr/bin:/bin"}) as job:
+    with Popen(["sleep", "300"], env={"CUDA_MODULE_LOADING": "EAGER", "PATH": "/usr/bin:/bin"}) as job:
         try:
+            while b"EAGER" not in Path(f"/proc/{job.pid}/environ").read_bytes():
+                assert job.poll() is None  # exec has closed its files, and has not laid out its environment yet
             reader, agent = ProcessReader(), Processes()
             reader.update({job.pid})
             assert reader.row(job.pid, "G", "C", 1, None).module_loading == "eager"
