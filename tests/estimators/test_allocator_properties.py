@@ -1,6 +1,5 @@
 """What holds for the simulated allocator whatever is asked of it, and its behaviour beyond the recorded traces."""
 
-from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.properties import examples
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator, SegmentView
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator
 
 MIB, GIB = 1 << 20, 1 << 30
 CONFIGS = [
@@ -28,11 +27,6 @@ SIZES = st.one_of(
     st.sampled_from([512, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 20 * MIB, 64 * MIB, 200 * MIB]),
     st.integers(1, 300 * MIB),
 )
-
-
-def places(segment: SegmentView) -> list[tuple[int, int, str]]:
-    """Where its blocks are, and their states; not what a free one last served."""
-    return [(block.address, block.size, block.state) for block in segment.blocks]
 
 
 class Allocating(RuleBasedStateMachine):
@@ -55,20 +49,6 @@ class Allocating(RuleBasedStateMachine):
         assert block not in self.live
         assert self.allocator.block_size(block) >= size
         self.live[block] = size
-
-    @rule(size=SIZES, stream=st.integers(0, 2))
-    def malloc_and_free(self, size: int, stream: int) -> None:
-        """Leaves blocks, segments and counters as the two calls do."""
-        twin = deepcopy(self.allocator)
-        try:
-            self.allocator.malloc_and_free(size, stream)
-        except AllocatorOutOfMemory:
-            with pytest.raises(AllocatorOutOfMemory):
-                twin.malloc(size, stream)
-        else:
-            twin.free(twin.malloc(size, stream))
-        assert self.allocator.stats.as_dict() == twin.stats.as_dict()
-        assert [places(segment) for segment in self.allocator.segments()] == [places(one) for one in twin.segments()]
 
     @rule(data=st.data())
     def free(self, data: st.DataObject) -> None:

@@ -1,7 +1,5 @@
 """The allocator itself: requests in, blocks out."""
 
-from bisect import bisect_left
-
 from vramtui.estimators.allocator.best_fit import best_fit, leaves_rest
 from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import AllocatorConfig
@@ -30,11 +28,8 @@ class CachingAllocator:
         self.stats = self._heap.stats
         self._live: dict[int, Block] = {}
         self._waiting = Waiting()
-        self._rounded: dict[int, int] = {}
         self._count = 0
         self._ages = False
-        # No block is refused for its size, and none grows.
-        self._is_plain = config.max_split_size is None and not config.expandable_segments
         if config.memory_fraction is not None:
             self.set_memory_fraction(config.memory_fraction)
 
@@ -72,20 +67,12 @@ class CachingAllocator:
         if self._waiting.finished:
             self._recycle_finished()
         heap, stats = self._heap, self.stats
-        rounded = self._rounded.get(size)
-        if rounded is None:
-            rounded = self._rounded[size] = self.config.rounded(size)
+        rounded = self.config.rounded(size)
         pool = heap.small if rounded <= SMALL_LIMIT else heap.large
         if self._ages:
             pool.searches += 1
-        if self._is_plain:  # as `best_fit` and `leaves_rest` have it, without two calls at every request
-            keys = pool.free.get(stream)
-            index = bisect_left(keys, (rounded,)) if keys else 0
-            block = keys.pop(index)[3] if keys and index < len(keys) else self._obtain(pool, stream, rounded, size)
-            splits = block.size - rounded >= (MIN_BLOCK if pool.small else SMALL_LIMIT + 1)
-        else:
-            block = best_fit(pool, stream, rounded, self.config) or self._obtain(pool, stream, rounded, size)
-            splits = block.size - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config)
+        block = best_fit(pool, stream, rounded, self.config) or self._obtain(pool, stream, rounded, size)
+        splits = block.size - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config)
         if splits:
             block = self._split(block, rounded)
         elif block.area is None and (block.prev is not None or block.next is not None):
@@ -98,24 +85,6 @@ class CachingAllocator:
         self._live[number] = block
         stats.handed_out(block.size, size)
         return number
-
-    def malloc_and_free(self, size: int, stream: int = 0) -> None:
-        """A block for `size` bytes that is handed back at once.
-
-        Where a cached block serves it, the pools are as before: what is split off joins what was left of it again.
-        """
-        if size > 0 and self._is_plain and not (self._ages or self._waiting.finished):
-            rounded = self.config.rounded(size)
-            keys = (self._heap.small if rounded <= SMALL_LIMIT else self._heap.large).free.get(stream, ())
-            index = bisect_left(keys, (rounded,))
-            if index < len(keys):
-                block = keys[index][3]
-                stats, whole = self.stats, block.size
-                if whole - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config):
-                    whole = rounded
-                stats.passed(whole, size)
-                return
-        self.free(self.malloc(size, stream))
 
     def free(self, block_id: int) -> None:
         """Hand a block back; 0 is none. One that other streams use stays active until those have caught up."""

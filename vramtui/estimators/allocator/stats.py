@@ -71,12 +71,6 @@ class Stats:
         if self.requested > self.peak_requested:  # noqa: PLR1730 - as said above
             self.peak_requested = self.requested
 
-    def passed(self, size: int, requested: int) -> None:
-        """A block of `size` bytes served a request of `requested` bytes and is back already."""
-        self.peak_allocated = max(self.peak_allocated, self.allocated + size)
-        self.peak_active = max(self.peak_active, self.active + size)
-        self.peak_requested = max(self.peak_requested, self.requested + requested)
-
     def took(self, size: int, segments: int) -> None:
         """The device gave `size` bytes, as `segments` new segments."""
         self.device_allocs += 1

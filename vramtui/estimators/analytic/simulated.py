@@ -15,7 +15,8 @@ from vramtui.estimators.analytic.models.registry import program_of, runs_as_enco
 from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.stated_errors import with_stated_error
-from vramtui.estimators.analytic.training.allocator_requests import Peaks, peaks_of
+from vramtui.estimators.analytic.tape.simulated_job import Peaks
+from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 

@@ -5,14 +5,9 @@ from collections.abc import Sequence
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
-from vramtui.estimators.analytic.training.allocator_requests import (
-    AllocationTrace,
-    Held,
-    Peaks,
-    SimulatedJob,
-    frozen_blocks,
-)
-from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Held, Peaks, SimulatedJob, Step
+from vramtui.estimators.analytic.training.allocator_requests import frozen_blocks
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 
 # New tokens whose growing keys and values are followed one by one; by then segments have found their sizes.
 FOLLOWED = 32
@@ -21,7 +16,7 @@ FOLLOWED = 32
 def peaks_of_pass(program: Program, workspace: int) -> Peaks:
     """The peaks of one forward pass."""
     job = _built(program, workspace)
-    job.play(_pass(program.stages), "main")
+    job.play(_pass(job, program.stages), "main")
     return job.peaks
 
 
@@ -29,7 +24,7 @@ def peaks_of_generation(generation: Generation) -> Peaks:
     """The peaks of the prompt and of the tokens after it."""
     job = _built(generation.program, generation.workspace)
     job.take("held", [generation.held_bytes(generation.sequence, 0)])
-    job.play(_pass(generation.prompt), "main")
+    job.play(_pass(job, generation.prompt), "main")
     job.drop("held")
     new = generation.run.new_tokens - 1
     if new > 0 and generation.cache.grows:
@@ -37,22 +32,22 @@ def peaks_of_generation(generation: Generation) -> Peaks:
             _grow(job, generation.sequence + token - 1, generation.sequence + token)
     if new > 0:
         job.take("held", [generation.held_bytes(1, generation.length - 1)])
-        job.play(_pass(generation.stages(1, generation.length - 1)), "main")
+        job.play(_pass(job, generation.stages(1, generation.length - 1)), "main")
     return job.peaks
 
 
 def _built(program: Program, workspace: int) -> SimulatedJob:
-    job = SimulatedJob(program, workspace)
+    job = SimulatedJob(program.stages, workspace)
     job.take("frozen", frozen_blocks(program))
     job.take("buffers", [program.buffers])
     job.take("inputs", [program.inputs])
     return job
 
 
-def _pass(stages: Sequence[TapeStage]) -> AllocationTrace:
-    trace = AllocationTrace()
+def _pass(job: SimulatedJob, stages: Sequence[TapeStage]) -> list[Step]:
+    trace = AllocationTrace(job)
     forward(stages, trace, training=False)
-    return trace
+    return trace.steps
 
 
 def _grow(job: SimulatedJob, before: int, after: int) -> None:
@@ -63,7 +58,7 @@ def _grow(job: SimulatedJob, before: int, after: int) -> None:
             continue
         longer = rounded(size * after // before)
         for block, owner in blocks:
-            grown.setdefault((group, longer), []).append((job.allocator.malloc(longer), owner))
-            job.allocator.free(block)
+            grown.setdefault((group, longer), []).append((job.malloc(longer // MIN_BLOCK), owner))
+            job.free(block)
         del job.live[group, size]
     job.live.update(grown)

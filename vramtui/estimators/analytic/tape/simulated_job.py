@@ -1,0 +1,265 @@
+"""A job's requests in the order of its tapes, played to the caching allocator on a card that never runs out."""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import msgspec
+
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage
+from vramtui.estimators.analytic.tape.tape import Storage
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, MIN_BLOCK, SMALL_LIMIT, segment_bytes
+
+SMALL_UNITS = SMALL_LIMIT // MIN_BLOCK
+ADDRESS_BITS = 64
+ADDRESS = (1 << ADDRESS_BITS) - 1
+
+
+Held = tuple[int, object]
+"""A block that is handed out, and whose it is."""
+
+
+class Allocate(msgspec.Struct, frozen=True, gc=False):
+    """A request of so many units for `owner`; its block joins `blocks`, those of its group and size."""
+
+    blocks: list[Held]
+    units: int
+    owner: object
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """The owner's newest block of these goes."""
+
+    blocks: list[Held]
+    owner: object
+
+
+class Transient(msgspec.Struct, frozen=True, gc=False):
+    """A request that is released before anything else happens."""
+
+    units: int
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """The newest block of `old` belongs to `new`, and counts among other blocks, from here on."""
+
+    blocks: list[Held]
+    old: Storage
+    others: list[Held]
+    new: Storage
+
+
+class MatrixProduct(msgspec.Struct, frozen=True, gc=False):
+    """A matrix product, the first of which takes its thread's workspace."""
+
+
+Step = Allocate | Release | Transient | Move | MatrixProduct
+
+
+class SimulatedJob:
+    """Plays one job to PyTorch's caching allocator with its defaults, on one stream of a card that never runs out.
+
+    `estimators.allocator` is the whole of it and answers the same. What is left where no segment is ever given back is
+    the best fit, what is split off, and the joining of free neighbours. A block, handed out or free, is one number: its
+    size above its address, both in units of 512 bytes. So a sorted list of the free ones has the order of best fit:
+    between equal sizes the older segment, whose address is the lower one.
+
+    Attributes:
+        live: blocks by group and by what a tape says that they take; let go newest first.
+        largest: bytes of the largest request of a pass.
+    """
+
+    def __init__(self, stages: Sequence[TapeStage], workspace: int) -> None:
+        self.live: defaultdict[tuple[str, int], list[Held]] = defaultdict(list)
+        self._workspace = workspace
+        self.largest = 0
+        # A tape counts the tail of a segment of its own, which is not asked for.
+        storages = (storage for stage in stages for node in stage.tape.nodes for storage in node.makes)
+        self._asked = {storage.size: storage.numel * storage.itemsize for storage in storages}
+        self._small: list[int] = []
+        self._large: list[int] = []
+        # Of free blocks: sizes by where they start, and starts by where they end.
+        self._sizes: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._end = self._allocated = self._peak_allocated = self._reserved = 0
+
+    def units_of(self, size: int) -> int:
+        """Units of the request for what takes `size` bytes on a tape."""
+        self.largest = max(self.largest, size)
+        return -(-self._asked.get(size, size) // MIN_BLOCK)
+
+    def malloc(self, units: int) -> int:
+        """A block of at least one unit."""
+        free, least = (self._small, 1) if units <= SMALL_UNITS else (self._large, SMALL_UNITS + 1)
+        at = bisect_left(free, units << ADDRESS_BITS)
+        if at < len(free):
+            block = free.pop(at)
+            whole, address = block >> ADDRESS_BITS, block & ADDRESS
+            del self._sizes[address], self._starts[address + whole]
+        else:
+            whole, address = segment_bytes(units * MIN_BLOCK) // MIN_BLOCK, self._end
+            self._reserved += whole
+            self._end += whole + 1  # segments are never joined
+        rest = whole - units
+        if rest >= least:
+            whole, start = units, address + units
+            self._sizes[start] = rest
+            self._starts[start + rest] = start
+            insort(free, rest << ADDRESS_BITS | start)
+        self._allocated = allocated = self._allocated + whole
+        if allocated > self._peak_allocated:  # noqa: PLR1730 - no `max`: a call at every request
+            self._peak_allocated = allocated
+        return whole << ADDRESS_BITS | address
+
+    def free(self, block: int) -> None:
+        """Hand a block back."""
+        size, address = block >> ADDRESS_BITS, block & ADDRESS
+        self._allocated -= size
+        free = self._small if size <= SMALL_UNITS else self._large
+        end = address + size
+        after = self._sizes.pop(end, 0)
+        if after:
+            del free[bisect_left(free, after << ADDRESS_BITS | end)]
+            end += after
+        start = self._starts.pop(address, None)
+        if start is not None:
+            del free[bisect_left(free, (address - start) << ADDRESS_BITS | start)]
+            address = start
+        size = end - address
+        self._sizes[address] = size
+        self._starts[end] = address
+        insort(free, size << ADDRESS_BITS | address)
+
+    def play(self, steps: Sequence[Step], thread: str) -> None:
+        """A pass of one thread, whose first matrix product takes its workspace."""
+        malloc, free = self.malloc, self.free
+        workspaces = self.live[thread, 0]
+        for step in steps:
+            # Of many thousand steps `match` takes half of the time.
+            if isinstance(step, Allocate):
+                step.blocks.append((malloc(step.units), step.owner))
+            elif isinstance(step, Release):
+                if step.blocks:
+                    free(_pop_block(step.blocks, step.owner))
+            elif isinstance(step, MatrixProduct):
+                if not workspaces:
+                    self.take(thread, [self._workspace])
+            elif isinstance(step, Transient):
+                free(malloc(step.units))
+            elif isinstance(step, Move):
+                step.others.append((_pop_block(step.blocks, step.old), step.new))
+
+    def take(self, name: str, sizes: Iterable[int]) -> None:
+        """Requests of these sizes under one name."""
+        self.live[name, 0].extend((self.malloc(-(-size // MIN_BLOCK)), None) for size in sizes if size)
+
+    def pop(self, name: str) -> list[Held]:
+        """What was taken under a name, which has nothing then."""
+        blocks = self.live[name, 0]
+        held = blocks.copy()
+        blocks.clear()
+        return held
+
+    def drop(self, name: str) -> None:
+        """Let go of everything under a name."""
+        for (group, _), blocks in self.live.items():
+            if group == name:
+                for block, _ in blocks:
+                    self.free(block)
+                blocks.clear()
+
+    @property
+    def peaks(self) -> "Peaks":
+        """What the allocator's counters say so far."""
+        segment = max(LARGE_SEGMENT, segment_bytes(self.largest))
+        return Peaks(self._peak_allocated * MIN_BLOCK, self._reserved * MIN_BLOCK, segment)
+
+
+def _pop_block(blocks: list[Held], owner: object) -> int:
+    """The owner's newest block, or the newest of all where it has none, as a gradient that another block handed on."""
+    if blocks[-1][1] is not owner:
+        for at in range(len(blocks) - 2, -1, -1):
+            if blocks[at][1] is owner:
+                return blocks.pop(at)[0]
+    return blocks.pop()[0]
+
+
+class AllocationTrace:
+    """Writes down what a replay asks of a job's allocator, of a block that repeats as often as it does."""
+
+    __slots__ = ("_job", "_ran", "steps")
+
+    def __init__(self, job: SimulatedJob) -> None:
+        self.steps: list[Step] = []
+        self._job = job
+        self._ran: dict[Hashable, list[Step]] = {}
+
+    def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:
+        """Note a request, and one more for a bias's share of it."""
+        if size:
+            self._job.largest = max(self._job.largest, size)
+            self.steps.append(self._allocate(group, size - bias, owner))
+            if bias:
+                self.steps.append(self._allocate(group, bias, owner))
+
+    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
+        """Note a release, of several blocks of one size where it is `pieces`."""
+        if not size:
+            return
+        last, blocks = self.steps[-1] if self.steps else None, self._job.live[group, size // pieces]
+        if (
+            pieces == 1
+            and group != GRADIENTS
+            and isinstance(last, Allocate)
+            and last.blocks is blocks
+            and last.owner is owner
+        ):
+            self.steps[-1] = Transient(last.units)
+        else:
+            self.steps += [Release(blocks, owner)] * pieces
+
+    def move(self, old: Storage, new: Storage) -> None:
+        """Note another owner for a block."""
+        live = self._job.live
+        self.steps.append(Move(live[old.group, old.size], old, live[new.group, old.size], new))
+
+    def gemm(self) -> None:
+        """Note that the thread needs its workspace."""
+        self.steps.append(MatrixProduct())
+
+    def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
+        """An operator's own bytes come and go."""
+        sizes = [size for size in (workspace, *blocks) if size]
+        if len(sizes) == 1:
+            self.steps.append(Transient(self._job.units_of(sizes[0])))
+            return
+        self.steps += [self._allocate(SCRATCH, size, None) for size in sizes]
+        self.steps += [Release(self._job.live[SCRATCH, size], None) for size in sizes]
+
+    def sum_anew(self, size: int) -> None:
+        """A parameter's gradient is another block from here on; the older of the two is let go."""
+        scratch, gradients = self._allocate(SCRATCH, size, self), self._allocate(GRADIENTS, size, self)
+        self.steps += [scratch, gradients, Release(gradients.blocks, None), Release(scratch.blocks, self)]
+
+    def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
+        """`once` as often as it happens, from one call."""
+        before, self.steps = self.steps, self._ran.get(shared, [])
+        if not self.steps:
+            once()
+        if shared is not None:
+            self._ran[shared] = self.steps
+        self.steps = before + self.steps * count
+
+    def _allocate(self, group: str, size: int, owner: object) -> Allocate:
+        return Allocate(self._job.live[group, size], self._job.units_of(size), owner)
+
+
+class Peaks(msgspec.Struct, frozen=True):
+    """Peaks in bytes as the allocator's own counters have them, and the largest segment of any pass.
+
+    Whether one block of that size finds a hole or takes a new segment hangs on the order of far smaller ones.
+    """
+
+    allocated: int
+    reserved: int
+    segment: int
