@@ -236,7 +236,7 @@ class Advice:
             self.effects = (*self.effects, effect)
             yield
         by_size = sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name))
-        for card, there in answers_on(estimator, self.workload, by_size, self._near):
+        for card, there in answers_on(self._near or estimator, self.workload, by_size):
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))
             yield

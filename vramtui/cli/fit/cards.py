@@ -53,6 +53,7 @@ def _card_document(one: CardFit) -> dict[str, object]:
         "spare": None if one.fit is None else one.fit.spare,
         "vary": one.key,
         "largest": one.largest,
+        "largest_is_quick": one.is_quick,
         "fsdp": one.fsdp,
         "reason": one.reason or None,
     }

@@ -82,13 +82,17 @@ def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, obj
         "process": [list(row) for row in grid.sizes],
         "fits": [list(row) for row in grid.fits],
         "exact": grid.exact,
+        "method": "analytic",
     }
 
 
 def print_map(found: PresetFile, device: Device, grid: Grid) -> None:
     """GiB of the process for some of the values, what does not fit in brackets, and the largest of each row."""
+    from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as in `map_of`
+
     room = format_bytes(device.total_memory)
-    print(f"{found.preset.name} on {device.name}: GiB of the process; [in brackets] is over {room}")
+    quick = "" if unfollowed(found.preset.workload) else "≈ quick figures, which --gpu alone simulates: "
+    print(f"{found.preset.name} on {device.name}: {quick}GiB of the process; [in brackets] is over {room}")
     (across, xs), (down, ys) = grid.across, grid.down
     columns, rows = _some(len(xs), COLUMNS), _some(len(ys), ROWS)
     headings = (f"{down} \\ {across}", *(f"{xs[x]:,}" for x in columns), "LARGEST")

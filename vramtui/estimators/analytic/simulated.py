@@ -1,5 +1,8 @@
 """The analytic estimate with what the caching allocator keeps beside it, from a simulation instead of a share."""
 
+from collections import OrderedDict
+from typing import NamedTuple
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
@@ -7,7 +10,7 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineModel, TransformerModel
-from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
@@ -15,11 +18,15 @@ from vramtui.estimators.analytic.models.registry import program_of, runs_as_enco
 from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.stated_errors import with_stated_error
+from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.simulated_job import Peaks
 from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
+# More than a map of Plan has cells. One holds a workload and three numbers.
+KEPT = 1024
 SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the order of the model's operators"
 
 
@@ -58,15 +65,67 @@ def unfollowed(workload: Workload) -> str:
     return ""
 
 
+class _Simulation(NamedTuple):
+    """What a simulation's outcome hangs on. A card's size does not count: nothing is ever given back.
+
+    Attributes:
+        workload: the job.
+        capability: of the card.
+        scratch: bytes that operators take for themselves, which the number of multiprocessors may change.
+    """
+
+    workload: Workload
+    capability: tuple[int, int]
+    scratch: tuple[object, ...]
+
+
+_PEAKS: OrderedDict[_Simulation, Peaks] = OrderedDict()
+
+
 def _peaks(workload: Workload, device: Device) -> Peaks:
+    """The peaks of a job, simulated once for all cards on which it asks for the same."""
     model, run = workload.model, workload.run
+    assert not isinstance(run, ServeRun)  # `unfollowed` refuses those
+    job: Trainer | Generation | Program
     if isinstance(run, TrainRun):
-        return peaks_of(Trainer(program_of(model, run, device), run, device), run)
-    assert isinstance(run, InferRun)
-    if isinstance(model, TransformerModel) and not runs_as_encoder(model, run):
+        job = Trainer(program_of(model, run, device), run, device)
+    elif isinstance(model, TransformerModel) and not runs_as_encoder(model, run):
         (share,) = telling_shares(model, ALONE)
-        return peaks_of_generation(Generation(share, run, device))
-    return peaks_of_pass(program_of(model, run, device), workspace_bytes(device.capability))
+        job = Generation(share, run, device)
+    else:
+        job = program_of(model, run, device)
+    asked = _Simulation(workload, device.capability, _scratch(job, card_limits(device)))
+    peaks = _PEAKS.get(asked)
+    if peaks is None:
+        peaks = _PEAKS[asked] = _simulate(job, run, device)
+        while len(_PEAKS) > KEPT:
+            _PEAKS.popitem(last=False)
+    return peaks
+
+
+def _scratch(job: Trainer | Generation | Program, limits: CardLimits) -> tuple[object, ...]:
+    """What of a job's requests the card's limits may change."""
+    if isinstance(job, Generation):
+        return ()  # no sums over rows, which are of gradients
+    program = job.program if isinstance(job, Trainer) else job
+    loops = limits if isinstance(job, Trainer) and job.states.loop is not None else None
+    return (
+        loops,
+        *(
+            (node.workspace, node.backward_workspace, node.sum_workspace, *node.scratch_blocks)
+            for stage in program.stages
+            for node in stage.tape.nodes
+        ),
+    )
+
+
+def _simulate(job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device) -> Peaks:
+    if isinstance(job, Generation):
+        return peaks_of_generation(job)
+    if isinstance(job, Trainer):
+        assert isinstance(run, TrainRun)
+        return peaks_of(job, run)
+    return peaks_of_pass(job, workspace_bytes(device.capability))
 
 
 def _with(found: Estimate, peaks: Peaks, *, trains: bool) -> Estimate:

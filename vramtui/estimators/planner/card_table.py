@@ -1,15 +1,13 @@
 """Which card a job needs: on each the verdict, what is left, the largest size, and over how many it could be shared."""
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
+from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
@@ -20,7 +18,6 @@ from vramtui.estimators.planner.planner import LENGTHS, FitResult, Nearer, Plann
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
 FSDP_NOTE = f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it"
-ROOMY = 1 << 50  # more than any card has: an estimate on it is held up by nothing
 LARGEST_TITLES = {"run.batch_size": "max batch", "run.max_num_seqs": "max seqs", "run.max_model_len": "context"}
 """What the column of the largest value of a key is called."""
 
@@ -33,7 +30,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
         group: who it is sold to.
         fit: the verdict; None where it cannot be estimated, which `reason` says.
         key: of which number `largest` is the most that fits: as in a preset, `run.batch_size`.
-        largest: None where not even 1 fits.
+        largest: None where not even 1 fits; `is_quick` where a nearer method may find one more or less.
         own: the longest sequence that the model was made for, where it says.
         fsdp: over how few of `FSDP` cards it fits with FSDP; None where not over so many, or where it is not asked.
     """
@@ -43,6 +40,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
     fit: Fit | None
     key: str
     largest: int | None = None
+    is_quick: bool = False
     fsdp: int | None = None
     reason: str = ""
     own: int | None = None
@@ -63,11 +61,13 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def largest_label(self) -> str:
-        """`largest` in a table: `>131,072` where the model's own length ends before the memory does."""
+        """`largest` in a table: `>131,072` where the model's own length ends before the memory does, `≈9` of a quick
+        figure.
+        """
         if self.largest is None:
             return UNKNOWN
         beyond = self.own is not None and self.key in LENGTHS and self.largest > self.own
-        return f">{self.own:,}" if beyond else f"{self.largest:,}"
+        return f">{self.own:,}" if beyond else f"{'≈' if self.is_quick else ''}{self.largest:,}"
 
 
 def known_cards() -> tuple[Device, ...]:
@@ -89,14 +89,11 @@ def card_fits(
         estimator: what is asked of each card.
         workload: the job as it is.
         cards: as many as are wanted.
-        near: what may take a hundred times as long; it is asked once for each compute capability, and every answer
-            there is moved by what it differs by. None where there is none.
+        near: what may take a hundred times as long, and says what the job needs; the largest size is one of
+            `estimator`'s, moved by what `near` differs by. None where there is none.
     """
     key = usual_key(workload)
-    nearer_on = cache(_nearer_on(estimator, near, workload))
-    for card in cards:
-        nearer = nearer_on(card.capability)
-        answer = nearer.moved(answer_for(estimator, workload, card), card)
+    for card, answer in answers_on(near or estimator, workload, cards):
         group = group_of(card.name)
         if answer.process is None:
             yield CardFit(card=card, group=group, fit=None, key=key, reason=answer.reason)
@@ -109,64 +106,25 @@ def card_fits(
             note=answer.reason,
             unknown=unknown_of(workload.model),
         )
+        quick = answer_for(estimator, workload, card).process
+        nearer = None if quick in {None, answer.process} else Nearer(answer.process, quick or answer.process)
         yield CardFit(
             card=card,
             group=group,
             fit=fit,
             key=key,
-            largest=Planner(estimator, workload, card).edge(key, nearer.beside(answer.process)).largest,
+            largest=Planner(estimator, workload, card).edge(key, nearer).largest,
+            is_quick=nearer is not None,
             fsdp=_fewest(estimator, workload, card, alone=answer) if can_share(workload) else None,
             reason=answer.reason,
             own=own_length(workload),
         )
 
 
-def answers_on(
-    estimator: Estimator, workload: Workload, cards: Iterable[Device], near: Estimator | None = None
-) -> Iterator[tuple[Device, FitResult]]:
-    """Each of `cards` with what the job needs there; the arguments are those of `card_fits`."""
-    nearer_on = cache(_nearer_on(estimator, near, workload))
+def answers_on(estimator: Estimator, workload: Workload, cards: Iterable[Device]) -> Iterator[tuple[Device, FitResult]]:
+    """Each of `cards` with what the job needs there."""
     for card in cards:
-        yield card, nearer_on(card.capability).moved(answer_for(estimator, workload, card), card)
-
-
-class _Difference(NamedTuple):
-    """By how many bytes the nearer estimate of a job differs, and its stated error."""
-
-    bytes: int = 0
-    error: float | None = None
-
-    def moved(self, answer: FitResult, card: Device) -> FitResult:
-        """An answer as the nearer estimate would have it."""
-        if not self.bytes or answer.process is None:
-            return answer
-        process = answer.process + self.bytes
-        return answer._replace(process=process, fits=fits_in(process, card.total_memory), error=self.error)
-
-    def beside(self, process: int) -> Nearer | None:
-        """`process`, which the nearer estimate gave, beside what the other gave; None where they are the same."""
-        return Nearer(process, process - self.bytes) if self.bytes else None
-
-
-def _nearer_on(
-    estimator: Estimator, near: Estimator | None, workload: Workload
-) -> Callable[[tuple[int, int]], _Difference]:
-    """What the nearer estimate differs by on cards of a compute capability.
-
-    What PyTorch keeps cached follows from the order of its requests, not from the card's size, as long as there is
-    room; the context is the same in both estimates. So one card without an end tells for all of its capability.
-    """
-
-    def difference(capability: tuple[int, int]) -> _Difference:
-        roomy = Device(name="", capability=capability, total_memory=ROOMY)
-        if near is None:
-            return _Difference()
-        before, after = (answer_for(one, workload, roomy) for one in (estimator, near))
-        if before.process is None or after.process is None:
-            return _Difference()
-        return _Difference(after.process - before.process, after.error)
-
-    return difference
+        yield card, answer_for(estimator, workload, card)
 
 
 def can_share(workload: Workload) -> bool:

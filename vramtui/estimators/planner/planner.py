@@ -174,7 +174,7 @@ class Planner:
         """
         check_card(self._workload, self._device)
         key = key or usual_key(self._workload)
-        now = self._near(self._workload)
+        now = self.now
         if now.process is None:
             raise UserError(now.reason)
         cheapest = () if now.fits else self.cheapest()
@@ -192,6 +192,11 @@ class Planner:
             cheapest=cheapest,
             cheapest_process=with_them,
         )
+
+    @property
+    def now(self) -> FitResult:
+        """What the near estimator says of the workload as it is."""
+        return self._near(self._workload)
 
     @property
     def room(self) -> int:
@@ -251,7 +256,7 @@ class Planner:
         A job that the nearer estimator cannot make nearer than the other is moved by what it made of the workload as it
         is, so that a change is never set beside the answer of another method.
         """
-        now = self._near(self._workload)
+        now = self.now
         own = self._answer(self._workload).process if self._nearest is not None else None
         usual = Nearer(before, own) if own else None
         for mitigation in self._mitigations:
