@@ -39,7 +39,7 @@ SHORT = {
         integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
         app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
-        cli/export/collector""",
+        cli/export/collector cli/remote/options""",
     "read by several that do not read one another": """
         core/base/late app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/timeline/view app/view_only cli/common/snapshot_settings

@@ -183,14 +183,14 @@ class Terminal:
         return bool(termios.tcgetattr(self._slave)[3] & termios.ISIG)
 
     def usage(self) -> tuple[float, int]:
-        """CPU seconds and resident bytes of the program and what it started."""
+        """CPU seconds and resident bytes of the program and what it started, whether that still runs or not."""
         main = psutil.Process(self.process.pid)
         everyone = [main, *main.children(recursive=True)]
         seconds = resident = 0.0
         for one in everyone:
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = one.cpu_times()
-                seconds += times.user + times.system
+                seconds += times.user + times.system + times.children_user + times.children_system
                 resident += one.memory_info().rss
         return seconds, int(resident)
 

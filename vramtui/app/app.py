@@ -145,8 +145,7 @@ class Dashboard(App[None]):
         """Follow the theme, look at the clock now and then, and draw what is known."""
         self.colours.follow_theme()
         self.set_keymap(self.settings.keys)
-        self.set_interval(1.0, self._look_at_clock)
-        self.redraw.every_second(lambda: self.parts.late(self.feed))
+        self.redraw.watch_clock(self._is_late, lambda: self.feed.until_late)
         first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
         if isinstance(first, Sample):
             self.state.take(first)
@@ -267,10 +266,12 @@ class Dashboard(App[None]):
         self.feed.fail(message.message, message.hint)
         self._grow_old()
 
-    def _look_at_clock(self) -> None:
+    def _is_late(self) -> bool:
+        """Whether the screen has to change with the clock alone; sees to it that a source that is stuck is noticed."""
         self.poller.check()
         if self.feed.failed:
-            self._grow_old()
+            self.state.age(self.shared.clock(), self.feed.failed)
+        return bool((self.feed.failed and self.state.sample) or self.parts.late(self.feed))
 
     def _grow_old(self) -> None:
         """Nothing new is known: everything that is shown says how old it is."""

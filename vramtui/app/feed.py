@@ -66,6 +66,13 @@ class FeedStatus:
         return now
 
     @property
+    def until_late(self) -> float:
+        """Seconds until an answer is late that does not come; 0 where it is, or none has come yet."""
+        if self._answered_at is None:
+            return 0.0
+        return max(0.0, self._answered_at + self.interval + GRACE - self._clock())
+
+    @property
     def age(self) -> float | None:
         """Seconds since the last answer, while there is none; None otherwise."""
         if not (self.stuck or self.failed) or self._answered_at is None:

@@ -8,15 +8,18 @@ from textual.app import App
 from vramtui.app.terminal.delayed_calls import call_after
 
 LEAST_BETWEEN_DRAWINGS = 0.5
+LEAST_UNFOCUSED = 2.0  # in a terminal that says that it has lost the focus: who looks beside other work sees it move
 # A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
 LEAST_BETWEEN_KEYS = 0.1
 # Seconds; a late answer is told that much after it is one. By a timer of Textual's, which is skipped where it comes too
 # late itself, it was twice as much on a busy host.
 LOOK_EVERY = 0.2
+LOOK_AT_LEAST = 5.0  # a clock may be set
 
 
 class RedrawThrottle:
-    """Draws what comes by itself at most twice a second, and what keys ask for at most ten times.
+    """Draws what comes by itself at most twice a second (every two where the terminal has no focus), and what keys
+    ask for at most ten times.
 
     Args:
         app: whose timers wait.
@@ -34,23 +37,26 @@ class RedrawThrottle:
         self._key_due = False
 
     def soon(self) -> None:
-        """Draw now, or as soon as half a second has passed since the last time."""
-        wait = self._drawn_at + LEAST_BETWEEN_DRAWINGS - self._clock()
+        """Draw now, or as soon as enough time has passed since the last time."""
+        least = LEAST_BETWEEN_DRAWINGS if self._app.app_focus else LEAST_UNFOCUSED
+        wait = self._drawn_at + least - self._clock()
         if wait <= 0:
             self.now()
         elif not self._due:
             self._due = True
-            call_after(self._app, min(wait, LEAST_BETWEEN_DRAWINGS), self.now)
+            call_after(self._app, min(wait, least), self.now)
 
-    def every_second(self, wanted: Callable[[], object]) -> None:
-        """From now on draw as soon as it is another second than when that was done last, while `wanted` says so."""
+    def watch_clock(self, late: Callable[[], object], until_late: Callable[[], float]) -> None:
+        """From now on draw as soon as it is another second than when that was done last, while `late` says so;
+        `until_late` are the seconds for which it surely does not.
+        """
 
         def look() -> None:
             if not self._app.is_running:
                 return
-            if wanted() and int(self._clock()) != int(max(self._drawn_at, 0.0)):
+            if late() and int(self._clock()) != int(max(self._drawn_at, 0.0)):
                 self.now()
-            call_after(self._app, LOOK_EVERY, look)
+            call_after(self._app, min(max(until_late(), LOOK_EVERY), LOOK_AT_LEAST), look)
 
         look()
 

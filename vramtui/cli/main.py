@@ -13,7 +13,8 @@ from vramtui import __version__
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import asked_words, presets
 from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
-from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption
+from vramtui.cli.remote.hosts import Elsewhere
+from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {

@@ -11,7 +11,8 @@ from vramtui.cli.common.console import print_json, print_table, print_wrapped, t
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
 from vramtui.cli.completion import sort_keys
-from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent

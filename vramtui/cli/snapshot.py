@@ -11,7 +11,8 @@ import typer
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
-from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:

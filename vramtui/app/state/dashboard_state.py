@@ -230,8 +230,8 @@ class DashboardState:
 
     @property
     def selected_process(self) -> ProcessKey | None:
-        """The process of the chosen row; None where the row has none, or it has exited."""
-        row = self._chosen_row()[1]
+        """The process of the row that somebody chose; None where it has none or has exited, or nobody chose one."""
+        row = self._chosen_row()[1] if self._chosen is not None else None
         return row.id if row is not None and row.kind == "process" and isinstance(row.id, ProcessKey) else None
 
     def device(self) -> Device:

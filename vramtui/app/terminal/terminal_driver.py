@@ -4,10 +4,14 @@ any size, and are stopped and continued faster than anybody looks.
 
 import codecs
 import os
+import selectors
 import signal
+import threading
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
+from types import SimpleNamespace
+from typing import Any
 
 from textual import events
 from textual._xterm_parser import XTermParser
@@ -22,6 +26,7 @@ WIPE = "\x1b[H\x1b[2J"
 PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 AT_ONCE = 0.01  # seconds between two signals that are heard of in one turn of the loop
 SETTLING = 0.05  # seconds in which what continues it may follow what stops it
+QUIET = 2.0  # seconds without a key after which nothing waits for the rest of one
 PASTING = 1.0  # seconds without a character, after which a pasted text is taken to be over
 # Of a screen that is drawn: an 8K one with letters of 8 x 16 pixels has 960 x 270. Of 65,535 x 65,535, which any
 # program on the terminal can set, a drawing would take all memory; of this it takes two seconds.
@@ -65,6 +70,52 @@ class TerminalParser(XTermParser):
             yield events.Key(Keys.Ignore.value, None)  # of nothing at all it would wait for the rest
 
 
+class InputEnding:
+    """An event, set when the thread of the keys is to end; `reader` can be read from then on, which wakes who waits for
+    keys without a limit.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.reader, self._writer = os.pipe()
+
+    def is_set(self) -> bool:
+        """Whether it is to end."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Ask it to end."""
+        if not self.is_set():
+            self._event.set()
+            os.write(self._writer, b".")
+
+    def clear(self) -> None:
+        """It has ended; another may begin."""
+        if self.is_set():
+            os.read(self.reader, 1)
+            self._event.clear()
+
+
+class InputSelector(selectors.SelectSelector):
+    """Waits for keys. Textual asks ten times a second, so that its parser can tell a lone Esc and end what has no end:
+    where nothing was typed for a while there is neither, and the thread sleeps until something is.
+    """
+
+    def __init__(self, ending: InputEnding) -> None:
+        super().__init__()
+        self._ending = ending
+        self._last = monotonic()
+        self.register(ending.reader, selectors.EVENT_READ)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What can be read within `timeout` seconds, of which there is no limit once it is quiet."""
+        ready = super().select(timeout if monotonic() - self._last < QUIET else None)
+        typed = [(key, mask) for key, mask in ready if key.fileobj != self._ending.reader]
+        if typed:
+            self._last = monotonic()
+        return typed
+
+
 class TerminalDriver(LinuxDriver):
     """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
 
@@ -73,6 +124,18 @@ class TerminalDriver(LinuxDriver):
     _is_to_stop = False
     _was_continued = False
     _continued_at = float("-inf")
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - Textual's own
+        super().__init__(*arguments, **named)
+        self._ending = InputEnding()
+        self.exit_event = self._ending  # type: ignore[assignment]  # all that Textual asks of an event
+
+    def run_input_thread(self) -> None:
+        """Wait for keys; Textual makes its selector by its name."""
+        linux_driver.selectors = SimpleNamespace(  # type: ignore[assignment,attr-defined]  # in its module's place
+            SelectSelector=partial(InputSelector, self._ending), EVENT_READ=selectors.EVENT_READ
+        )
+        super().run_input_thread()
 
     def write(self, data: str) -> None:
         """Send it, but for what has been sent before Textual was there."""

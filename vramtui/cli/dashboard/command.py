@@ -3,6 +3,8 @@
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -128,7 +130,8 @@ def _open(
     shown = from_library(preset) if preset is not None else None
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
-        from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
+        with _without_ssl():
+            from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
         services = (
@@ -162,6 +165,21 @@ def _prepare_process() -> None:
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
         os.environ.pop(name, None)
+
+
+@contextmanager
+def _without_ssl() -> Iterator[None]:
+    """Keep asyncio from loading OpenSSL, 4.5 MB that no dashboard on this machine's GPUs has a use for; asyncio does
+    without it where there is none. Whoever needs it later (Prometheus over https) loads it as ever.
+    """
+    if "ssl" in sys.modules:
+        yield
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # how Python is told that there is none
+    try:
+        yield
+    finally:
+        del sys.modules["ssl"]
 
 
 def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:

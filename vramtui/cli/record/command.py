@@ -11,7 +11,8 @@ import typer
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
-from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramtui.core.base.errors import UserError
 
@@ -15,29 +13,6 @@ if TYPE_CHECKING:
     from vramtui.core.observation.readings import ProcessKey
     from vramtui.core.observation.track import Peak
     from vramtui.records.recording.live import LiveRecording
-
-HostOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host",
-        metavar="NAME",
-        help="Another machine, over ssh: gpu01, user@gpu[02-16], @group; may be given again.",
-    ),
-]
-
-SlurmOption = Annotated[
-    str | None,
-    typer.Option("--slurm", metavar="JOBID", help="The hosts of a running Slurm job: by srun --overlap, or else ssh."),
-]
-
-PrometheusOption = Annotated[
-    str | None,
-    typer.Option("--prometheus", metavar="URL", help="The hosts of which this Prometheus scrapes dcgm-exporter."),
-]
-TokenOption = Annotated[
-    Path | None,
-    typer.Option("--token-file", help="With --prometheus: a file with its bearer token; over https or loopback only."),
-]
 
 
 class Elsewhere(NamedTuple):

@@ -15,14 +15,8 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error, require_open_files
 from vramtui.cli.export.command import address_of
-from vramtui.cli.remote.hosts import (
-    Elsewhere,
-    HostOption,
-    PrometheusOption,
-    SlurmOption,
-    TokenOption,
-    open_hosts,
-)
+from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import UserError, os_reason
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ STEADY = 0.9  # share of the changes in the window that go up
 Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_of_memory"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
-GROWTH_EVERY = 5.0  # seconds
+GROWTH_EVERY = 15.0  # seconds: trends take minutes, and a look reads what thousands of processes held
 
 
 class Trend(msgspec.Struct, frozen=True):
