@@ -121,7 +121,7 @@ def _trace(request: bytes, others: list[int], status: int) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    sys.path[:0] = [path for path in env["PYTHONPATH"].split(os.pathsep) if path not in sys.path]
+    sys.path[:0] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
     sys.argv = ["-c"]
     try:
         run: Any = runpy.run_module

@@ -15,6 +15,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.estimators.lab import formulas
 from vramtui.estimators.lab import runner as running
 from vramtui.estimators.lab.catalogue import EXPERIMENTS, Experiment, ExperimentRun
+from vramtui.estimators.traced.process.interpreters import Interpreter
 
 RUNNER = CliRunner()
 H200 = running.MeasuredCard(name="NVIDIA H200", capability=(9, 0), total_memory=150109880320)
@@ -171,10 +172,12 @@ class StandIn:
         self.off = off
         self.card = measured_on
 
-    def __call__(self, experiment: Experiment, run: ExperimentRun) -> running.MeasuredRun | None:
+    def __call__(
+        self, experiment: Experiment, run: ExperimentRun, interpreter: Interpreter | None = None
+    ) -> running.MeasuredRun | None:
         if self.card is None:
             return None
-        *rows, last = running.predict(experiment, run, self.card.device).rows
+        *rows, last = running.predict(experiment, run, self.card.device, interpreter).rows
         last = msgspec.structs.replace(last, allocated=last.allocated - self.off)
         return running.MeasuredRun(
             facts=running.MeasuringHost(torch="2.13.0+cu130", card=self.card), rows=(*rows, last)
@@ -213,8 +216,10 @@ def test_a_card_of_another_capability_is_not_compared(monkeypatch: pytest.Monkey
 
 def test_a_row_that_was_not_measured_is_no_agreement() -> None:
     class Short(StandIn):
-        def __call__(self, experiment: Experiment, run: ExperimentRun) -> running.MeasuredRun | None:
-            whole = super().__call__(experiment, run)
+        def __call__(
+            self, experiment: Experiment, run: ExperimentRun, interpreter: Interpreter | None = None
+        ) -> running.MeasuredRun | None:
+            whole = super().__call__(experiment, run, interpreter)
             assert whole is not None
             return msgspec.structs.replace(whole, rows=whole.rows[:-1])
 

@@ -334,7 +334,7 @@ def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) ->
     for arguments in (("trace", "train.py"), ("trace", "tiny-gpt"), ("estimate", "tiny-gpt", "--method", "traced")):
         done = vramtui(*arguments)
         assert done.returncode == 2, done.stderr
-        assert "trace needs torch: pip install 'vramtui[trace]'" in done.stderr
+        assert "no Python within reach has torch: " in done.stderr
     for others in (("estimate", "tiny-gpt"), ("presets", "list"), ("trace", "--help"), ("--version",)):
         done = vramtui(*others)
         assert done.returncode == 0, done.stderr

@@ -18,8 +18,9 @@ from vramtui.api.workloads import preset_for
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device
 from vramtui.estimators.traced.estimator import request_of
+from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter, own_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
-from vramtui.estimators.traced.process.run import is_file_target, require, split_target
+from vramtui.estimators.traced.process.run import is_file_target, split_target
 from vramtui.estimators.traced.process.run import trace as trace_in_child
 
 Step = Callable[..., object]
@@ -34,6 +35,7 @@ def trace(
     memory: str | int | None = None,
     steps: int = 3,
     alloc_conf: str = "",
+    python: str | None = None,
     timeout: float | None = None,
     show_output: bool = False,
     **settings: object,
@@ -54,39 +56,54 @@ def trace(
         memory: its memory, where it is another than the card's: bytes or text such as `"24GiB"`.
         steps: the code is ended after this many optimizer steps.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
+        python: the program or the environment to trace with; None for the job's own as it is found: the active
+            environment, a `.venv` beside the file, its first line, `python3` in PATH. A function is traced with this
+            very Python.
         timeout: seconds after which it is ended.
         show_output: let what the code prints through to standard error.
         settings: a run's values, as in `estimate`, where a preset is traced.
 
     Raises:
-        UserError: torch is missing, the step cannot be sent, or the code cannot be followed to its end.
+        UserError: no torch that can be traced is within reach, the step cannot be sent, or the code cannot be followed
+            to its end.
     """
-    require()
+    interpreter = own_interpreter() if callable(step) else job_interpreter(_file_of(step), python)
+    if interpreter.refusal:
+        raise UserError(interpreter.refusal)
     card = device_of(device, memory)
     with tempfile.TemporaryDirectory(prefix="vramtui-") as folder:
-        request = _request(step, (model, optimizer), card, Path(folder), settings)
+        if callable(step):
+            request = _request_of_function(step, (model, optimizer), Path(folder), settings, card)
+        else:
+            request = _request_of_text(step, card, settings, interpreter)
         request = msgspec.structs.replace(request, steps=steps, alloc_conf=alloc_conf)
-        return trace_in_child(request, timeout=timeout, show_output=show_output)
+        return trace_in_child(request, interpreter=interpreter, timeout=timeout, show_output=show_output)
 
 
-def _request(
-    step: str | os.PathLike[str] | Step,
-    given: tuple[object, object],
-    card: Device,
-    folder: Path,
-    settings: dict[str, object],
+def _request_of_function(
+    step: Step, given: tuple[object, object], folder: Path, settings: dict[str, object], card: Device
 ) -> TraceRequest:
-    if callable(step):
-        if settings:
-            raise UserError(f"{', '.join(settings)}: settings are for a preset, and this is a function")
-        pickled = folder / "step.pickle"
-        pickled.write_bytes(_pickled(step, tuple(part for part in given if part is not None)))
-        return TraceRequest(pickled=str(pickled), device=card)
+    if settings:
+        raise UserError(f"{', '.join(settings)}: settings are for a preset, and this is a function")
+    pickled = folder / "step.pickle"
+    pickled.write_bytes(_pickled(step, tuple(part for part in given if part is not None)))
+    return TraceRequest(pickled=str(pickled), device=card)
+
+
+def _request_of_text(
+    step: str | os.PathLike[str], card: Device, settings: dict[str, object], interpreter: Interpreter
+) -> TraceRequest:
     target = os.fspath(step)
     if is_file_target(target):
         path, function = split_target(target)
         return TraceRequest(path=path, function=function, device=card)
-    return request_of(preset_for(target, settings).preset.workload, card)
+    return request_of(preset_for(target, settings).preset.workload, card, interpreter=interpreter)
+
+
+def _file_of(step: str | os.PathLike[str]) -> str:
+    """The Python file that is named; empty for a preset."""
+    target = os.fspath(step)
+    return split_target(target)[0] if is_file_target(target) else ""
 
 
 def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from vramtui.core.base.errors import UserError
+from vramtui.estimators.traced.process.interpreters import own_interpreter
 from vramtui.estimators.traced.process.results import TraceResult
-from vramtui.estimators.traced.process.run import require
 
 if TYPE_CHECKING:
     from vramtui.pytest_plugin.limits import VramLimit
@@ -48,7 +48,9 @@ class TestProcess:
     __test__ = False  # for pytest, which takes it for a class of tests
 
     def __init__(self, path: Path, config: pytest.Config) -> None:
-        require()
+        refusal = own_interpreter().refusal
+        if refusal:
+            raise UserError(refusal)
         self.path = path
         self._config = config
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process

@@ -85,7 +85,13 @@ class ChildTracer:
             return None
         import hashlib  # noqa: PLC0415 - not for the first paint
 
-        versions = tuple(map(_version, ("vramtui", "torch", "transformers")))
+        from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
+
+        try:
+            python = job_interpreter()
+        except UserError:
+            return None
+        versions = (_version("vramtui"), python.torch, python.transformers)
         told = msgspec.json.encode((workload, device.name, device.capability, versions), order="deterministic")
         return self._folder / f"{hashlib.sha256(told).hexdigest()[:32]}.json"
 

@@ -11,6 +11,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
+from vramtui.core.base.extras import install_hint
 
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
@@ -96,7 +97,7 @@ def _export(
     try:
         from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
     except ImportError:
-        raise UserError("export needs prometheus-client: pip install 'vramtui[prometheus]'") from None
+        raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
     from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
 

@@ -1,14 +1,15 @@
 """`vramtui lab`: classic experiments on PyTorch's memory, predicted, and measured where there is a card."""
 
+import functools
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.completion import cards, experiments
-from vramtui.cli.trace.command import chosen_device
+from vramtui.cli.trace.command import JobPython, chosen_device, tell_interpreter
 from vramtui.core.estimate.devices import DEFAULT_CARD
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def lab(
         typer.Option(help="The card to predict for: A100, H200 …; the one here when absent.", autocompletion=cards),
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw a plot.")] = False,
+    python: JobPython = None,
     predict_only: Annotated[bool, typer.Option("--predict-only", help="Do not use a card of this machine.")] = False,
     separate_lt_workspace: Annotated[
         bool,
@@ -51,11 +53,14 @@ def lab(
         if name is None:
             _list(tuple(EXPERIMENTS.values()), json=json)
             return
+        from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
+
+        interpreter = job_interpreter(named=python)
+        tell_interpreter(interpreter)
+        how = {"interpreter": interpreter, "separate_lt_workspace": separate_lt_workspace}
         outcomes = []
         for experiment in chosen(name):
-            outcomes.append(
-                _perform(experiment, device, measured=not predict_only, separate_lt_workspace=separate_lt_workspace)
-            )
+            outcomes.append(_perform(experiment, device, how, measured=not predict_only))
             if not json:
                 _print(outcomes[-1], plot=plot)
         if json:
@@ -73,7 +78,7 @@ def _list(experiments: "Sequence[Experiment]", *, json: bool) -> None:
     print("\nvramtui lab NAME runs one, vramtui lab all every one; --plot draws.")
 
 
-def _perform(experiment: "Experiment", device: str | None, *, measured: bool, separate_lt_workspace: bool) -> "Outcome":
+def _perform(experiment: "Experiment", device: str | None, how: dict[str, Any], *, measured: bool) -> "Outcome":
     from vramtui.estimators.lab import runner as running  # noqa: PLC0415 - only this command needs it
 
     if sys.stderr.isatty():
@@ -83,9 +88,9 @@ def _perform(experiment: "Experiment", device: str | None, *, measured: bool, se
         return running.perform(
             experiment,
             chosen_device(device or DEFAULT_CARD, None),
-            measurer=running.measure if measured else None,
+            measurer=functools.partial(running.measure, interpreter=how["interpreter"]) if measured else None,
             named=device is not None,
-            separate_lt_workspace=separate_lt_workspace,
+            **how,
         )
     finally:
         if sys.stderr.isatty():

@@ -18,6 +18,7 @@ from vramtui.cli.export.command import address_of
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.extras import install_hint
 
 if TYPE_CHECKING:
     import ssl
@@ -77,7 +78,7 @@ def serve(
 
             static_folder()
         except ImportError:
-            raise UserError("serve needs textual-serve: pip install 'vramtui[serve]'") from None
+            raise UserError(f"serve needs textual-serve: {install_hint('serve')}") from None
         hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or feed)
         _serve(place, tabs, interval, hosts or {"": _open_here(feed, demo=demo)})
 

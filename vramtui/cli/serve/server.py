@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from vramtui.cli.serve.access import HEADERS, Access
 from vramtui.cli.serve.tab import Tab
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.extras import install_hint
 
 LARGEST_MESSAGE = 1 << 16  # bytes that a browser sends at once: a pasted text
 HEARTBEAT = 15.0  # seconds; a tab that is gone without a word is noticed after two
@@ -49,7 +50,7 @@ def static_folder() -> Path:
     """
     found = importlib.util.find_spec("textual_serve")
     if found is None or found.origin is None:
-        raise UserError("serve needs textual-serve: pip install 'vramtui[serve]'")
+        raise UserError(f"serve needs textual-serve: {install_hint('serve')}")
     return Path(found.origin).parent / "static"
 
 

@@ -1,7 +1,9 @@
 """`vramtui trace`: run a training script on a card that is not there, and see its memory."""
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +21,11 @@ from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.fits import SIGNS, Fit
 
 if TYPE_CHECKING:
+    from vramtui.estimators.traced.process.interpreters import Interpreter
     from vramtui.estimators.traced.process.results import LargestBatch, TraceRequest, TraceResult
     from vramtui.estimators.traced.process.run import TraceFailed
+
+    Tracer = Callable[..., TraceResult]
 
 
 Baseline = Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the peaks accepted in this file.")]
@@ -41,6 +46,13 @@ Share = Annotated[
 ]
 Ranks = Annotated[
     int, typer.Option(min=0, help="Ranks of the distributed job, whose rank 0 is traced; 0 goes by WORLD_SIZE.")
+]
+JobPython = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="The job's Python or environment; else the active one, a .venv beside the script, its first line, PATH's.",
+    ),
 ]
 Target = Annotated[
     str,
@@ -85,6 +97,7 @@ def trace(
     separate_lt_workspace: SeparateLtWorkspace = False,
     share: Share = 1.0,
     ranks: Ranks = 0,
+    python: JobPython = None,
     show_output: ShowOutput = False,
     baseline: Baseline = None,
     fail_over: FailOver = "",
@@ -100,22 +113,25 @@ def trace(
     """
     with exit_on_user_error():
         from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
-        from vramtui.estimators.traced.process.run import require  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.process.run import trace as run_trace  # noqa: PLC0415 - as above
 
-        require()
+        interpreter = job_interpreter(_script_of(target), python)
         check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
         request = msgspec.structs.replace(
-            _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory)),
+            _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory), interpreter),
             steps=steps,
             alloc_conf=alloc_conf,
             separate_lt_workspace=separate_lt_workspace,
             share=share,
             ranks=ranks,
         )
-        result = _run(request, timeout, show_output=show_output, quiet=json)
+        tell_interpreter(interpreter)
+        tracer = functools.partial(run_trace, interpreter=interpreter, timeout=timeout)
+        result = _run(request, tracer, show_output=show_output, quiet=json)
         if result.peak_allocated == 0 and result.out_of_memory is None:
             fail(BAD_INPUT, f"{printable(target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
-        _answer(request, result, timeout, json=json, search=baseline is None)
+        _answer(request, result, tracer, json=json, search=baseline is None)
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))
         grown = None if check is None else check.grown(result)
@@ -124,14 +140,20 @@ def trace(
         exit_by((fit_of(result),))
 
 
-def _answer(request: "TraceRequest", result: "TraceResult", timeout: float | None, *, json: bool, search: bool) -> None:
+def tell_interpreter(interpreter: "Interpreter") -> None:
+    """Say whose torch runs, where it is not that of vramtui's own environment."""
+    if interpreter.path.parent != Path(sys.executable).parent:
+        sys.stderr.write(f"{interpreter.line()}\n")
+
+
+def _answer(request: "TraceRequest", result: "TraceResult", tracer: "Tracer", *, json: bool, search: bool) -> None:
     """The result, and where a script does not fit the largest batch that would, which takes further traces."""
     from vramtui.cli.trace.largest_batch import sentence_of  # noqa: PLC0415 - only this command needs it
     from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - as above
 
     if not json:
         print_result(result, verdict_line(result))
-    smaller = _largest_batch(request, result, timeout, quiet=json) if search else None
+    smaller = _largest_batch(request, result, tracer, quiet=json) if search else None
     if json:
         print_json(document(result, smaller))
     elif smaller is not None:
@@ -143,12 +165,11 @@ def _fits(result: "TraceResult") -> bool:
 
 
 def _largest_batch(
-    request: "TraceRequest", result: "TraceResult", timeout: float | None, *, quiet: bool
+    request: "TraceRequest", result: "TraceResult", tracer: "Tracer", *, quiet: bool
 ) -> "LargestBatch | None":
     """Where a script did not fit and has a flag for its batch: the largest that would."""
     from vramtui.cli.trace.largest_batch import batch_flag, largest_batch  # noqa: PLC0415 - only this command needs it
     from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - as above
-    from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
 
     is_script = bool(request.path) and request.function is None
     found = batch_flag(request.path, request.arguments) if is_script and not _fits(result) else None
@@ -158,7 +179,7 @@ def _largest_batch(
 
     def needs(arguments: tuple[str, ...]) -> int | None:
         smaller = msgspec.structs.replace(request, arguments=arguments)
-        traced = run(smaller, progress=None if quiet else line, timeout=timeout)
+        traced = tracer(smaller, progress=None if quiet else line)
         return traced.process if _fits(traced) else None
 
     try:
@@ -214,7 +235,16 @@ def chosen_device(name: str, memory: str | None) -> Device:
     return msgspec.structs.replace(found, total_memory=size)
 
 
-def _what_to_run(target: str, arguments: list[str], settings: list[str], device: Device) -> "TraceRequest":
+def _script_of(target: str) -> str:
+    """The Python file that is named; empty for a preset."""
+    from vramtui.estimators.traced.process.run import is_file_target, split_target  # noqa: PLC0415 - as above
+
+    return split_target(target)[0] if is_file_target(target) else ""
+
+
+def _what_to_run(
+    target: str, arguments: list[str], settings: list[str], device: Device, interpreter: "Interpreter"
+) -> "TraceRequest":
     from vramtui.estimators.traced.process.results import TraceRequest  # noqa: PLC0415 - only this command needs it
     from vramtui.estimators.traced.process.run import is_file_target, split_target  # noqa: PLC0415 - as above
 
@@ -228,17 +258,16 @@ def _what_to_run(target: str, arguments: list[str], settings: list[str], device:
 
     found = changed_preset(target, settings)
     with named(found):
-        return request_of(found.preset.workload, device, tuple(arguments))
+        return request_of(found.preset.workload, device, tuple(arguments), interpreter)
 
 
-def _run(request: "TraceRequest", timeout: float | None, *, show_output: bool, quiet: bool) -> "TraceResult":
+def _run(request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
     from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - only this command needs it
     from vramtui.estimators.traced.process.run import TraceFailed  # noqa: PLC0415 - as above
-    from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
 
     line = ProgressLine()
     try:
-        return run(request, progress=None if quiet else line, timeout=timeout, show_output=show_output)
+        return tracer(request, progress=None if quiet else line, show_output=show_output)
     except TraceFailed as failed:
         line.clear()
         _tell(failed)

@@ -56,7 +56,6 @@ def _read() -> tuple[Experiment, ...]:
 
 
 EXPERIMENTS = {one.key: one for one in _read()}
-BLOCK_SIZES = tuple(map(int, EXPERIMENTS["blocks"].runs[0].labels))
 
 
 def chosen(name: str) -> Sequence[Experiment]:

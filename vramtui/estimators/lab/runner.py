@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,17 +14,12 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.lab import formulas
 from vramtui.estimators.lab.catalogue import Experiment, ExperimentRun
+from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest, TraceRow
-from vramtui.estimators.traced.process.run import trace
+from vramtui.estimators.traced.process.run import START, trace
 
 CODE = Path(__file__).parents[1] / "traced" / "experiments"
 NATIVE = "vramtui.estimators.traced.experiments.native"
-# As `-m` does it, but for the folder that Python puts first for `-m` and for `-c`: the current one, in which anything
-# may stand under the name of a module. `-P` would be enough from Python 3.11 on; where it is given, nothing is first.
-_RUN_MODULE = (
-    "import sys; sys.path[:] = [path for path in sys.path if path]; import runpy; sys.argv = sys.argv[1:]; "
-    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-)
 _ENDLESS = 1 << 30
 _PATIENCE = 300.0
 AT_ONCE = 2  # runs that are predicted at the same time, each in a process of its own that loads torch
@@ -144,6 +138,7 @@ def perform(
     experiment: Experiment,
     device: Device,
     *,
+    interpreter: Interpreter | None = None,
     measurer: Measurer | None,
     named: bool,
     separate_lt_workspace: bool = False,
@@ -153,13 +148,14 @@ def perform(
     Args:
         experiment: which.
         device: the card to predict for.
+        interpreter: the Python with torch; None for the job's own.
         measurer: measures beside the prediction; None does not.
         named: a person has named `device`: only a card of its capability is measured. Otherwise the prediction is for
             the card that was measured.
         separate_lt_workspace: as PyTorch up to 2.11 keeps it.
 
     Raises:
-        UserError: torch is missing, or a run failed.
+        UserError: a run failed.
     """
     seen = [measurer(experiment, run) if measurer else None for run in experiment.runs]
     card = next((one.facts.card for one in seen if one is not None), None)
@@ -169,7 +165,7 @@ def perform(
         seen = [None] * len(seen)
 
     def asked(run: ExperimentRun) -> PredictedRun:
-        return predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace)
+        return predict(experiment, run, device, interpreter, separate_lt_workspace=separate_lt_workspace)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         predicted = list(pool.map(asked, experiment.runs))
@@ -205,13 +201,21 @@ def predict(
     experiment: Experiment,
     run: ExperimentRun,
     device: Device,
+    interpreter: Interpreter | None = None,
     *,
     separate_lt_workspace: bool = False,
 ) -> PredictedRun:
     """The run on fake tensors.
 
+    Args:
+        experiment: what to run.
+        run: which of its functions.
+        device: the card to stand in for.
+        interpreter: the Python with torch; None for the job's own.
+        separate_lt_workspace: as PyTorch up to 2.11 keeps it.
+
     Raises:
-        UserError: torch is missing, or the code failed.
+        UserError: no torch that traces is within reach, or the code failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
@@ -223,21 +227,22 @@ def predict(
             steps=_ENDLESS,
             separate_lt_workspace=separate_lt_workspace,
         )
-        result = trace(request, timeout=_PATIENCE)
+        result = trace(request, interpreter=interpreter or job_interpreter(), timeout=_PATIENCE)
         if result.out_of_memory is not None:
             raise UserError(f"{experiment.key}: {result.out_of_memory}")
         return PredictedRun(torch=result.torch, rows=_read(rows), phases=result.timeline)
 
 
-def measure(experiment: Experiment, run: ExperimentRun) -> MeasuredRun | None:
+def measure(experiment: Experiment, run: ExperimentRun, interpreter: Interpreter | None = None) -> MeasuredRun | None:
     """The run on the first card, in a process of its own; a Measurer."""
     if not any(Path(name).exists() for name in CARD_FILES):
         return None
     with tempfile.TemporaryDirectory() as folder:
         rows, facts = Path(folder) / "rows.json", Path(folder) / "facts.json"
-        command = [sys.executable, "-c", _RUN_MODULE, NATIVE, experiment.module, run.function, str(rows), str(facts)]
+        command = [str((interpreter or job_interpreter()).path), str(START), NATIVE]
+        command += [experiment.module, run.function, str(rows), str(facts)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - our own module, by this Python
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - our own module, by the job's Python
         except subprocess.TimeoutExpired:
             raise UserError(f"{experiment.key} took longer than {_PATIENCE:g} s on the card") from None
         found: MeasuringHost | None = None

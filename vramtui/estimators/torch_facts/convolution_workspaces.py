@@ -19,11 +19,12 @@ cuDNN finds, times them and empties the allocator's cache. That largest workspac
 six figures; which kernel is fastest is not, for nothing is computed where these are measured.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from math import log2, prod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -120,8 +121,13 @@ class MeasuredConvolution(msgspec.Struct, frozen=True):
 @cache
 def _rows() -> dict[ConvolutionForm, list[list[int]]]:
     """Rows of `convolutions_h200.json`: images, channels, outputs, height, width, padding, bytes."""
-    read = (Path(__file__).parent / "convolutions_h200.json").read_bytes()
-    return dict(msgspec.json.decode(read, type=list[tuple[ConvolutionForm, list[list[int]]]]))
+    read = json.loads((Path(__file__).parent / "convolutions_h200.json").read_bytes())
+    return {_form(form): rows for form, rows in read}
+
+
+def _form(read: dict[str, Any]) -> ConvolutionForm:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in read.items()}
+    return ConvolutionForm(**fields)
 
 
 @cache

@@ -9,8 +9,9 @@ from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
 from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter, require_transformers
 from vramtui.estimators.traced.process.results import LiveAllocation, TraceRequest, TraceResult, TraceRow
-from vramtui.estimators.traced.process.run import require, split_target, trace
+from vramtui.estimators.traced.process.run import split_target, trace
 from vramtui.estimators.traced.workloads.limits import check
 
 STEPS = 2
@@ -47,24 +48,37 @@ class Traced:
 TRACED = Traced()
 
 
-def request_of(workload: Workload, device: Device, arguments: tuple[str, ...] = ()) -> TraceRequest:
+def request_of(
+    workload: Workload,
+    device: Device,
+    arguments: tuple[str, ...] = (),
+    interpreter: Interpreter | None = None,
+) -> TraceRequest:
     """What to ask of a trace so that it runs this workload; code that a preset names is told apart from a preset's own.
+
+    Args:
+        workload: of a preset.
+        device: the card to stand in for.
+        arguments: of the script that the preset names.
+        interpreter: the Python to trace with; None for the job's own.
 
     Raises:
         UserError: the workload cannot be traced; the sentence says why.
     """
-    require()
     check(workload)
     model = workload.model
     if isinstance(model, TorchModel):
         path, _none = split_target(model.file)
+        if interpreter is None:
+            job_interpreter(path)
         return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
     if arguments:
         raise UserError("arguments after -- are for a script, and this preset names none; change it with --set")
+    python = interpreter or job_interpreter()
     if isinstance(model, HuggingFaceModel) or (
         isinstance(model, TransformerModel) and model.implementation == "huggingface"
     ):
-        require("transformers")
+        require_transformers(python)
     return TraceRequest(workload=workload, device=device)
 
 

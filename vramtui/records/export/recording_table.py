@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.extras import install_hint
 from vramtui.core.observation.readings import Sample
 from vramtui.presets.toml.whole_files import give_name
 from vramtui.records.export.csv_table import safe_cell
@@ -79,7 +80,7 @@ def _write_parquet(samples: Iterable[Sample], path: Path) -> int:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise UserError("Parquet needs pyarrow: pip install 'vramtui[parquet]'") from None
+        raise UserError(f"Parquet needs pyarrow: {install_hint('parquet')}") from None
     schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
     rows = 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as file:

@@ -1,8 +1,10 @@
 """What single tensors take: the cache, the sizes of types, the rounding to blocks."""
 
+import json
+from pathlib import Path
+
 import torch
 
-from vramtui.estimators.lab.catalogue import BLOCK_SIZES
 from vramtui.estimators.traced.experiments.marks import Marks
 
 MIB = 1 << 20
@@ -65,7 +67,9 @@ def dtypes() -> None:
 def blocks() -> None:
     """A tensor of so many bytes takes whole blocks of 512."""
     marks = Marks()
-    for size in BLOCK_SIZES:
+    catalogue = Path(__file__).parents[2] / "lab" / "experiments.json"
+    listed = next(one for one in json.loads(catalogue.read_bytes()) if one["key"] == "blocks")
+    for size in map(int, listed["runs"][0]["labels"]):
         tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
         marks.mark(str(size))
         del tensor

@@ -1,11 +1,13 @@
 """The child process: reads a request, runs the code on the simulated card, writes lines of JSON.
 
-`python -m vramtui.estimators.traced.process.child` with a TraceRequest as a line on standard input, whose end is
-the end of this process too. What the code itself prints goes to standard error.
+`start.py` runs it with a TraceRequest as a line on standard input, a pickle in hexadecimal; the end of standard input
+is the end of this process too. What the code itself prints goes to standard error.
 """
 
+import importlib
 import logging
 import os
+import pickle
 import sys
 import threading
 import time
@@ -37,7 +39,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     asked = os.fdopen(os.dup(0), "rb", buffering=0)
-    request = msgspec.json.decode(asked.readline(), type=TraceRequest)
+    request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
 
@@ -45,12 +47,37 @@ def main() -> None:
         answers.write(msgspec.json.encode(line) + b"\n")
 
     try:
+        load(request)
         say(ChildLine(result=trace_here(request, lambda progress: say(ChildLine(progress=progress)))))
     except UserError as error:
         say(ChildLine(error=str(error), frames=_own_frames(error)))
+    except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
+        traceback.print_exc()
+        say(ChildLine(error=f"the trace itself failed: {type(error).__name__}: {error}"))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def load(request: TraceRequest) -> None:
+    """Load torch and all of this program that a trace needs; then nothing stands in for msgspec any more.
+
+    Raises:
+        UserError: torch cannot be loaded.
+    """
+    try:
+        importlib.import_module("torch")
+    except Exception as error:  # noqa: BLE001 - a library that is missing, or of another build: whatever it is, it is torch's
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(f"the torch of {sys.executable} cannot be imported, there or in a trace: {why}") from None
+    from vramtui.estimators.traced import session  # noqa: F401,PLC0415 - torch takes seconds to load
+    from vramtui.estimators.traced.kernels import load_all  # noqa: PLC0415 - as above
+
+    load_all()
+    if request.workload is not None:
+        from vramtui.estimators.traced.workloads import job  # noqa: F401,PLC0415 - as above
+    if sys.modules["msgspec"].__spec__ is None:
+        del sys.modules["msgspec"]
 
 
 def _end_with(asked: RawIOBase) -> None:
@@ -61,10 +88,12 @@ def _end_with(asked: RawIOBase) -> None:
 
 def _own_frames(error: UserError) -> tuple[str, ...]:
     """The lines of the user's own files that led to what the error was made from."""
+    cause = error.__cause__
+    if cause is None:
+        return ()
     from vramtui.estimators.traced.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
 
-    cause = error.__cause__
-    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else ()
+    frames = traceback.extract_tb(cause.__traceback__)
     return tuple(
         f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames if is_users(frame.filename)
     )

@@ -1,27 +1,27 @@
 """Start a trace in a child process and wait for it; this side never imports torch."""
 
 import contextlib
-import importlib.util
+import functools
+import io
 import os
+import pickle
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
-MISSING = "trace needs {}: pip install 'vramtui[{}]'"
-EXTRAS = {"torch": "trace", "transformers": "hf"}
+START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.estimators.traced.process.child"
-# As `-m` would, but never from the current folder, which may hold anybody's files (`-P` is not there before 3.11).
-_START = f"import sys; del sys.path[0]; import runpy; runpy.run_module({_CHILD!r}, run_name='__main__', alter_sys=True)"
 _LAST_LINES = 20
 
 
@@ -41,16 +41,6 @@ class TraceFailed(UserError):
         super().__init__(sentence)
         self.frames = frames
         self.said = said
-
-
-def require(package: str = "torch") -> None:
-    """Raise UserError with how to install it where `package` is missing; it is looked for, not imported."""
-    try:
-        found = importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        raise UserError(MISSING.format(package, EXTRAS.get(package, "trace")))
 
 
 def is_file_target(target: str) -> bool:
@@ -83,6 +73,7 @@ def _parted(target: str) -> tuple[str, str]:
 def trace(
     request: TraceRequest,
     *,
+    interpreter: Interpreter | None = None,
     progress: Callable[[Progress], None] | None = None,
     cancel: threading.Event | None = None,
     timeout: float | None = None,
@@ -92,19 +83,20 @@ def trace(
 
     Args:
         request: what to trace on which card.
+        interpreter: the Python to trace with; None for the job's own, as `job_interpreter` finds it.
         progress: told of each phase that has ended, from this thread.
         cancel: set it from another thread to end the child and raise TraceCancelled.
         timeout: seconds after which the child is ended.
         show_output: let what the code prints through to standard error, instead of keeping it for a failure.
 
     Raises:
-        UserError: torch is missing, the code cannot be traced, or it took too long.
+        UserError: no torch that traces is within reach, the code cannot be traced, or it took too long.
         TraceCancelled: `cancel` was set.
     """
-    require()
+    python = (interpreter or job_interpreter(request.path)).path
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
-            [sys.executable, "-c", _START],
+            [str(python), str(START), _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if show_output else said,
@@ -181,7 +173,7 @@ def _converse(
     assert child.stdout is not None
     try:
         # Left open: its closing tells the child that this process is gone.
-        child.stdin.write(msgspec.json.encode(request) + b"\n")
+        child.stdin.write(pickled(request).hex().encode() + b"\n")
         child.stdin.flush()
     except BrokenPipeError:
         return ChildLine()
@@ -194,12 +186,24 @@ def _converse(
     return ChildLine()
 
 
+class _Pickler(pickle.Pickler):
+    """Writes Structs as calls by name, which a Python without msgspec can make too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, msgspec.Struct):
+            return functools.partial(type(value), **msgspec.structs.asdict(value)), ()
+        return NotImplemented
+
+
+def pickled(request: TraceRequest) -> bytes:
+    """The request as the child reads it, under another Python and without msgspec."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(request)
+    return buffer.getvalue()
+
+
 def _environment() -> dict[str, str]:
-    """One thread is enough where nothing is computed; the program is found however it was started, behind what the
-    person's own PYTHONPATH names, as it is under python.
-    """
-    here = str(Path(__file__).resolve().parents[4])
-    paths = [*filter(None, [os.environ.get("PYTHONPATH")]), here]
+    """One thread is enough where nothing is computed."""
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
     quiet["PYTHONUNBUFFERED"] = "1"  # what it says comes in the order that it is said, also when it dies
-    return {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, **quiet}

@@ -1,0 +1,216 @@
+"""The job's own Python: which one it is, and whether the PyTorch in it is one that traces; none is imported."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+
+OLDEST, NEWEST = (2, 12), (2, 15)
+"""The first and the last release of PyTorch under which a trace is held to that release's own figures."""
+TAKES = f"a trace takes torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+LIMIT = 4.0
+_FIRST = 256  # bytes of a script in which its shebang stands
+# Finds torch's version and CUDA release without importing it, which would take seconds and much memory. Python puts the
+# current folder first for `-c`, and anything may stand there under the name of a module.
+PROGRAM = """
+import sys
+sys.path[:] = [path for path in sys.path if path]
+import importlib.util, json, os, re
+found = {"python": sys.version.split()[0]}
+for package, file, names in (
+    ("torch", "version.py", {"torch": "__version__", "cuda": "cuda"}),
+    ("transformers", "__init__.py", {"transformers": "__version__"}),
+):
+    spec = importlib.util.find_spec(package)
+    if spec is not None and spec.origin:
+        with open(os.path.join(os.path.dirname(spec.origin), file), encoding="utf-8") as opened:
+            text = opened.read()
+        for key, name in names.items():
+            match = re.search("^" + name + r"\\b[^=]*=\\s*['\\"]([^'\\"]+)", text, re.MULTILINE)
+            found[key] = match.group(1) if match else None
+print(json.dumps(found))
+"""
+
+
+class _Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """What an interpreter says of itself."""
+
+    python: str
+    torch: str | None = None
+    cuda: str | None = None
+    transformers: str | None = None
+
+
+class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python program within reach.
+
+    Attributes:
+        path: of the program.
+        why: by what it was found.
+        python, torch, transformers: their versions; None where there is none, or the program did not answer.
+        cuda: the release that torch was built for; None for a CPU build.
+    """
+
+    path: Path
+    why: str
+    python: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    transformers: str | None = None
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """The release of torch."""
+        return release_of(self.torch or "")
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be traced with it; empty where it can be."""
+        if self.torch is None:
+            return f"{self.path} ({self.why}) has no torch"
+        if OLDEST <= self.release <= NEWEST:
+            return ""
+        works = "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
+        return f"{TAKES}, and {self.path} ({self.why}) has {self.torch}; {works}"
+
+    def line(self) -> str:
+        """Its torch and where it is, for people."""
+        built = f"CUDA {self.cuda}" if self.cuda else "CPU build"
+        return printable(f"torch {self.torch} ({built}) in {self.path}, Python {self.python}, {self.why}")
+
+
+def release_of(version: str) -> tuple[int, int]:
+    """`2.13.0+cu130` as (2, 13); (0, 0) for what is no version."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
+    """The Python that a job runs under: the one that a person names, else the first within reach that has torch.
+
+    Args:
+        script: the job's file, beside which an environment may lie.
+        named: what `--python` says: a program or an environment's folder.
+
+    Raises:
+        UserError: there is none, or its torch is of a release that cannot be traced.
+    """
+    if named is not None:
+        chosen = _named(named)
+    else:
+        within_reach = list(interpreters(script))
+        with_torch = [one for one in within_reach if one.torch is not None]
+        if not with_torch:
+            looked = ", ".join(f"{one.path} ({one.why})" for one in within_reach)
+            raise UserError(
+                f"no Python within reach has torch: {looked}; --python names the job's own, or install torch there"
+            )
+        chosen = with_torch[0]
+    if chosen.refusal:
+        raise UserError(chosen.refusal)
+    return chosen
+
+
+def own_interpreter() -> Interpreter:
+    """This very Python, for what cannot be taken to another one."""
+    return _ask(Path(sys.executable), "vramtui's own")
+
+
+def require_transformers(interpreter: Interpreter) -> None:
+    """Raise UserError where it lacks that library."""
+    if not interpreter.transformers:
+        raise UserError(f"a trace of this model needs transformers: {pip_of(interpreter.path)} install transformers")
+
+
+def pip_of(python: Path) -> str:
+    """The pip of an environment, as one types it."""
+    return f"{shlex.quote(str(python))} -m pip"
+
+
+def interpreters(script: str = "") -> Iterator[Interpreter]:
+    """The active environment, a `.venv` beside the script, its shebang, `python3` in PATH, this Python; each once."""
+    seen = set()
+    for path, why in _candidates(script):
+        # An environment's python is a link to another one and yet has packages of its own.
+        folder = path.parent.resolve()
+        if path.exists() and folder not in seen:
+            seen.add(folder)
+            yield _ask(path, why)
+
+
+def _candidates(script: str) -> Iterator[tuple[Path, str]]:
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "bin" / "python", f"${variable}"
+    folder = Path(script).resolve().parent if script else Path.cwd()
+    for parent in (folder, *folder.parents):
+        if (parent / ".venv" / "bin" / "python").exists():
+            yield parent / ".venv" / "bin" / "python", "beside the script" if script else "in this folder"
+            break
+    shebang = _shebang(script)
+    if shebang is not None:
+        yield shebang, "the script's first line"
+    for name in ("python3", "python"):
+        in_path = shutil.which(name)
+        if in_path:
+            yield Path(in_path), "in PATH"
+    yield Path(sys.executable), "vramtui's own"
+
+
+def _shebang(script: str) -> Path | None:
+    """The Python of a script's first line; `env python3` is what PATH says and no further one."""
+    try:
+        with Path(script).open("rb") as file:
+            line = file.read(_FIRST).partition(b"\n")[0]
+    except (OSError, ValueError):
+        return None
+    program = os.fsdecode(line.removeprefix(b"#!").split()[0]) if line.startswith(b"#!") and line.split() else ""
+    return Path(program) if "python" in Path(program).name else None
+
+
+def _named(text: str) -> Interpreter:
+    path = Path(text).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    found = path if path.exists() else shutil.which(text)
+    if found is None:
+        raise UserError(f"--python {text}: there is no such program, and no environment in that folder")
+    answer = _ask(Path(found).absolute(), "--python")
+    if answer.python is None:
+        raise UserError(f"--python {text}: it is no Python, or does not answer within {LIMIT:g} s")
+    return answer
+
+
+def _ask(path: Path, why: str) -> Interpreter:
+    environment = _environment(str(path))
+    if environment is None:
+        return Interpreter(path=path, why=why)
+    return Interpreter(
+        path=path,
+        why=why,
+        python=environment.python,
+        torch=environment.torch,
+        cuda=environment.cuda,
+        transformers=environment.transformers,
+    )
+
+
+@cache
+def _environment(path: str) -> _Environment | None:
+    try:
+        done = subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
+            [path, "-c", PROGRAM], capture_output=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL
+        )
+        return msgspec.json.decode(done.stdout, type=_Environment)
+    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
+        return None
