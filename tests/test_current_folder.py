@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.doctor.software import torch
+from vramtui.cli.doctor.machine import torch
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.lab import runner
 from vramtui.estimators.lab.catalogue import EXPERIMENTS

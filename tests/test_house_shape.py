@@ -83,9 +83,9 @@ WIDE = {
         app/app:__init__=11 app/screenshot:picture=8 core/observation/snapshot:_holding=7
         estimators/allocator/failure:__init__=7 estimators/analytic/assemble:assemble=7
         estimators/analytic/training/trainer:_micro_batch=7 estimators/rules/base:add=7
-        estimators/traced/session:__init__=7 monitor/session:__init__=7""",
+        monitor/session:__init__=7""",
     "a documented function for others' code": """
-        api/tracing:trace=9""",
+        api/tracing:trace=10""",
 }
 # Modules whose name ends in -ing: the field's own words, and nouns.
 GERUNDS = {

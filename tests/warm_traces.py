@@ -35,7 +35,8 @@ class WarmTraces:
         Raises:
             UserError: the code cannot be traced.
         """
-        answer = self.answer(request)
+        of_torch = {name: value for name, value in os.environ.items() if name.startswith("TORCH_")}
+        answer = self.answer(request, f"import os; os.environ.update({of_torch!r})")
         if answer.result is None:
             raise UserError(answer.error or "no answer")
         return answer.result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.doctor import machine, software
+from vramtui.cli.doctor import machine
 from vramtui.cli.doctor.check import Check, Finding, ask_all
 from vramtui.cli.doctor.command import exit_code
 
@@ -81,7 +81,7 @@ def test_a_folder_that_may_not_be_looked_into_cannot_be_written(monkeypatch: pyt
 
 @pytest.mark.torch
 def test_this_pythons_torch_is_found_without_importing_it() -> None:
-    finding = software.torch()
+    finding = machine.torch()
     assert finding.verdict == "ok"
     assert "torch 2." in finding.message
 

@@ -59,8 +59,11 @@ def test_a_linear_layer_as_pytorch_has_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_a_separate_workspace_is_a_mebibyte_for_each_thread_that_runs_it(name: str) -> None:
-    one = experiment("linear", "--device", name, "--separate-lt-workspace")
+def test_a_separate_workspace_is_a_mebibyte_for_each_thread_that_runs_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0")
+    one = experiment("linear", "--device", name)
     more = [0, 0, 1 << 20, 1 << 20, 1 << 20, 0]  # only forward adds a bias, which is what runs cuBLASLt
     assert list(allocated(one).values()) == [size + extra for size, extra in zip(LINEAR[name], more, strict=True)]
 

@@ -24,10 +24,10 @@ def doctor(
     Exit code 0: it works, with warnings or without. 2: not usable.
     """
     with exit_on_user_error():
-        from vramtui.cli.doctor import amd, driver, machine, software  # noqa: PLC0415 - only here
+        from vramtui.cli.doctor import amd, driver, machine  # noqa: PLC0415 - only here
         from vramtui.cli.doctor.check import ask_all  # noqa: PLC0415 - only here
 
-        findings = ask_all((*driver.CHECKS, *amd.CHECKS, *machine.CHECKS, *software.CHECKS), timeout)
+        findings = ask_all((*driver.CHECKS, *amd.CHECKS, *machine.CHECKS), timeout)
         code = exit_code(findings)
         if json:
             print_json({"schema": 1, "exit": code, "checks": findings})

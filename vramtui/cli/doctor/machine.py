@@ -1,4 +1,4 @@
-"""The machine around the driver: containers, terminals, folders."""
+"""The machine around the driver: containers, terminals, folders, and Pythons with torch."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from vramtui.cli.doctor.check import Check, Finding
+from vramtui.estimators.traced.process.interpreters import TAKES, Interpreter, interpreters
 
 NARROWEST, LOWEST = 80, 24
 
@@ -76,4 +77,33 @@ def _writable(path: Path) -> bool:
         return False
 
 
-CHECKS = (Check("namespaces", namespaces), Check("terminal", terminal), Check("folders", folders))
+def torch() -> Finding:
+    """Every interpreter within reach, the torch in it, and whether that can be traced."""
+    with_torch = [one for one in interpreters() if one.torch is not None]
+    if not with_torch:
+        return Finding(
+            check="torch",
+            verdict="warning",
+            message="no Python within reach has torch; only `trace` needs it",
+            hint="Activate the job's environment, or name its Python: vramtui trace --python PATH",
+        )
+    too = all(one.refusal for one in with_torch)
+    return Finding(
+        check="torch",
+        verdict="warning" if too else "ok",
+        message="; ".join(map(_line, with_torch)),
+        hint=f"{TAKES}; `run`, `estimate` and the dashboard work with these" if too else "",
+    )
+
+
+def _line(interpreter: Interpreter) -> str:
+    """What works with it."""
+    return f"{interpreter.line()}: {'run' if interpreter.refusal else 'run, trace'}"
+
+
+CHECKS = (
+    Check("namespaces", namespaces),
+    Check("terminal", terminal),
+    Check("folders", folders),
+    Check("torch", torch),
+)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
-from vramtui.core.base.errors import SourceFailed, UserError, os_reason
-from vramtui.core.base.extras import install_hint
+from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
 
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from vramtui.estimators.lab.catalogue import Experiment
     from vramtui.estimators.lab.runner import Outcome
+    from vramtui.estimators.traced.process.interpreters import Interpreter
 
 
 def lab(
@@ -35,12 +36,6 @@ def lab(
     plot: Annotated[bool, typer.Option("--plot", help="Also draw a plot.")] = False,
     python: JobPython = None,
     predict_only: Annotated[bool, typer.Option("--predict-only", help="Do not use a card of this machine.")] = False,
-    separate_lt_workspace: Annotated[
-        bool,
-        typer.Option(
-            "--separate-lt-workspace", help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it."
-        ),
-    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU.
@@ -57,10 +52,9 @@ def lab(
 
         interpreter = job_interpreter(named=python)
         tell_interpreter(interpreter)
-        how = {"interpreter": interpreter, "separate_lt_workspace": separate_lt_workspace}
         outcomes = []
         for experiment in chosen(name):
-            outcomes.append(_perform(experiment, device, how, measured=not predict_only))
+            outcomes.append(_perform(experiment, device, interpreter, measured=not predict_only))
             if not json:
                 _print(outcomes[-1], plot=plot)
         if json:
@@ -78,7 +72,7 @@ def _list(experiments: "Sequence[Experiment]", *, json: bool) -> None:
     print("\nvramtui lab NAME runs one, vramtui lab all every one; --plot draws.")
 
 
-def _perform(experiment: "Experiment", device: str | None, how: dict[str, Any], *, measured: bool) -> "Outcome":
+def _perform(experiment: "Experiment", device: str | None, interpreter: "Interpreter", *, measured: bool) -> "Outcome":
     from vramtui.estimators.lab import runner as running  # noqa: PLC0415 - only this command needs it
 
     if sys.stderr.isatty():
@@ -88,9 +82,9 @@ def _perform(experiment: "Experiment", device: str | None, how: dict[str, Any], 
         return running.perform(
             experiment,
             chosen_device(device or DEFAULT_CARD, None),
-            measurer=functools.partial(running.measure, interpreter=how["interpreter"]) if measured else None,
+            measurer=functools.partial(running.measure, interpreter=interpreter) if measured else None,
             named=device is not None,
-            **how,
+            interpreter=interpreter,
         )
     finally:
         if sys.stderr.isatty():

@@ -17,8 +17,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error, require_open_files
 from vramtui.cli.export.command import address_of
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
-from vramtui.core.base.errors import UserError, os_reason
-from vramtui.core.base.extras import install_hint
+from vramtui.core.base.errors import UserError, install_hint, os_reason
 
 if TYPE_CHECKING:
     import ssl

@@ -14,8 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from vramtui.cli.serve.access import HEADERS, Access
 from vramtui.cli.serve.tab import Tab
-from vramtui.core.base.errors import UserError
-from vramtui.core.base.extras import install_hint
+from vramtui.core.base.errors import UserError, install_hint
 
 LARGEST_MESSAGE = 1 << 16  # bytes that a browser sends at once: a pasted text
 HEARTBEAT = 15.0  # seconds; a tab that is gone without a word is noticed after two

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -36,10 +36,6 @@ UpdateBaseline = Annotated[bool, typer.Option("--update-baseline", help="Write t
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table to this file.")]
 AllocConf = Annotated[str, typer.Option(metavar="CONF", help="What PYTORCH_CUDA_ALLOC_CONF would say.")]
 ShowOutput = Annotated[bool, typer.Option("--show-output", help="Let what the code prints through, to standard error.")]
-SeparateLtWorkspace = Annotated[
-    bool,
-    typer.Option("--separate-lt-workspace", help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it."),
-]
 Share = Annotated[
     float,
     typer.Option(min=0, max=1, help="Where data decides how many (x\\[mask], nonzero): count this part; 1 is a bound."),
@@ -94,7 +90,6 @@ def trace(
     steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
     alloc_conf: AllocConf = "",
     settings: Settings = None,
-    separate_lt_workspace: SeparateLtWorkspace = False,
     share: Share = 1.0,
     ranks: Ranks = 0,
     python: JobPython = None,
@@ -114,7 +109,6 @@ def trace(
     with exit_on_user_error():
         from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
         from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
-        from vramtui.estimators.traced.process.run import trace as run_trace  # noqa: PLC0415 - as above
 
         interpreter = job_interpreter(_script_of(target), python)
         check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
@@ -122,12 +116,11 @@ def trace(
             _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory), interpreter),
             steps=steps,
             alloc_conf=alloc_conf,
-            separate_lt_workspace=separate_lt_workspace,
             share=share,
             ranks=ranks,
         )
         tell_interpreter(interpreter)
-        tracer = functools.partial(run_trace, interpreter=interpreter, timeout=timeout)
+        tracer = functools.partial(_trace, interpreter=interpreter, timeout=timeout)
         result = _run(request, tracer, show_output=show_output, quiet=json)
         if result.peak_allocated == 0 and result.out_of_memory is None:
             fail(BAD_INPUT, f"{printable(target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
@@ -138,6 +131,12 @@ def trace(
         if grown is not None:
             fail(NO, grown)
         exit_by((fit_of(result),))
+
+
+def _trace(request: "TraceRequest", **how: Any) -> "TraceResult":  # noqa: ANN401 - as the function below takes them
+    from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - only where something is traced
+
+    return run(request, **how)
 
 
 def tell_interpreter(interpreter: "Interpreter") -> None:

@@ -1,5 +1,7 @@
 """Errors that are meant for people: each carries one plain sentence, ready to be shown."""
 
+import shlex
+import sys
 from collections.abc import Iterable
 
 from vramtui.core.base.text import printable, shortened
@@ -65,3 +67,13 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     if not matches and len(word) > 2:
         matches = sorted((name for name in names if _letters(name).startswith(_letters(word) or "-")), key=len)
     return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+def install_hint(extra: str) -> str:
+    """The command that brings `vramtui[extra]`, for the environment of this very program and no other."""
+    wanted = f"'vramtui[{extra}]'"
+    if "/uv/tools/" in sys.prefix:
+        return f"uv tool install {wanted}"
+    if "/pipx/venvs/" in sys.prefix:
+        return f"pipx inject vramtui {wanted}"
+    return f"{shlex.quote(sys.executable)} -m pip install {wanted}"

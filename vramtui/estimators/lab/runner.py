@@ -141,7 +141,6 @@ def perform(
     interpreter: Interpreter | None = None,
     measurer: Measurer | None,
     named: bool,
-    separate_lt_workspace: bool = False,
 ) -> Outcome:
     """Run one experiment.
 
@@ -152,7 +151,6 @@ def perform(
         measurer: measures beside the prediction; None does not.
         named: a person has named `device`: only a card of its capability is measured. Otherwise the prediction is for
             the card that was measured.
-        separate_lt_workspace: as PyTorch up to 2.11 keeps it.
 
     Raises:
         UserError: a run failed.
@@ -165,7 +163,7 @@ def perform(
         seen = [None] * len(seen)
 
     def asked(run: ExperimentRun) -> PredictedRun:
-        return predict(experiment, run, device, interpreter, separate_lt_workspace=separate_lt_workspace)
+        return predict(experiment, run, device, interpreter)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         predicted = list(pool.map(asked, experiment.runs))
@@ -202,8 +200,6 @@ def predict(
     run: ExperimentRun,
     device: Device,
     interpreter: Interpreter | None = None,
-    *,
-    separate_lt_workspace: bool = False,
 ) -> PredictedRun:
     """The run on fake tensors.
 
@@ -212,7 +208,6 @@ def predict(
         run: which of its functions.
         device: the card to stand in for.
         interpreter: the Python with torch; None for the job's own.
-        separate_lt_workspace: as PyTorch up to 2.11 keeps it.
 
     Raises:
         UserError: no torch that traces is within reach, or the code failed.
@@ -225,7 +220,6 @@ def predict(
             arguments=(str(rows),),
             device=device,
             steps=_ENDLESS,
-            separate_lt_workspace=separate_lt_workspace,
         )
         result = trace(request, interpreter=interpreter or job_interpreter(), timeout=_PATIENCE)
         if result.out_of_memory is not None:

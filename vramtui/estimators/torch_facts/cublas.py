@@ -13,7 +13,8 @@ WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
 LARGE_WORKSPACE = 4096 * 8 * 1024
 """On Hopper, and on Blackwell of capability 10.x and 12.x; 11.0 (Jetson Thor) has the smaller one in 2.13."""
 SEPARATE_LT_WORKSPACE = MIB
-"""What cuBLASLt keeps beside it up to PyTorch 2.11, without TORCH_CUBLASLT_UNIFIED_WORKSPACE=1; 2.13 shares one."""
+"""What cuBLASLt keeps beside it where the variable below is 0, as it was by default up to PyTorch 2.11."""
+UNIFIED = "TORCH_CUBLASLT_UNIFIED_WORKSPACE"
 SOURCE = "PyTorch 2.13, aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize"
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _PAIR = re.compile(r":([0-9]+):([0-9]+)")

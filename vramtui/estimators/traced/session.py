@@ -50,7 +50,6 @@ class TraceSession:
         card: the device to stand in for.
         steps: after how many optimizer steps the code is ended, by TraceFinished.
         progress: told of each phase that has ended.
-        separate_lt_workspace: a cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.
         share: the part of all places that is taken where data decides how many there are.
         ranks: the size of a distributed job, whose rank 0 this is; 0 for what the environment says.
     """
@@ -62,7 +61,6 @@ class TraceSession:
         *,
         steps: int = 3,
         progress: Callable[[Progress], None] = _no_progress,
-        separate_lt_workspace: bool = False,
         share: float = 1.0,
         ranks: int = 0,
     ) -> None:
@@ -71,7 +69,7 @@ class TraceSession:
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
         self.memory.share = share
-        facts.workspaces = Workspaces(self.memory, facts.capability, separate_lt=separate_lt_workspace)
+        facts.workspaces = Workspaces(self.memory, facts.capability)
         self.where = Whereabouts()
         self.recorder = TraceRecorder(self.memory, progress)
         self.phases = PhaseTracker(self.where, steps, self.recorder.ended)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vramtui.core.base.errors import UserError
-from vramtui.core.base.extras import install_hint
+from vramtui.core.base.errors import UserError, install_hint
 from vramtui.core.observation.readings import Sample
 from vramtui.presets.toml.whole_files import give_name
 from vramtui.records.export.csv_table import safe_cell

@@ -1,8 +1,9 @@
 """cuBLAS workspaces: one per thread's handle and stream, taken at the first matrix product, never given back."""
 
+import os
 import threading
 
-from vramtui.estimators.torch_facts.cublas import SEPARATE_LT_WORKSPACE, workspace_bytes
+from vramtui.estimators.torch_facts.cublas import SEPARATE_LT_WORKSPACE, UNIFIED, workspace_bytes
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 
@@ -13,13 +14,11 @@ class Workspaces:
     Args:
         memory: where they are taken.
         capability: decides their size.
-        separate_lt: PyTorch up to 2.11 keeps a further one of 1 MiB for cuBLASLt.
     """
 
-    def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], *, separate_lt: bool = False) -> None:
+    def __init__(self, memory: SimulatedMemory, capability: tuple[int, int]) -> None:
         self._memory = memory
         self._capability = capability
-        self._separate_lt = separate_lt
         self._held: dict[tuple[str, int, int], StorageEntry] = {}
 
     def cublas(self) -> None:
@@ -28,7 +27,7 @@ class Workspaces:
 
     def cublaslt(self) -> None:
         """A product with a fused bias is run by this thread on the current stream."""
-        if self._separate_lt:
+        if os.environ.get(UNIFIED) == "0":
             self._hold("cublaslt", SEPARATE_LT_WORKSPACE)
         else:
             self.cublas()

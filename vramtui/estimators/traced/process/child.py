@@ -124,7 +124,6 @@ def trace_here(
         device,
         steps=request.steps,
         progress=signs.tell,
-        separate_lt_workspace=request.separate_lt_workspace,
         share=request.share,
         ranks=request.ranks,
     )

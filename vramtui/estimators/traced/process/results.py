@@ -31,7 +31,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         device: the card to stand in for.
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
-        separate_lt_workspace: a further cuBLASLt workspace, as PyTorch up to 2.11 keeps it.
         share: the part of all places that is taken where data decides how many there are (`x[mask]`).
         ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
     """
@@ -44,7 +43,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: Device
     steps: int = 3
     alloc_conf: str = ""
-    separate_lt_workspace: bool = False
     share: float = 1.0
     ranks: int = 0
 
