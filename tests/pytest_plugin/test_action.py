@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ import pytest
 import yaml  # type: ignore[import-untyped] # carries no types
 
 ACTION = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text(encoding="utf-8"))
-TRACER = """\
+PYTHON = """\
 #!/bin/sh
+case "$*" in
+"-c import torch") {torch}; exit ;;
+"-c import vramtui.cli") {vramtui}; exit ;;
+"-m pip"*) echo "$@" >> installed; exit ;;
+"-m vramtui"*) ;;
+*) exec {real} "$@" ;;
+esac
+shift 2
 echo "$@" > asked
 while [ "$1" != --markdown ]; do shift; done
 echo "| a table |" >> "$2"
+echo '{{"peak_allocated": 123}}'
 echo "vramtui: peak allocated grew" >&2
 exit {code}
 """
@@ -30,9 +40,10 @@ def expanded(value: str, values: dict[str, str]) -> str:
     return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: values[match[1]], value)
 
 
-def run(folder: Path, code: int, known: str, write: str = "true", **inputs: str) -> int:
+def run(folder: Path, code: int, known: str, write: str = "true", has: str = "true", **inputs: str) -> int:
     """The exit code of the last step; what was printed and asked is in the folder."""
-    for name, text in (("vramtui", TRACER.format(code=code)), ("gh", GH.format(known=known, write=write))):
+    python = PYTHON.format(code=code, torch=has, vramtui=has, real=sys.executable)
+    for name, text in (("python", python), ("gh", GH.format(known=known, write=write))):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     (folder / "event.json").write_text(json.dumps({"action": "synchronize", "number": 7}))
@@ -45,6 +56,7 @@ def run(folder: Path, code: int, known: str, write: str = "true", **inputs: str)
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         "GITHUB_OUTPUT": str(folder / "output"),
         "GITHUB_REPOSITORY": "some/project",
+        "GITHUB_ACTION_PATH": "/the/action",
     }
     ended = 0
     for step in ACTION["runs"]["steps"]:
@@ -52,14 +64,15 @@ def run(folder: Path, code: int, known: str, write: str = "true", **inputs: str)
             continue
         output = folder / "output"
         if output.exists():
-            name, _, value = output.read_text().strip().partition("=")
-            given[f"steps.trace.outputs.{name}"] = value
+            for line in output.read_text().splitlines():
+                name, _, value = line.partition("=")
+                given[f"steps.trace.outputs.{name}"] = value
         env = {name: expanded(expanded(str(value), given), given) for name, value in step.get("env", {}).items()}
         assert step["shell"] == "bash"
         # As the runner starts a bash step.
         ended = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=folder,
+            cwd=folder / expanded(step.get("working-directory", "."), given),
             env=runner | env,
             check=False,
         ).returncode
@@ -90,3 +103,29 @@ def test_a_fork_whose_token_may_not_comment_ends_as_the_trace_did(tmp_path: Path
 def test_without_a_comment(tmp_path: Path) -> None:
     assert run(tmp_path, 0, "true", target="train.py", comment="false") == 0
     assert not (tmp_path / "gh-asked").exists()
+
+
+def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None:
+    assert run(tmp_path, 0, "true", has="false", target="train.py") == 0
+    torch, own = (tmp_path / "installed").read_text().splitlines()
+    limits = "-m pip install --quiet -c /the/action/constraints.txt"
+    assert (torch, own) == (f"{limits} torch", f"{limits} /the/action")
+    inputs = {"version": "vramtui==0.2.0", "torch-index": "https://example.org/cpu"}
+    assert run(tmp_path, 0, "true", has="false", target="train.py", **inputs) == 0
+    assert (tmp_path / "installed").read_text().splitlines()[2:] == [
+        f"{limits} --index-url https://example.org/cpu torch",
+        f"{limits} vramtui==0.2.0",
+    ]
+
+
+def test_a_first_run_says_how_to_accept_and_each_run_gives_its_peak(tmp_path: Path) -> None:
+    assert run(tmp_path, 2, "true", target="train.py", arguments="--device T4") == 2
+    accept = "vramtui trace train.py --device T4 --baseline vram_baseline.json --update-baseline"
+    assert accept in (tmp_path / "summary.md").read_text()
+    assert f"peak=123\ntable={tmp_path}/vramtui.md" in (tmp_path / "output").read_text()
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "vram_baseline.json").touch()
+    (tmp_path / "summary.md").unlink()
+    assert run(tmp_path, 0, "true", target="train.py", **{"working-directory": "part"}) == 0
+    assert (tmp_path / "part" / "asked").exists()
+    assert "accepted yet" not in (tmp_path / "summary.md").read_text()

@@ -7,11 +7,12 @@ from contextlib import contextmanager, suppress
 
 from vramtui import probe
 from vramtui.api.estimation import JobEstimate
-from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.source import Source
 from vramtui.sources.probe_listener import ProbeListener
 
 LAST_BEAT = 1.0  # seconds for the probe's last message; it sends one every 0.4
@@ -96,6 +97,21 @@ def _held_by_this_process() -> int | None:
     return None
 
 
+def _source() -> Source:
+    """What this machine's driver answers through.
+
+    Raises:
+        UserError: the libraries that ask it are not installed.
+        SourceFailed: no driver answers.
+    """
+    try:
+        from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+
+        return pick_source()
+    except ModuleNotFoundError as error:
+        raise UserError(f"sample needs {error.name}: pip install 'vramtui-core[nvml]', or vramtui itself") from None
+
+
 def sample(*, demo: bool = False) -> Sample:
     """Every GPU of this machine and the processes on it, now. `to_records()` makes rows for a table of it.
 
@@ -111,9 +127,8 @@ def sample(*, demo: bool = False) -> Sample:
     ['command', 'cpu_percent', 'gpu_index', 'gpu_name', 'gpu_total']
     """
     from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is asked for
-    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
-    source = DemoSource() if demo else pick_source()
+    source = DemoSource() if demo else _source()
     try:
         return source.read()
     finally:

@@ -21,13 +21,11 @@ _LINES_OF_TEXT = ('"""', "'''")  # a heading may stand in such a text
 
 
 def config_dir() -> Path:
-    """Where a person's own presets and settings are kept: `$VRAMTUI_CONFIG_DIR`, or the platform's place."""
+    """Where a person's own presets and settings are kept: `$VRAMTUI_CONFIG_DIR`, or `$XDG_CONFIG_HOME/vramtui`."""
     chosen = os.environ.get("VRAMTUI_CONFIG_DIR")
     if chosen:
         return Path(chosen)
-    from platformdirs import user_config_path  # noqa: PLC0415 - only where nothing else was said
-
-    return user_config_path("vramtui", appauthor=False)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "vramtui"
 
 
 def bundled_folder() -> Path:

@@ -85,7 +85,10 @@ def _yaml(text: str) -> object:
     Raises:
         ValueError: it is none.
     """
-    import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - carries no types; only this loads it
+    try:
+        import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - carries no types; only this loads it
+    except ModuleNotFoundError:
+        raise ValueError("reading YAML needs PyYAML: pip install 'vramtui-core[yaml]', or vramtui itself") from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # as above
         """Plain values only, not too many nor too deep; tables that are merged into others stay small."""

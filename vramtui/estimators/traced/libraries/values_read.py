@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -25,6 +24,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             return plain["numpy"](value.clone())  # numpy writes where it likes
 
     def array(tensor: torch.Tensor, dtype: Any = None, **_kwargs: Any) -> Any:
+        import numpy as np  # noqa: PLC0415 - PyTorch runs without it, and only it calls this
+
         return np.asarray(numpy(tensor.detach()), dtype=dtype)
 
     def tolist(tensor: torch.Tensor) -> Any:

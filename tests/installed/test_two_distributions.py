@@ -1,0 +1,84 @@
+"""A release's two distributions (packaging/split.py): together the checkout; the core needs msgspec alone."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = """
+import json, sys, vramtui
+job = vramtui.estimate("gpt2-124m")
+lora = vramtui.estimate("llama-3.1-8b-lora", method="analytic")
+answers = [job.process, lora.process, vramtui.fit("gpt2-124m", gpu="H100").fits, len(vramtui.sample(demo=True).gpus)]
+try:
+    vramtui.sample()
+except vramtui.UserError as error:
+    answers.append(str(error))
+import vramtui.integrations, vramtui.probe
+alien = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
+print(json.dumps([answers, sorted(alien - {"vramtui", "__main__", "__mp_main__"})]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFile]:
+    """Both wheels of a release, by the name of their distribution."""
+    folder = tmp_path_factory.mktemp("release")
+    subprocess.run([sys.executable, str(ROOT / "packaging" / "split.py"), str(folder)], check=True)
+    for name in ("vramtui", "vramtui-core"):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
+        subprocess.run(command, check=True, cwd=folder / name, capture_output=True)
+    return {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in (folder / "dist").glob("*.whl")}
+
+
+def _files(wheel: zipfile.ZipFile) -> set[str]:
+    return {name for name in wheel.namelist() if name.startswith("vramtui/")}
+
+
+def _metadata(wheel: zipfile.ZipFile) -> list[str]:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return wheel.read(name).decode().splitlines()
+
+
+def test_together_they_are_the_checkout(wheels: dict[str, zipfile.ZipFile]) -> None:
+    core, program = _files(wheels["vramtui_core"]), _files(wheels["vramtui"])
+    assert not core & program
+    listed = subprocess.run(
+        ["git", "ls-files", "vramtui"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    if listed:  # an unpacked sdist is no repository
+        bundled = {name for name in core if name.startswith("vramtui/_bundled_presets/")}
+        assert (core | program) - bundled == set(listed.split())
+    assert {Path(name).parts[1] for name in program} == {"__main__.py", "app", "cli", "monitor"}
+
+
+def test_what_each_of_them_asks_for(wheels: dict[str, zipfile.ZipFile]) -> None:
+    core, program = _metadata(wheels["vramtui_core"]), _metadata(wheels["vramtui"])
+    version = next(line.partition(": ")[2] for line in core if line.startswith("Version: "))
+    needed = [line for line in core if line.startswith("Requires-Dist") and "extra ==" not in line]
+    assert [line.partition(": ")[2].partition(">")[0] for line in needed] == ["msgspec", "tomli"]
+    assert not any("<" in line.partition(";")[0] or "==" in line.partition(";")[0] for line in needed)
+    assert f"Requires-Dist: vramtui-core=={version}" in program
+    assert f"Requires-Dist: vramtui-core[trace]=={version}; extra == 'trace'" in program
+
+
+def test_the_core_answers_with_msgspec_alone(wheels: dict[str, zipfile.ZipFile], tmp_path: Path) -> None:
+    wheels["vramtui_core"].extractall(tmp_path)
+    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    if sys.version_info < (3, 11):
+        tomli = pytest.importorskip("tomli")
+        (tmp_path / "tomli").symlink_to(Path(tomli.__file__).parent)
+    # No folder of installed packages (-S) but this one.
+    command = [sys.executable, "-S", "-c", CORE]
+    env = {"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+    assert not result.stderr
+    (total, lora, fits, devices, refused), alien = msgspec.json.decode(result.stdout)
+    assert (total > 1 << 30, lora > 1 << 30, fits, devices) == (True, True, True, 4)
+    assert refused.startswith("sample needs ")
+    assert refused.endswith("pip install 'vramtui-core[nvml]', or vramtui itself")
+    assert alien == [name for name in ("msgspec", "tomli") if name in alien]
