@@ -113,7 +113,7 @@ def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None
     inputs = {"version": "vramtui==0.2.0", "torch-index": "../cpu-wheels"}
     assert run(tmp_path, 0, "true", has="false", target="train.py", **inputs) == 0
     assert (tmp_path / "installed").read_text().splitlines()[2:] == [
-        f"{limits} --index-url ../cpu-wheels torch",
+        f"{limits} -i ../cpu-wheels torch",
         f"{limits} vramtui==0.2.0",
     ]
 
