@@ -307,7 +307,7 @@ async def test_the_panel_takes_the_keys_with_tab() -> None:
 async def test_span_and_redraw() -> None:
     async with dashboard(climbing()) as driver:
         first = view_of(driver).series
-        second = (await press(driver, "t")).series
+        second = (await press(driver, "z")).series
         assert first is not None
         assert second is not None
         assert (first.end - first.start, second.end - second.start) == (120, 600)

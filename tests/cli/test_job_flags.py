@@ -123,7 +123,7 @@ def test_a_card_is_its_name_or_its_size(command: str, typed: str) -> None:
         ("--quant 5bit", "--quant=5bit: run.quantization is '5bit'; it is one of"),
         ("--train --quant 4bit", "add [run.lora] (--qlora)"),
         ("--set optimizer=adamm", "not a key of an inference run but of training: add --train, or kind=train"),
-        ("--memory 24", "24 would be bytes; write 24GiB"),
+        ("--memory 24", "24 would be bytes; write 24GB or 24GiB"),
     ],
 )
 def test_what_does_not_go_is_one_sentence(typed: str, sentence: str) -> None:

@@ -41,9 +41,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
         (("trace", "train.py", "--bs", "4"), "vramtui trace SCRIPT.py -- --bs 4"),
         (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is no NVIDIA card"),
-        (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GiB"),
-        (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GiB"),
-        (("pick", "--needs", "38"), "38 would be bytes; write 38GiB"),
+        (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),
+        (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GB or 38GiB"),
+        (("pick", "--needs", "38"), "38 would be bytes; write 38GB or 38GiB"),
         (
             ("fit", PRESET, "--gpu", "H100", "--over", "batch=1:8", "--over", "sequence=512:4096"),
             "--over sequence=512:4096:256",

@@ -18,7 +18,7 @@ GIB, MIB = 1 << 30, 1 << 20
             24 * GIB - 19 * MIB,
             24 * GIB,
             0.08,
-            "! tight on H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare, less than the stated error of ±8 %",
+            "! tight on H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare, and it may need up to 8 % more",
         ),
         (24 * GIB - 19 * MIB, 24 * GIB, 0.0, "✓ fits H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare"),
         (0, 0, 0.08, "✓ fits H100: needs 0 B, has 0 B: 0 B spare"),

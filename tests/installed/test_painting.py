@@ -64,7 +64,7 @@ def test_what_is_painted_under_a_message_is_there_when_the_message_goes(open_ter
     terminal = open_terminal("--interval", "0.2")
     terminal.wait_for("33.0")
     _look_at_help(terminal)
-    terminal.send("t")
+    terminal.send("z")
     terminal.wait_for("Graph: ")
     for used in (34, 35, 36):
         stand_in.busy.processes[0].used = used * GIB

@@ -221,3 +221,22 @@ def test_the_size_of_images_is_the_jobs_own(key: str, flag: str, sample: int | N
     assert {known.key: known.words for known in read.known}.get("model.sample_size") == (
         flag if flag and sample and len(flag) < 20 else None
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "rank", "is_known"),
+    [("", 8, True), ("--finetuning_type lora", 8, True), ("--finetuning_type lora --lora_rank 64", 64, True),
+     ("--finetuning_type full", None, True), ("--finetuning_type freeze", None, False)],
+)  # fmt: skip
+def test_llamafactory_trains_adapters_unless_it_is_told_otherwise(
+    said: str, rank: int | None, *, is_known: bool
+) -> None:
+    """src/llamafactory/hparams/finetuning_args.py: finetuning_type lora, lora_rank 8, lora_target all."""
+    command = f"llamafactory-cli train --stage sft --do_train --bf16 --cutoff_len 512 {said}"
+    found = with_command(LIBRARY.get("llama-3.1-8b-full"), command)
+    lora = getattr(found.preset.run, "lora", None)
+    assert (lora.rank if lora is not None else None) == rank
+    assert ("run.lora" not in found.assumed) == is_known
+    if rank == 8:
+        assert lora is not None
+        assert lora.target_modules == ("all-linear",)

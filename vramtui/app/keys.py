@@ -109,7 +109,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("f", "columns", "Choose the columns of the process table", "watch.columns"),
     _quiet("right,l", "fold(True)", "Open the selected group", "watch.unfold"),
     _quiet("left,h", "fold(False)", "Close the selected group", "watch.fold"),
-    _quiet("t", "span", "Cycle the graph's time range", "watch.span"),
+    _quiet("z", "span", "Cycle the graph's time range", "watch.span"),
     _quiet("X,f9", "signal", "Send a signal to the selected process (asks first)", "watch.signal", "X"),
     _quiet("c", "copy_pid", "Copy the selected process's pid", "watch.copy_pid"),
     _quiet("C", "copy_command", "Copy the selected process's command", "watch.copy_command", "C"),

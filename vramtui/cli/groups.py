@@ -71,6 +71,7 @@ def epilog_of(command: str) -> str:
     return "\n\n".join((*examples, EXIT_CODES))
 
 
+RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
 JOB_FLAG = "seq_len"  # a parameter of every command that takes a job's flags
 # What an option or an argument without a word of its own takes, by its name.
 _WORDS = {
@@ -129,6 +130,17 @@ class WordedGroup(TyperGroup):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
+        """As Typer does; an option that has another name now is answered with that."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            renamed = RENAMED.get(getattr(error, "option_name", None) or "")
+            if renamed is not None:
+                error.message += f". It is called {renamed} now"  # type: ignore[attr-defined]  # as above
+                error.possibilities = None  # type: ignore[attr-defined]  # as above
+            raise
 
 
 def _of_job(command: str, option: str, arguments: list[str]) -> str:

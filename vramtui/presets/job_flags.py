@@ -151,6 +151,12 @@ FLAGS = (
     ),
 )  # fmt: skip
 BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, flag.short, *flag.spellings) if name}
+# Flags of which one at most is given, and what they set.
+EXCLUSIVE = (
+    dict.fromkeys(("precision", *AUTOCAST), "the precision"),
+    dict.fromkeys(("lora", "qlora"), "the adapters"),
+    dict.fromkeys(("fsdp", "gpus"), "over how many GPUs weights are sharded"),
+)
 # Switches of libraries and guesses, and the flag with its value that each stands for.
 SWITCHES: dict[str, tuple[str, str]] = {
     **{name: ("precision", name) for name in ("fp32", "tf32")},
@@ -174,8 +180,12 @@ def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
     """The kind of run that flags, by their names, ask for.
 
     Raises:
-        UserError: two of them ask for different ones.
+        UserError: two of them ask for different ones, or for different precisions or ranks.
     """
+    for names in EXCLUSIVE:
+        one, *others = [name for name in flags if name in names] or [""]
+        if others:
+            raise UserError(f"--{one} and --{others[0]} both set {names[one]}: use one of them")
     first: tuple[str, str] | None = None
     for name, flag in flags.items():
         if flag.kind and first is not None and first[1] != flag.kind:

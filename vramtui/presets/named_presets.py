@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.errors import UserError, nearest, nearest_few
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.blueprints.vision import net_names, vision_table
@@ -161,7 +161,7 @@ def _guess(name: str, library: PresetLibrary) -> str:
         meant = f"{', '.join(others)} or {last}" if others else last
         return f" (did you mean {meant}?); `vramtui presets list` names them all"
     names = (*library.keys(), *_nets_like(name))
-    guess = nearest(name, names) or nearest(name, known_names(), cutoff=ALIKE)
+    guess = nearest_few(name, names) or nearest_few(name, known_names(), cutoff=ALIKE)
     if guess:
         return f"{guess}; `vramtui presets list` names them all"
     if _is_card(name):

@@ -125,7 +125,10 @@ class EditorController:
         path = str(draft.path)
         self.preset_saved(PresetFile(key=draft.name, path=path, bundled=False, preset=draft.preset))
         self._shared.redraw.now()
-        said = f"It is a bundled preset; your copy is {printable(path)}" if copied else f"Read {printable(path)} again"
+        said = f"Read {printable(path)} again"
+        if copied:
+            stands = "it stands in for the bundled one"
+            said = f"From now on {printable(draft.name)} is yours: {stands}. Delete {printable(path)} to undo this."
         self._app.notify(said, title="Preset", markup=False)
 
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:

@@ -142,7 +142,7 @@ class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
     def titles(self, view: HistoryView) -> tuple[str, str]:
         """How many runs; what the filter is."""
         count = f"{len(view.runs)} of {view.total}" if view.filter else str(view.total)
-        unit = "peaks in GiB" if view.runs else ""
+        unit = "memory in GiB" if view.runs else ""
         below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else unit
         return f"Runs · {count}{f' · {view.note}' if view.note else ''}", below
 

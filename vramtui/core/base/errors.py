@@ -60,13 +60,25 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     and digits (qwen-3-8b for qwen3); an empty string when there is none. `cutoff` is how alike they have to be, from 0
     to 1.
     """
+    return _meant(word, known, 1, cutoff)
+
+
+def nearest_few(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """As `nearest`, with up to four names: numbers are spelt alike and mean another model."""
+    return _meant(word, known, 4, cutoff)
+
+
+def _meant(word: str, known: Iterable[str], most: int, cutoff: float) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - every start would wait for it, few need it
 
     names = list(known)
-    matches = get_close_matches(word, names, n=1, cutoff=cutoff)
+    matches = get_close_matches(word, names, n=most, cutoff=cutoff)
     if not matches and len(word) > 2:
         matches = sorted((name for name in names if _letters(name).startswith(_letters(word) or "-")), key=len)
-    return f" (did you mean {matches[0]}?)" if matches else ""
+    if not matches:
+        return ""
+    *others, last = matches[:most]
+    return f" (did you mean {', '.join(others)} or {last}?)" if others else f" (did you mean {last}?)"
 
 
 def install_hint(extra: str) -> str:

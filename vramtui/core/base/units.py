@@ -120,7 +120,7 @@ def asked_size(text: str) -> int:
     """
     size = parse_size(text)
     if 0 < size < MIB and text.strip().isdigit():
-        raise UserError(f"{text.strip()} would be bytes; write {text.strip()}GiB")
+        raise UserError(f"{text.strip()} would be bytes; write {text.strip()}GB or {text.strip()}GiB")
     return size
 
 

@@ -75,7 +75,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         if self.unknown:
             return f"{told}, as far as it is read; {self.unknown}"
         if self.verdict == "tight":
-            told += f", less than the stated error of ±{self._error:.0%}".replace("%", " %")
+            told += f", and it may need up to {self._error:.0%} more".replace("%", " %")
         return f"{told}; {self.note}" if self.note else told
 
     def line(self, where: str) -> str:

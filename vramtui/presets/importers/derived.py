@@ -20,7 +20,7 @@ from vramtui.presets.importers.file_keys import TITLES
 from vramtui.presets.importers.file_offers import files_of, with_models_of
 from vramtui.presets.importers.flags import SERVERS, is_checkpointing_off
 from vramtui.presets.importers.job_files import JobFile
-from vramtui.presets.importers.launcher_defaults import FILES
+from vramtui.presets.importers.launcher_defaults import defaults_of_file
 from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
 from vramtui.presets.importers.process_offers import (
     draft_from_process,
@@ -106,7 +106,7 @@ def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
                 "run.checkpointing", "job's file", f"{file.name}: {off} = {file.values[off]}"
             )
             values.append("run.checkpointing=none")
-        for key, value in FILES.get(file.kind, {}).items():
+        for key, value in defaults_of_file(file.kind, file.values).items():
             if key not in known and not any(one.startswith(f"{key}.") for one in known):
                 known[key] = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
                 values += [] if value is None else [f"{key}={value}"]

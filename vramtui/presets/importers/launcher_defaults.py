@@ -11,6 +11,7 @@ people's own, whose flags are the same with either library.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from vramtui.models.specs.adapters import ALL_LINEAR
 from vramtui.presets.importers.command_lines import CommandLine
 
 # What TRL trains by: words in the names of its scripts, and of those that others wrote with it (`run_sft.py`).
@@ -48,6 +49,12 @@ def _is_llamafactory(line: CommandLine, family: str) -> bool:
     names = {option.name for option in line.options}
     said = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
     return family == "trainer" and (said or {"stage", "finetuning_type"} <= names)
+
+
+def _tuning(line: CommandLine) -> str:
+    """LLaMA-Factory's way of training; empty where nothing is said."""
+    said = line.find("finetuning_type")
+    return said.value if said is not None else ""
 
 
 LAUNCHERS = (
@@ -95,6 +102,19 @@ LAUNCHERS = (
         {"run.checkpointing": "full"},
         "LLaMA-Factory 0.8.3 to 0.9.5, src/llamafactory/hparams/model_args.py: disable_gradient_checkpointing False",
     ),
+    Launcher(
+        "LLaMA-Factory",
+        lambda line, family: _is_llamafactory(line, family) and _tuning(line) in {"", "lora"},
+        {"run.lora": {"rank": 8, "target_modules": [ALL_LINEAR]}},
+        "LLaMA-Factory 00577a85 (0.9.5), src/llamafactory/hparams/finetuning_args.py: finetuning_type lora,"
+        " lora_rank 8, lora_target all",
+    ),
+    Launcher(
+        "LLaMA-Factory",
+        lambda line, family: _is_llamafactory(line, family) and _tuning(line) == "full",
+        {"run.lora": None},
+        "as above: finetuning_type full trains all weights",
+    ),
 )
 # As above, of a file's program, by its kind in `file_keys.KEYS`.
 FILES: Mapping[str, Mapping[str, object]] = {
@@ -107,6 +127,22 @@ FILES: Mapping[str, Mapping[str, object]] = {
     # As above.
     "llamafactory": {"run.checkpointing": "full"},
 }
+
+
+def defaults_of_file(kind: str, values: Mapping[str, str]) -> dict[str, object]:
+    """The same of a file's program.
+
+    Args:
+        kind: of the file.
+        values: what it says.
+    """
+    defaults = dict(FILES.get(kind, {}))
+    tuning = values.get("finetuning_type", "lora")
+    if kind == "llamafactory" and tuning == "lora":
+        defaults |= {"run.lora.rank": "8", "run.lora.target_modules": f'["{ALL_LINEAR}"]'}
+    elif kind == "llamafactory" and tuning == "full":
+        defaults["run.lora"] = None
+    return defaults
 
 
 def defaults_of(line: CommandLine, family: str) -> dict[str, tuple[object, str]]:
