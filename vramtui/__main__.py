@@ -9,18 +9,18 @@ import time
 def main() -> None:
     """Run the command line.
 
-    The two ways it is most often started, `vramtui` alone and `--version`, go past the parser: loading that takes
-    longer than their own work.
+    The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, go past the parser: loading
+    that takes longer than their own work.
     """
     _make_streams_writable()
     _require_clock()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         _print_version()
-    elif not arguments and "_VRAMTUI_COMPLETE" not in os.environ:
+    elif arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
         from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - as above
 
-        open_dashboard()
+        open_dashboard(monitor=bool(arguments))
     else:
         from vramtui.cli.main import run  # noqa: PLC0415 - as above
 

@@ -18,6 +18,9 @@ ROOT_OPTIONS = {
     "--preset": ("gpt2-124m",),
     "--no-signals": (),
     "--view-only": (),
+    "--monitor": (),
+    "--only": ("0",),
+    "--once": (),
     "--served": ("1",),
 }
 

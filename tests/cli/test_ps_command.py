@@ -40,7 +40,29 @@ def test_the_table_shows_who_holds_what() -> None:
     assert "anna" in training
     assert "meta-llama/Llama-3.1-8B --lora --batch 4" in training
     assert any("unattributed" in line and "9.1" in line for line in lines)
-    assert sum("free of 140.4" in line for line in lines) == 4
+    assert "driver 2.4 GiB · unattributed 12.0 MiB" in result.stdout
+    assert "free: GPU 0 64.2, GPU 1 118.9, GPU 2 118.6, GPU 3 108.0 of 140.4 GiB NVIDIA H200" in result.stdout
+
+
+def test_gpus_and_a_user_are_chosen() -> None:
+    result = run(program(), ["ps", "--demo", "--gpu", "0,2", "--csv", "--user", "carla"])
+    assert [row["pid"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["6001"]
+    document = json.loads(run(program(), ["ps", "--demo", "--gpu", "3", "--json"]).stdout)
+    assert [gpu["index"] for gpu in document["gpus"]] == [3]
+    once = run(program(), ["--demo", "--once", "--only", "1"])
+    assert (once.exit_code, "5120" in once.stdout, "4213" in once.stdout) == (0, True, False)
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(program(), ["ps", "--demo", "--gpu", "9"])
+    assert (result.exit_code, "there is no GPU 9 here. There are 0, 1, 2, 3." in result.stderr) == (3, True)
+    result = run(program(), ["ps", "--demo", "--gpu", "one"])
+    assert (result.exit_code, "'one' is no GPU" in result.stderr) == (2, True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    document = json.loads(run(program(), ["ps", "--demo", "--gpu", "visible", "--json"]).stdout)
+    assert [gpu["index"] for gpu in document["gpus"]] == [2]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "CUDA_VISIBLE_DEVICES is not set" in run(program(), ["ps", "--demo", "--gpu", "visible"]).stderr
 
 
 def test_no_driver_is_a_sentence_and_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:

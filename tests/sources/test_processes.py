@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.installed.sleepers import sleepers
 from tests.sources.conftest import Clock, Stage
 from tests.stub.world import MIB, StubProcess
+from vramtui.agent import stream
 from vramtui.agent.ancestors import LONGEST_COMMAND
 from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.core.observation.readings import Absence, Process, Roster
@@ -306,8 +307,9 @@ def test_a_sandbox_without_proc(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     def missing(*_: object, **__: object) -> None:
         raise FileNotFoundError("/proc")
 
-    for name in ("boot_time", "virtual_memory", "cpu_percent"):
+    for name in ("boot_time", "cpu_percent"):
         monkeypatch.setattr(psutil, name, missing)
+    monkeypatch.setattr(stream, "read_file", lambda _: b"")
     assert processes.boot_time() == 0
     host = stage.tick().host
     assert (host.memory_total, host.memory_available, host.cpu_percent) == (None, None, None)

@@ -40,6 +40,12 @@ NUMBERS = (
     ("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", (), 1),
     ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", (), 1),
 )
+MEMORY = (
+    ("memory_total", b"MemTotal"),
+    ("memory_available", b"MemAvailable"),
+    ("swap_total", b"SwapTotal"),
+    ("swap_free", b"SwapFree"),
+)
 METRICS = ("utilization", "memory_utilization", "throttle_reasons", "ecc_errors", *[row[0] for row in NUMBERS])
 
 
@@ -112,7 +118,7 @@ class Card:
             rows.append(row)
         if memory.get("unified"):
             memory["used"] = sum(row.get("used_memory", 0) for row in rows)
-            memory["free"] = available_memory()[1]
+            memory["free"] = host_memory()["memory_available"]
             absent.pop("memory.free", None)
         return dict(
             identity, memory=memory, processes=rows, processes_trusted=trusted, absent=dict(absent, **why), state="ok"
@@ -175,11 +181,19 @@ class Card:
         return values, absent
 
 
-def available_memory() -> tuple[int | None, int | None]:
-    """Bytes that the host has, and those that it could still give."""
+def host_memory() -> dict[str, int | None]:
+    """Bytes that the host has, those that it could still give, and those of its swap."""
     lines = (line.split(b":", 1) for line in read_file("/proc/meminfo").splitlines() if b":" in line)
     fields = {name: int(rest.split()[0]) * 1024 for name, rest in lines if rest.split()}
-    return fields.get(b"MemTotal"), fields.get(b"MemAvailable")
+    return {field: fields.get(name) for field, name in MEMORY}
+
+
+def load() -> list[float] | None:
+    """How many tasks wanted a processor, on average in the last 1, 5 and 15 minutes."""
+    try:
+        return list(os.getloadavg())
+    except OSError:
+        return None
 
 
 class Reader(threading.Thread):
@@ -194,12 +208,10 @@ class Reader(threading.Thread):
         self.gpus: list[dict[str, Any]] = []
         cuda = ctypes.c_int()
         code = nvml.call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(cuda))
-        total, _ = available_memory()
         self.host: dict[str, Any] = {
             "name": plain(os.fsencode(os.uname().nodename)),
             "driver_version": nvml.text("nvmlSystemGetDriverVersion"),
             "cuda_version": None if code else f"{cuda.value // 1000}.{cuda.value % 1000 // 10}",
-            "memory_total": total,
             "private_pids": self._processes.private,
         }
 
@@ -239,7 +251,7 @@ def main(interval: float) -> int:
             reader.wanted.release()
         pending = not reader.done.acquire(timeout=PATIENCE)
         gpus = reader.stuck(time.monotonic() - asked_at) if pending else reader.gpus
-        host = dict(reader.host, memory_available=available_memory()[1])
+        host = dict(reader.host, load=load(), **host_memory())
         write({"schema": FORMAT, "taken_at": time.time(), "source": "nvml", "host": host, "gpus": gpus})
         time.sleep(max(0.0, begun + interval - time.monotonic()))
 

@@ -106,6 +106,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("o", "reverse", "Reverse order", "watch.reverse"),
     _quiet("enter", "enter_row", "Details of the row; open a group; save a derived estimate", "watch.enter", "enter"),
     _quiet("b", "group", "Group rows by job, user, GPU or process tree", "watch.group"),
+    _quiet("M", "monitor", "Only the monitor, without predictions (on/off)", "watch.monitor", "M"),
     _quiet("f", "columns", "Choose the columns of the process table", "watch.columns"),
     _quiet("right,l", "fold(True)", "Open the selected group", "watch.unfold"),
     _quiet("left,h", "fold(False)", "Close the selected group", "watch.fold"),

@@ -74,6 +74,14 @@ def _root(
     view_only: Annotated[
         bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
     ] = False,
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="Only what is seen: no presets, predictions or estimate (M switches).")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: those of CUDA_VISIBLE_DEVICES."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print who holds what now, and leave (as vramtui ps).")] = False,
     served: Annotated[int | None, typer.Option(hidden=True, help="A tab of vramtui serve: what it reads.")] = None,
     version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
@@ -92,6 +100,22 @@ def _root(
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
         return
+    if once:
+        from vramtui.cli.ps import PsOptions, show_processes  # noqa: PLC0415 - only where it is asked for
+
+        show_processes(
+            PsOptions(
+                demo=demo,
+                replay=replay,
+                host=host,
+                slurm=slurm,
+                prometheus=prometheus,
+                token_file=token_file,
+                feed=feed,
+                gpu=only,
+            )
+        )
+        return
     from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
     open_dashboard(
@@ -104,6 +128,8 @@ def _root(
         no_signals=no_signals,
         view_only=view_only,
         served=served,
+        monitor=monitor,
+        only=only,
     )
 
 

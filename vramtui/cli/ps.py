@@ -1,7 +1,10 @@
 """`vramtui ps`: who holds the memory, once or again and again."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -9,13 +12,14 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
+from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.completion import sort_keys
+from vramtui.cli.options.command_options import command_of
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
+from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host
 from vramtui.core.observation.snapshot import Holding, Snapshot
@@ -23,51 +27,73 @@ from vramtui.core.observation.snapshot import Holding, Snapshot
 By = Literal["user", "job"]
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
+LEGEND = "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started."
+WORTH_A_ROW = 256 * MIB  # of what nobody accounts for, as on Watch; less of it stands below
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
-def ps(
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every interval until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0,
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
-    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
-    host: HostOption = None,
-    slurm: SlurmOption = None,
-    prometheus: PrometheusOption = None,
-    token_file: TokenOption = None,
+@dataclass(frozen=True, kw_only=True)
+class PsOptions:
+    """What `vramtui ps` takes."""
+
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every interval until Ctrl-C.")] = False
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
+    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
+    host: HostOption = None
+    slurm: SlurmOption = None
+    prometheus: PrometheusOption = None
+    token_file: TokenOption = None
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
-    ] = None,
+    ] = None
+    gpu: Annotated[
+        str | None, typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: CUDA_VISIBLE_DEVICES.")
+    ] = None
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's processes.")] = None
     sort: Annotated[
         str,
         typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.", autocompletion=sort_keys),
-    ] = "",
-    top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
-    filter: Annotated[  # noqa: A002 - the option's name
-        str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")
-    ] = "",
-    by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False,
-) -> None:
+    ] = ""
+    top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None
+    filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
+    by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False
+
+
+@command_of(PsOptions)
+def ps(options: PsOptions) -> None:
     """Processes on the GPUs with their memory now, at its peak, and as predicted.
 
-    Example: vramtui ps --by user · vramtui ps --sort now --top 5 · vramtui ps --filter "train gpu:0" --csv
+    Example: vramtui ps --by user · vramtui ps --sort now --top 5 · vramtui ps --gpu 0,1 --user anna --csv
     """
+    show_processes(options)
+
+
+def show_processes(options: PsOptions) -> None:
+    """Print what is asked for, once or again and again."""
     with exit_on_user_error():
-        if json and (sort or top or filter or by or csv):
-            raise UserError("--json has every process; --sort, --top, --filter, --by and --csv choose what is printed")
+        words = " ".join(filter(None, (options.filter, f"user:{options.user}" if options.user else "")))
+        if options.json and (options.sort or options.top or words or options.by or options.csv):
+            raise UserError(
+                "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
+            )
         from vramtui.cli.ps_selection import check  # noqa: PLC0415 - `--help` would wait for it
 
-        asked = Selection(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
+        asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
-        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or replay or feed)
+        elsewhere = Elsewhere(options.host, options.slurm, options.prometheus, options.token_file)
+        hosts = open_hosts(elsewhere, options.interval, options.demo or options.replay or options.feed)
+        hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
+        json, watch, interval = options.json, options.watch, options.interval
         if len(hosts) > 1:
             from vramtui.cli.remote.ps_hosts import show_hosts  # noqa: PLC0415 - as above
 
             show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
             return
-        opened = hosts.popitem()[1] if hosts else open_source(demo=demo, replay=replay, feed=feed)
+        here = None if hosts else open_source(demo=options.demo, replay=options.replay, feed=options.feed)
+        opened = hosts.popitem()[1] if here is None else with_gpus(here, options.gpu)
         _show(opened, asked, json=json, watch=watch, interval=interval)
 
 
@@ -147,12 +173,12 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
     held: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
-    host = snapshot.sample.host
-    rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
+    host, gpus = snapshot.sample.host, snapshot.sample.gpus
+    rows = [row for gpu in gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
     print_table(HEADINGS, rows, right=NUMBERS)
-    print_wrapped(
-        "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started.", text_width()
-    )
+    width = text_width()
+    for line in (_foot(gpus), _free(gpus), LEGEND):
+        print_wrapped(line, width)
     if any(holding.is_assumed and holding.estimate is not None for holding in snapshot.holdings):
         sys.stdout.write("~ not all settings of the job are known.\n")
     for problem in snapshot.sample.problems:
@@ -160,15 +186,38 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
 
 
 def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
-    index, memory = str(gpu.index), gpu.memory
+    index = gpu_name(gpu)
     if gpu.state != "ok":
         return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
     rows = [process_row(index, holding) for holding in holdings]
-    rows.append(_bare_row(index, gpu.unattributed, f"unattributed ({_whose(gpu, host)})"))
-    if memory.reserved is not None:
-        rows.append(_bare_row(index, memory.reserved, "reserved by the driver"))
-    rows.append(_bare_row(index, memory.free, f"{_free_of(gpu)} {printable(gpu.name)}"))
+    if abs(gpu.unattributed or 0) >= WORTH_A_ROW:
+        rows.append(_bare_row(index, gpu.unattributed, f"unattributed ({_whose(gpu, host)})"))
     return rows
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """Its index; of a MIG instance that of its card, with the instance's size: `0/3g`."""
+    return f"{gpu.index}/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else str(gpu.index)
+
+
+def _foot(gpus: Sequence[Gpu]) -> str:
+    """What all processes hold, and what no process does and no row tells."""
+    answer = [gpu for gpu in gpus if gpu.state == "ok"]
+    driver = sum(gpu.memory.reserved or 0 for gpu in answer)
+    small = sum(gpu.unattributed or 0 for gpu in answer if abs(gpu.unattributed or 0) < WORTH_A_ROW)
+    processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
+    facts = [f"all processes {format_bytes(processes)}"]
+    facts += [f"driver {format_bytes(driver)}"] if driver else []
+    facts += [f"unattributed {format_bytes(small)}"] if small else []
+    return " · ".join(facts)
+
+
+def _free(gpus: Sequence[Gpu]) -> str:
+    """What is free of each GPU that answers; those that are alike stand behind their name once."""
+    facts = []
+    for name, alike in groupby((gpu for gpu in gpus if gpu.state == "ok"), key=_free_of):
+        facts.append(", ".join(f"GPU {gpu_name(gpu)} {format_gib(gpu.memory.free)}" for gpu in alike) + f" {name}")
+    return "free: " + "; ".join(facts) if facts else ""
 
 
 def _whose(gpu: Gpu, host: Host) -> str:
@@ -179,12 +228,13 @@ def _whose(gpu: Gpu, host: Host) -> str:
 
 
 def _free_of(gpu: Gpu) -> str:
+    name = printable(gpu.name)
     if gpu.memory.unified:
-        return "free of the host's memory, shared by"
+        return f"of the host's memory, shared by {name}"
     if gpu.memory.total is None:
         reason = gpu.absent.get("memory", Absence.FAILED).value.replace("_", " ")
-        return f"the driver does not report the memory ({reason}) of"
-    return f"free of {format_gib(gpu.memory.total)} on"
+        return f"({name}: the driver does not report its memory, {reason})"
+    return f"of {format_gib(gpu.memory.total)} GiB {name}"
 
 
 def process_row(index: str, holding: Holding) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from vramtui.app.state.process_filter import conditions, doubt, holds
 from vramtui.app.state.row import SORT_KEYS
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
 from vramtui.app.state.view import ProcessRow
-from vramtui.cli.ps import HEADINGS, NUMBERS, Selection, process_row
+from vramtui.cli.ps import HEADINGS, NUMBERS, Selection, gpu_name, process_row
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
@@ -44,7 +44,7 @@ def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], li
     if selection.by is not None:
         return GROUP_HEADINGS, [_group_row(members) for members in grouped(rows, selection)], GROUP_NUMBERS
     holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
-    return HEADINGS, [process_row(str(row.gpu.index), holdings[row.id]) for row in rows], NUMBERS
+    return HEADINGS, [process_row(gpu_name(row.gpu), holdings[row.id]) for row in rows], NUMBERS
 
 
 def csv_of(snapshot: Snapshot, selection: Selection) -> str:

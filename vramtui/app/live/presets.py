@@ -14,13 +14,14 @@ class PresetReader(Feature):
 
     def __init__(self, shared: AppContext, presets: Presets) -> None:
         self._app = shared.app
+        self._state = shared.state
         self._presets = presets
         self._begun = False
 
     def on_sample(self, sample: Sample) -> None:
-        """Begin at the first."""
+        """Begin at the first, unless nothing is to be predicted."""
         del sample
-        if not self._begun:
+        if not self._begun and not self._state.is_monitor:
             self._begun = True
             self._app.call_after_refresh(self._read)
 

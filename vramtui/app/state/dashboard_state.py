@@ -54,6 +54,7 @@ class DashboardState:
     def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:
         self.session = session
         self.paused, self.hint = False, hint
+        self.is_monitor = False
         self.panel_key: str | None = None
         self.planned: Device | None = None  # the card that Plan is about, where one was chosen
         self.span, self.reverse, self.filter = SPANS[0], False, ""
@@ -187,6 +188,13 @@ class DashboardState:
             self._show(self.sample)
         return self.paused
 
+    def toggle_monitor(self) -> bool:
+        """Show only what is seen, the largest first, or predictions as well; True when it is only that now."""
+        self.is_monitor = not self.is_monitor
+        if self.is_monitor and self.sort == "gpu":
+            self.sort_by("now")
+        return self.is_monitor
+
     def dismiss_hint(self) -> bool:
         """Take the line for newcomers away; False when there was none."""
         had, self.hint = bool(self.hint), ""
@@ -247,7 +255,8 @@ class DashboardState:
         sample, listing = self._shown, self._listing
         if sample is None or listing is None:
             return View(panel=self._panel(None, []), hint=self.hint)
-        predicted = RowPredictions(listing, self._matches, self.session.estimate, self.session.is_quick)
+        matches = {} if self.is_monitor else self._matches
+        predicted = RowPredictions(listing, matches, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
         (at, chosen), matched = self._follow(), predicted.rows()
@@ -260,7 +269,8 @@ class DashboardState:
             totals=self._totals,
             columns=self.columns,
             group=self.groups.by,
-            predicts="predicted" in self._rare,
+            predicts="predicted" in self._rare and not self.is_monitor,
+            is_monitor=self.is_monitor,
             rare=self._rare,
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
@@ -332,7 +342,7 @@ class DashboardState:
 
     def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
         found, row = self._beside(chosen, matched)
-        if found is None:
+        if found is None or self.is_monitor:
             return None
         workload = self.workload(found)
         changed = changes_of(workload, found.preset.workload)

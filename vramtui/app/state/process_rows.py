@@ -147,6 +147,15 @@ class ProcessRows(Sequence[ProcessRow]):
             unattributed=sum(row.now or 0 for row in self._remainders if row.kind != "instances") - driver,
         )
 
+    def held_at(self, at: int) -> int | None:
+        """What the row at a place holds, in tenths of a GiB as it is shown; no process's row is made for that."""
+        part = self.parts[bisect_right(self._starts, at) - 1] if at < self.gone_from else None
+        if part is not None and at - part.start < len(part.processes):
+            held = part.processes[at - part.start].used_memory
+        else:
+            held = self[at].now
+        return None if held is None else as_shown(held)
+
     def weight(self, at: int) -> tuple[int, int]:
         """What the row at a place is sorted by among those of its GPU; no row is made for that."""
         if at < self.gone_from:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
-from typing import overload
+from typing import Any, overload
 
 import msgspec
 
@@ -199,7 +199,11 @@ def _ready(predicted: RowPredictions, places: list[int]) -> SortedRows:
 
 def _sorted(predicted: RowPredictions, places: Iterable[int], column: SortColumn, *, reverse: bool) -> list[int]:
     key = SORT_KEYS[column]
-    values = {at: key(predicted.row(at)) for at in places}
+    values: dict[int, Any]
+    if column == "now":  # of many thousands of rows a screen shows some dozens: the others are not made for their order
+        values = {at: predicted.listing.held_at(at) for at in places}
+    else:
+        values = {at: key(predicted.row(at)) for at in places}
     known = [at for at, value in values.items() if value is not None]
     known.sort(key=values.__getitem__, reverse=(column not in FROM_THE_SMALLEST) != reverse)
     return known + [at for at, value in values.items() if value is None]

@@ -206,6 +206,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
     not every host has values, and this one has.
     `by_hand` says that a person chose a row, and `held` that rows keep their order since.
+    `is_monitor` says that only what is seen is shown: no preset, prediction or estimate.
     `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one,
     `view_only` that nothing may be signalled, traced, edited or written.
     """
@@ -238,6 +239,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
     history_error: str = ""
     has_fleet: bool = False
+    is_monitor: bool = False
     view_only: bool = False
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0

@@ -148,7 +148,7 @@ class EstimatePanel(Framed[View], can_focus=True):
 
 def has_panel(view: View) -> bool:
     """Whether there is anything to show in it."""
-    return view.panel is not None or view.reported is not None
+    return not view.is_monitor and (view.panel is not None or view.reported is not None)
 
 
 def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:

@@ -19,6 +19,22 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
 
 NAME_MOST = 10
+SORTED_BY: dict[SortColumn, str] = {
+    "pid": "pid",
+    "gpu": "GPU",
+    "user": "user",
+    "type": "type",
+    "now": "memory",
+    "peak": "peak",
+    "predicted": "prediction",
+    "delta": "difference",
+    "sm": "SM %",
+    "cpu": "CPU %",
+    "host": "host memory",
+    "time": "time",
+    "job": "job",
+    "command": "command",
+}
 GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU", "tree": "process tree"}
 
 
@@ -140,6 +156,8 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         states = [] if view.group == "none" else [f"by {GROUP_TITLES[view.group]} · b changes · Enter opens"]
         if view.filter:
             states.append(f"filter: {view.filter}")
+        if view.is_monitor and view.group == "none":
+            states.append(f"by {SORTED_BY[view.sort]}")
         if view.held:
             states.append("sorting frozen · Esc resumes")
         return title, " · ".join(states)

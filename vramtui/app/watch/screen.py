@@ -221,6 +221,11 @@ class Watch(ViewScreen):
         self._state.groups.next()
         self._shared.redraw.now()
 
+    def action_monitor(self) -> None:
+        """Only what is seen, or predictions as well."""
+        self._state.toggle_monitor()
+        self._shared.redraw.now()
+
     def action_columns(self) -> None:
         """Choose the columns of the process table."""
         from vramtui.app.watch.columns_dialog import choose_columns  # noqa: PLC0415 - loads the list widgets

@@ -1,5 +1,6 @@
 """Tables for people, on a terminal or in a pipe; JSON for programs."""
 
+import os
 import shutil
 import sys
 import textwrap
@@ -45,7 +46,7 @@ def print_table(
     """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge; where the
     others alone are too wide for it those in `spare` are left out, the first of them first, and then text is cut.
     """
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    width = table_width()
     kept = list(range(len(headings)))
     for column in spare:
         if _least_width(headings, rows, kept) > width:
@@ -93,6 +94,18 @@ def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right
         table.add_row(*(Text(cell) for cell in row))
     whole = sum(widths) + gap * (len(headings) - 1)
     plain_console(whole).print(table)
+
+
+def table_width() -> int:
+    """Columns that a table may take: the terminal's, also where it comes there by way of `| less`; of a pipe or file
+    that nobody sees, enough for any.
+    """
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or PIPE_WIDTH
+    except (OSError, ValueError, AttributeError):  # it is no terminal either, or closed
+        return PIPE_WIDTH
 
 
 def text_width() -> int:

@@ -94,6 +94,21 @@ def open_source(
         return _demo(f"{DEMO}: {error.sentence}")
 
 
+def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
+    """Only these of its GPUs: indices, beginnings of uuids, or `visible`; all where it is None.
+
+    Raises:
+        UserError: that names no GPU, or a recording is played.
+    """
+    if only is None:
+        return opened
+    from vramtui.sources.some_gpus import SomeGpus, gpu_names  # noqa: PLC0415 - only where it is asked for
+
+    if opened.recording is not None:
+        raise UserError("a recording has the GPUs that it has: filter its rows (/ gpu:0) in place of choosing GPUs")
+    return msgspec.structs.replace(opened, source=SomeGpus(opened.source, gpu_names(only)))
+
+
 def say_overdue() -> None:
     """Say that a read takes longer than it should; it is waited for all the same."""
     sys.stderr.write("vramtui: the driver does not answer; still waiting\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
-from vramtui.cli.common.open_source import OpenedSource, open_source
+from vramtui.cli.common.open_source import OpenedSource, open_source, with_gpus
 from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.first_frame import FirstFrame
@@ -82,6 +82,8 @@ def open_dashboard(
     no_signals: bool = False,
     view_only: bool = False,
     served: int | None = None,
+    monitor: bool = False,
+    only: str | None = None,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
@@ -95,6 +97,8 @@ def open_dashboard(
             no_signals=no_signals,
             view_only=view_only,
             served=served,
+            monitor=monitor,
+            only=only,
         )
 
 
@@ -109,6 +113,8 @@ def _open(
     served: int | None = None,
     feed: str | None = None,
     remote: Elsewhere | None = None,
+    monitor: bool = False,
+    only: str | None = None,
 ) -> None:
     _check_terminal(feed)
     _prepare_process()
@@ -120,9 +126,10 @@ def _open(
         opened, fleet, hosts_feed = _served(served)
         pace = hosts_feed.header.interval
     elif hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
-        opened, fleet = _source_of(hosts, pace)
+        opened, fleet = _source_of({name: with_gpus(one, only) for name, one in hosts.items()}, pace)
     else:
-        opened, fleet = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), None
+        opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
+        opened, fleet = with_gpus(opened, only), None
     give_keys(feed)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
@@ -150,6 +157,8 @@ def _open(
             services=replace(services, fleet=fleet),
             hint="" if view_only else first_time_hint(data_dir() / WELCOMED),
         )
+        if monitor or settings.dashboard.monitor:
+            app.state.toggle_monitor()
         if opened.past is not None:
             app.session.backfill(opened.past)
         if opened.recording is not None:

@@ -268,7 +268,8 @@ METRICS = tuple(f for f in Gpu.__struct_fields__ if getattr(_BARE, f) is None an
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine the devices are in; memory in bytes.
+    """The machine the devices are in; memory in bytes. `load` is how many tasks wanted a processor on average in the
+    last 1, 5 and 15 minutes.
 
     `private_pids` says that this program runs in a pid namespace of its own, as in a container: processes outside of
     it may use the GPUs and not be seen.
@@ -280,6 +281,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     cpu_percent: float | None = None
     memory_total: Bytes | None = None
     memory_available: Bytes | None = None
+    swap_total: Bytes | None = None
+    swap_free: Bytes | None = None
+    load: tuple[float, float, float] | None = None
     private_pids: bool = False
 
 

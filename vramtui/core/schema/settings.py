@@ -35,6 +35,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         theme: the colours to begin with; what suits the terminal when absent.
         preset: the preset in the estimate panel from the beginning.
         no_signals: no signal is ever sent to a process.
+        monitor: only what is seen, from the beginning: no preset, prediction or estimate.
         calibration: estimates go by what this host's own runs teach, from the beginning.
     """
 
@@ -42,6 +43,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     theme: ThemeName | None = None
     preset: str | None = None
     no_signals: bool = False
+    monitor: bool = False
     calibration: bool = False
 
 

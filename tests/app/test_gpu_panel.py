@@ -1,0 +1,22 @@
+"""What stands in the frame of the GPUs."""
+
+from vramtui.app.watch.gpu_panel import host_line
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.readings import Host
+
+HOST = Host(
+    name="gpu01",
+    cpu_percent=12.4,
+    memory_total=512 * GIB,
+    memory_available=480 * GIB,
+    load=(1.04, 2.0, 3.0),
+    swap_total=8 * GIB,
+    swap_free=7 * GIB,
+)
+
+
+def test_the_host_is_told_as_far_as_there_is_room() -> None:
+    whole = "host CPU 12 % · memory 32.0/512.0 GiB · load 1.0 2.0 3.0 · swap 1.0/8.0 GiB"
+    assert host_line(HOST, 200) == whole
+    assert host_line(HOST, 45) == "host CPU 12 % · memory 32.0/512.0 GiB"
+    assert host_line(Host(name="gpu01", memory_total=GIB), 200) == ""
