@@ -62,11 +62,11 @@ SHORT = {
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.
 WIDE = {
     "an option of the command line each, which Typer reads from the function": """
-        cli/allocator:allocator=7 cli/export/command:export=9 cli/history/command:history=17 cli/main:_root=14
-        cli/ps:ps=15 cli/record/command:record=10 cli/run/command:run=10 cli/serve/command:serve=12
+        cli/allocator:allocator=7 cli/export/command:export=9 cli/history/command:history=17
+        cli/record/command:record=10 cli/run/command:run=10 cli/serve/command:serve=12
         cli/snapshot:snapshot=8 cli/trace/command:trace=17""",
     "what such options come to, handed on by name": """
-        cli/allocator:_compare=7 cli/dashboard/command:open_dashboard=9 cli/dashboard/command:_open=9
+        cli/allocator:_compare=7
         cli/export/command:_export=7 cli/record/host_follower:__init__=9""",
     "the sizes and settings of one kernel or layer, each with its default": """
         estimators/analytic/models/encoder_decoder_blocks:biased_attention=7

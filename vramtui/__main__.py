@@ -18,9 +18,9 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         _print_version()
     elif arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
-        from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - as above
+        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - as above
 
-        open_dashboard(monitor=bool(arguments))
+        open_dashboard(DashboardOptions(monitor=bool(arguments)))
     else:
         from vramtui.cli.main import run  # noqa: PLC0415 - as above
 

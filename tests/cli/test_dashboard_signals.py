@@ -45,7 +45,7 @@ def test_nor_does_a_recording(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "no_signals"), [([], False), (["--no-signals"], True)])
 def test_the_option_arrives(options: list[str], no_signals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, object] = {}
-    monkeypatch.setattr(command, "open_dashboard", lambda **given: asked.update(given))
+    asked: list[command.DashboardOptions] = []
+    monkeypatch.setattr(command, "open_dashboard", asked.append)
     assert CliRunner().invoke(program([]), options).exit_code == 0
-    assert asked["no_signals"] is no_signals
+    assert [one.no_signals for one in asked] == [no_signals]

@@ -21,7 +21,7 @@ def test_a_terminal_without_a_cursor_is_refused_in_a_sentence(name: str, monkeyp
         monkeypatch.setattr(sys, stream, Terminal())
     monkeypatch.setattr(sys, "stderr", said)
     with pytest.raises(SystemExit) as left:
-        command.open_dashboard(demo=True)
+        command.open_dashboard(command.DashboardOptions(demo=True))
     assert left.value.code == 2
     assert "TERM names one without" in said.getvalue()
 
@@ -31,6 +31,6 @@ def test_a_pipe_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(sys, "stderr", said)
     with pytest.raises(SystemExit) as left:
-        command.open_dashboard(demo=True)
+        command.open_dashboard(command.DashboardOptions(demo=True))
     assert left.value.code == 2
     assert "vramtui ps --json" in said.getvalue()

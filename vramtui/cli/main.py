@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from vramtui import __version__
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import asked_words, presets
 from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
+from vramtui.cli.options.command_options import command_of
 from vramtui.cli.remote.hosts import Elsewhere
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 
@@ -53,40 +55,46 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _root(
-    context: typer.Context,
-    demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
-    replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None,
-    host: HostOption = None,
-    slurm: SlurmOption = None,
-    prometheus: PrometheusOption = None,
-    token_file: TokenOption = None,
+@dataclass(frozen=True, kw_only=True)
+class RootOptions:
+    """What `vramtui` without a command takes."""
+
+    context: typer.Context
+    demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False
+    replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None
+    host: HostOption = None
+    slurm: SlurmOption = None
+    prometheus: PrometheusOption = None
+    token_file: TokenOption = None
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
-    ] = None,
+    ] = None
     interval: Annotated[
         float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")
-    ] = None,
+    ] = None
     preset: Annotated[
         str | None, typer.Option(help="The preset to show first: a name or a path.", autocompletion=presets)
-    ] = None,
-    no_signals: Annotated[bool, typer.Option("--no-signals", help="Never send a signal to a process.")] = False,
+    ] = None
+    no_signals: Annotated[bool, typer.Option("--no-signals", help="Never send a signal to a process.")] = False
     view_only: Annotated[
         bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
-    ] = False,
+    ] = False
     monitor: Annotated[
         bool, typer.Option("--monitor", help="Only what is seen: no presets, predictions or estimate (M switches).")
-    ] = False,
+    ] = False
     only: Annotated[
         str | None,
         typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: those of CUDA_VISIBLE_DEVICES."),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print who holds what now, and leave (as vramtui ps).")] = False,
-    served: Annotated[int | None, typer.Option(hidden=True, help="A tab of vramtui serve: what it reads.")] = None,
-    version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
+    ] = None
+    once: Annotated[bool, typer.Option("--once", help="Print the processes now, as vramtui ps does.")] = False
+    served: Annotated[int | None, typer.Option(hidden=True, help="A tab of vramtui serve: what it reads.")] = None
+    version: Annotated[
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@command_of(RootOptions)
+def _root(options: RootOptions) -> None:
     """Start here:
 
     vramtui - the dashboard of this machine's GPUs
@@ -97,39 +105,45 @@ def _root(
 
     What holds your GPU's memory, what your job should need, and how far apart the two are.
     """
-    if context.invoked_subcommand is not None:
-        _refuse_options(context, context.invoked_subcommand)
+    if options.context.invoked_subcommand is not None:
+        _refuse_options(options.context, options.context.invoked_subcommand)
         return
-    if once:
-        from vramtui.cli.ps import PsOptions, show_processes  # noqa: PLC0415 - only where it is asked for
-
-        show_processes(
-            PsOptions(
-                demo=demo,
-                replay=replay,
-                host=host,
-                slurm=slurm,
-                prometheus=prometheus,
-                token_file=token_file,
-                feed=feed,
-                gpu=only,
-            )
-        )
+    if options.once:
+        _print_once(options)
         return
-    from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
+    from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - only this needs the screen
 
     open_dashboard(
-        demo=demo,
-        replay=replay,
-        feed=feed,
-        remote=Elsewhere(host, slurm, prometheus, token_file),
-        interval=interval,
-        preset=preset,
-        no_signals=no_signals,
-        view_only=view_only,
-        served=served,
-        monitor=monitor,
-        only=only,
+        DashboardOptions(
+            demo=options.demo,
+            replay=options.replay,
+            feed=options.feed,
+            remote=Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            interval=options.interval,
+            preset=options.preset,
+            no_signals=options.no_signals,
+            view_only=options.view_only,
+            monitor=options.monitor,
+            only=options.only,
+            served=options.served,
+        )
+    )
+
+
+def _print_once(options: RootOptions) -> None:
+    from vramtui.cli.ps import PsOptions, show_processes  # noqa: PLC0415 - only where it is asked for
+
+    show_processes(
+        PsOptions(
+            demo=options.demo,
+            replay=options.replay,
+            host=options.host,
+            slurm=options.slurm,
+            prometheus=options.prometheus,
+            token_file=options.token_file,
+            feed=options.feed,
+            gpu=options.only,
+        )
     )
 
 

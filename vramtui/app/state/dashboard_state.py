@@ -53,8 +53,7 @@ class DashboardState:
 
     def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:
         self.session = session
-        self.paused, self.hint = False, hint
-        self.is_monitor = False
+        self.paused, self.is_monitor, self.hint = False, False, hint
         self.panel_key: str | None = None
         self.planned: Device | None = None  # the card that Plan is about, where one was chosen
         self.span, self.reverse, self.filter = SPANS[0], False, ""
@@ -121,9 +120,7 @@ class DashboardState:
             self._show(sample)
 
     def age(self, now: float, reason: str) -> None:
-        """The source has told nothing new by `now`, in seconds since the epoch: what is shown is as old as the reading
-        that it is of, and says so. The history is not told: nothing was seen.
-        """
+        """Nothing new by `now` (seconds since the epoch): what is shown says how old it is; the history saw nothing."""
         if self.sample is not None and not self.paused:
             self._show(silent(self.sample, now, reason))
 
@@ -172,8 +169,7 @@ class DashboardState:
 
     def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
         """Sort by the column to the right (1) or left (-1) of the present one, among `columns` that are shown."""
-        at = columns.index(self.sort) if self.sort in columns else -1
-        self.sort_by(columns[(at + direction) % len(columns)])
+        self.sort_by(columns[((columns.index(self.sort) if self.sort in columns else -1) + direction) % len(columns)])
 
     def set_filter(self, text: str) -> None:
         """Show only rows that hold every word of `text`."""
@@ -184,15 +180,15 @@ class DashboardState:
         self.paused = not self.paused
         if self.paused and self._listing is not None:
             self._listing.settle()
-        if not self.paused and self.sample is not None:
+        elif not self.paused and self.sample is not None:
             self._show(self.sample)
         return self.paused
 
     def toggle_monitor(self) -> bool:
         """Show only what is seen, the largest first, or predictions as well; True when it is only that now."""
-        self.is_monitor = not self.is_monitor
-        if self.is_monitor and self.sort == "gpu":
+        if not self.is_monitor and self.sort == "gpu":
             self.sort_by("now")
+        self.is_monitor = not self.is_monitor
         return self.is_monitor
 
     def dismiss_hint(self) -> bool:
@@ -252,11 +248,10 @@ class DashboardState:
 
     def view(self) -> View:
         """The View of now, without what only the dashboard knows (staleness, banner)."""
-        sample, listing = self._shown, self._listing
+        sample, listing, known = self._shown, self._listing, {} if self.is_monitor else self._matches
         if sample is None or listing is None:
             return View(panel=self._panel(None, []), hint=self.hint)
-        matches = {} if self.is_monitor else self._matches
-        predicted = RowPredictions(listing, matches, self.session.estimate, self.session.is_quick)
+        predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
         (at, chosen), matched = self._follow(), predicted.rows()

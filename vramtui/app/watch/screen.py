@@ -90,8 +90,7 @@ class Watch(ViewScreen):
     def __init__(self, shared: AppContext, actions: ProcessActions, snapshot_options: Callable[[], None]) -> None:
         super().__init__()
         self._shared, self._state = shared, shared.state
-        self._actions = actions
-        self._snapshot_options = snapshot_options
+        self._actions, self._snapshot_options = actions, snapshot_options
 
     def compose(self) -> ComposeResult:
         """All panels."""
@@ -106,18 +105,14 @@ class Watch(ViewScreen):
         yield KeyBar()
 
     def show(self, view: View, palette: Palette) -> None:
-        """Give banner and GPUs the lines they need, then draw."""
+        """Give banner and GPUs the lines they need (a layout only where that changed), then draw."""
         self.set_class(not has_panel(view), "-no-panel")
-        self._fit_heights(view)
-        super().show(view, palette)
-
-    def _fit_heights(self, view: View) -> None:
-        """Give banner and GPU panel the lines they need; a layout only where that changed."""
         banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
         beside = next(taken for least, taken in BESIDE.items() if width >= least) if has_panel(view) else 0
         _set_height(gpus, gpus.lines_for(view, width - beside - 2, _most_gpus(height)), border=2)
+        super().show(view, palette)
 
     # --- the table -----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -71,66 +71,47 @@ def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: 
     return Signals(), ""
 
 
-def open_dashboard(
-    *,
-    demo: bool = False,
-    replay: Path | None = None,
-    feed: str | None = None,
-    remote: Elsewhere | None = None,
-    interval: float | None = None,
-    preset: str | None = None,
-    no_signals: bool = False,
-    view_only: bool = False,
-    served: int | None = None,
-    monitor: bool = False,
-    only: str | None = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DashboardOptions:
+    """What the dashboard is opened on, and how.
+
+    Attributes:
+        remote: other machines.
+        interval: seconds between samples; what the settings say where it is None.
+        preset: the one to show first.
+        only: some of the GPUs.
+        served: the descriptor that a server's tab reads.
+        monitor: only what is seen.
+    """
+
+    demo: bool = False
+    replay: Path | None = None
+    feed: str | None = None
+    remote: Elsewhere | None = None
+    interval: float | None = None
+    preset: str | None = None
+    no_signals: bool = False
+    view_only: bool = False
+    monitor: bool = False
+    only: str | None = None
+    served: int | None = None
+
+
+def open_dashboard(options: DashboardOptions) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
-        _open(
-            demo=demo,
-            replay=replay,
-            feed=feed,
-            remote=remote,
-            interval=interval,
-            preset=preset,
-            no_signals=no_signals,
-            view_only=view_only,
-            served=served,
-            monitor=monitor,
-            only=only,
-        )
+        _open(options)
 
 
-def _open(
-    *,
-    demo: bool,
-    replay: Path | None,
-    interval: float | None,
-    preset: str | None,
-    no_signals: bool,
-    view_only: bool = False,
-    served: int | None = None,
-    feed: str | None = None,
-    remote: Elsewhere | None = None,
-    monitor: bool = False,
-    only: str | None = None,
-) -> None:
-    _check_terminal(feed)
+def _open(options: DashboardOptions) -> None:
+    _check_terminal(options.feed)
     _prepare_process()
     settings = read_config()
-    preset = preset or settings.dashboard.preset
-    pace = interval or settings.dashboard.interval
-    hosts_feed = None
-    if served is not None:
-        opened, fleet, hosts_feed = _served(served)
-        pace = hosts_feed.header.interval
-    elif hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
-        opened, fleet = _source_of({name: with_gpus(one, only) for name, one in hosts.items()}, pace)
-    else:
-        opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
-        opened, fleet = with_gpus(opened, only), None
-    give_keys(feed)
+    preset = options.preset or settings.dashboard.preset
+    pace = options.interval or settings.dashboard.interval
+    opened, fleet, hosts_feed = _opened(options, pace)
+    pace = pace if hosts_feed is None else hosts_feed.header.interval
+    give_keys(options.feed)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     library = PresetLibrary()
@@ -143,8 +124,8 @@ def _open(
         _check_keys(settings)
         services = (
             _looking(opened, settings, hosts_feed)
-            if view_only
-            else _services(opened, settings, demo=demo, no_signals=no_signals)
+            if options.view_only
+            else _services(opened, settings, demo=options.demo, no_signals=options.no_signals)
         )
         app = Dashboard(
             source=opened.source,
@@ -155,9 +136,9 @@ def _open(
             preset=shown,
             settings=settings,
             services=replace(services, fleet=fleet),
-            hint="" if view_only else first_time_hint(data_dir() / WELCOMED),
+            hint="" if options.view_only else first_time_hint(data_dir() / WELCOMED),
         )
-        if monitor or settings.dashboard.monitor:
+        if options.monitor or settings.dashboard.monitor:
             app.state.toggle_monitor()
         if opened.past is not None:
             app.session.backfill(opened.past)
@@ -167,6 +148,17 @@ def _open(
     gc.enable()
     frame.hand_over()
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
+
+
+def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None, ServedFeed | None]":
+    """What is watched: a server's tab, other hosts, or a source of this machine's."""
+    if options.served is not None:
+        return _served(options.served)
+    demo, replay, feed = options.demo, options.replay, options.feed
+    if hosts := open_hosts(options.remote or Elsewhere(), pace, demo or replay or feed):
+        return *_source_of({name: with_gpus(one, options.only) for name, one in hosts.items()}, pace), None
+    opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
+    return with_gpus(opened, options.only), None, None
 
 
 def _prepare_process() -> None:
