@@ -78,8 +78,11 @@ class StorageBook:
         self._died = died
 
     def find(self, tensor: torch.Tensor) -> StorageEntry | None:
-        """The entry of `tensor`'s storage, if it has been seen."""
-        return self.entries.get(tensor.untyped_storage()._cdata)
+        """The entry of `tensor`'s storage, if it has been seen; None of a sparse one, which has several."""
+        try:
+            return self.entries.get(tensor.untyped_storage()._cdata)
+        except NotImplementedError:
+            return None
 
     def see(self, tensor: torch.Tensor) -> StorageEntry | None:
         """Make an entry for the storage of `tensor`; None if there was one."""

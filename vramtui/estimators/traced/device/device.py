@@ -84,9 +84,19 @@ class _Guard(torch._C._acc.DeviceGuard):
             return torch._C._autograd.DeviceType.PrivateUse1
 
 
+class _OfThread(threading.local):
+    """What a thread has to put back as it leaves the fake mode."""
+
+    def __init__(self) -> None:
+        self.entered: list[Any] = []
+
+
 class SimFakeMode(FakeTensorMode):
     """Fake tensors that never ask for a real device; nothing is compiled under them, so the wrapper that keeps
     compilers away from each operator is left out.
+
+    All threads of the code share the mode, and each remembers for itself what was before it entered: a thread that
+    ends would otherwise put back what another one noted.
     """
 
     __torch_dispatch__ = getattr(FakeTensorMode.__torch_dispatch__, "__wrapped__", FakeTensorMode.__torch_dispatch__)
@@ -95,9 +105,22 @@ class SimFakeMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> "SimFakeMode":
+        """A copied tensor is one of the same mode."""
+        return self
+
     @property
     def avoid_device_init(self) -> bool:
         return True
+
+    @property
+    def enter_stack(self) -> list[Any]:
+        """As in the class that it is made of."""
+        return self._of_thread.entered
+
+    @enter_stack.setter
+    def enter_stack(self, _empty: list[Any]) -> None:
+        self._of_thread = _OfThread()
 
 
 def to_sim(device: Any) -> Any:

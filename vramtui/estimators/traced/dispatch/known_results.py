@@ -151,11 +151,12 @@ def _recipe(out: Any, seen: set[int]) -> Any:
         return _NEVER if _NEVER in parts else (type(out), parts)
     if not isinstance(out, torch.Tensor):
         return ("value", out) if type(out) in _PLAIN else _NEVER
+    if out.layout is not torch.strided:
+        return _NEVER
     storage = out.untyped_storage()
     if (
         type(out) is not FakeTensor
         or out.constant is not None
-        or out.layout is not torch.strided
         or storage._cdata in seen
         or out.storage_offset()
         or out.is_conj()

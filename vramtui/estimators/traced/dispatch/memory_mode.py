@@ -22,7 +22,6 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
@@ -33,8 +32,9 @@ from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.host import stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
+from vramtui.estimators.traced.kernels import sparse
 from vramtui.estimators.traced.kernels.registry import find_kernel
-from vramtui.estimators.traced.process.failures import SPARSE, Escape
+from vramtui.estimators.traced.process.failures import Escape
 
 _UNSAFE = {
     id(op) for op in (torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default)
@@ -131,11 +131,7 @@ class Call:
 
         Raises:
             UnsupportedOperatorException: it returns a tensor of its own.
-            UserError: it is given a sparse tensor.
         """
-        if any(tensor.layout is not torch.strided for tensor in tensors_of(self.args)):
-            line = self.memory.user_line()
-            raise UserError(SPARSE.format(f" at {line}" if line else ""))
         schema = self.func._schema
         written = {
             frozenset(argument.alias_info.before_set): self.kwargs.get(argument.name, value)
@@ -170,9 +166,10 @@ class Call:
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
         for tensor in tensors_of((out,)):
-            entry = self.memory.book.see(tensor)
-            if entry is not None:
-                self.fresh.append((tensor, entry))
+            for part in (tensor,) if tensor.layout is torch.strided else sparse.parts_of(tensor):
+                entry = self.memory.book.see(part)
+                if entry is not None:
+                    self.fresh.append((part, entry))
         return out
 
     def scratch(self, nbytes: int) -> StorageEntry:
@@ -306,6 +303,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             kwargs["device"] = to_sim(kwargs["device"])
             if func is _TO_COPY and _changes_nothing(args[0], kwargs):
                 return torch.ops.aten.alias.default(args[0])
+        if sparse.is_sparse_call(func, args):
+            return sparse.run(Call(self.memory, func, args, kwargs))
         if stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)

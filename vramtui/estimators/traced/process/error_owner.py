@@ -91,7 +91,7 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
 
 def _shapes_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return _Shape(value) if value.layout is torch.strided else value.detach()
+        return _Shape(value) if value.layout is torch.strided else value
     if isinstance(value, dict):
         return {key: _shapes_of(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -20,7 +20,6 @@ from vramtui.estimators.traced.process.error_owner import ErrorOwner, OperatorCa
 
 _LONGEST = 240
 _ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
-SPARSE = f"a sparse tensor{{}}: a trace follows dense ones only; {_ANOTHER_WAY}"
 _NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
 # What installs a package of kernels on a machine that has no card.
 _WITHOUT_A_CARD = {
@@ -135,8 +134,6 @@ def _other(error: BaseException, place: str, call: OperatorCall | None) -> UserE
             f"card is needed to install that: {_WITHOUT_A_CARD[package]}"
         )
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
-    if "SparseTensorImpl" in text:
-        return UserError(SPARSE.format(place))
     lines = [line for line in text.splitlines() if line.strip()]
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""

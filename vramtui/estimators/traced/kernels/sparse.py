@@ -1,0 +1,371 @@
+"""Sparse tensors on the card: what they hold is their indices and values, and these are ordinary fake tensors.
+
+COO follows ATen/native/sparse/cuda/SparseCUDATensor.cu (`coalesce`: three arrays of a place each, a sort) and
+SparseCUDATensorMath.cu (`addmm`: row and column numbers of 32 bits, a copy of the result by columns). How many places
+differ is counted where their values are known, as they are on the host; elsewhere all of them are taken to differ, and
+the answer says so. CSR and its like keep their parts as they are. The buffer that cuSPARSE asks for is not known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, UnsupportedOperatorException
+
+from vramtui.core.base.errors import UserError
+from vramtui.estimators.traced.device.device import SIM
+from vramtui.estimators.traced.dispatch import values
+from vramtui.estimators.traced.dispatch.host import is_real
+from vramtui.estimators.traced.kernels import cub
+
+NOTE = "sparse products run without the buffer that cuSPARSE may ask for, which only a card tells"
+UNKNOWN = (
+    "{} of a sparse tensor{}: a trace follows sparse tensors through products, sums, copies and gradients of "
+    "embeddings, but not through this; that is a limit of the trace, not a fault of the code"
+)
+_aten: Any = torch.ops.aten
+_MAKE_COO = _aten._sparse_coo_tensor_with_dims_and_tensors.default
+_COLUMNS = {torch.sparse_csr, torch.sparse_bsr}  # their first part counts rows, that of the others columns
+_TRANSPOSED = {
+    torch.sparse_csr: torch.sparse_csc, torch.sparse_csc: torch.sparse_csr,
+    torch.sparse_bsr: torch.sparse_bsc, torch.sparse_bsc: torch.sparse_bsr,
+}  # fmt: skip
+_INDEX = 8
+_INT = 4
+_Rule = Callable[[Any], Any]
+
+
+def is_sparse_call(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator makes a sparse tensor of parts, or is given one."""
+    if func is _MAKE_COO:
+        return True
+    for value in args:
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            return value.layout is not torch.jagged
+    return False
+
+
+def run(call: Any) -> Any:
+    """What an operator gives that is given sparse tensors; what it makes is allocated.
+
+    Raises:
+        UserError: nobody has written down what it takes.
+    """
+    if _on_host(call):
+        with torch._C._DisableTorchDispatch():
+            return call.func(*call.args, **call.kwargs)
+    call.memory.only_once()
+    call.memory.operator = call.func
+    rule = _RULES.get(call.func.overloadpacket.__name__)
+    try:
+        return _plain(call) if rule is None else rule(call)
+    except UnsupportedOperatorException:
+        line = call.memory.user_line()
+        raise UserError(UNKNOWN.format(call.func.overloadpacket.__name__, f" at {line}" if line else "")) from None
+    finally:
+        call.end()
+
+
+def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors that hold what a sparse one does, in the order in which they are copied."""
+    if tensor.layout is torch.sparse_coo:
+        return _aten._indices.default(tensor), _aten._values.default(tensor)
+    if tensor.layout in _COLUMNS:
+        return _aten.crow_indices.default(tensor), _aten.col_indices.default(tensor), _aten.values.default(tensor)
+    return _aten.ccol_indices.default(tensor), _aten.row_indices.default(tensor), _aten.values.default(tensor)
+
+
+def _on_host(call: Any) -> bool:
+    device = call.kwargs.get("device")
+    tensors = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, torch.Tensor)]
+    return (device is None or device.type != SIM) and all(map(is_real, tensors))
+
+
+def _plain(call: Any) -> Any:
+    """What fake tensors know themselves: views of parts, counts, shapes."""
+    return call.take(call.func(*call.args, **call.kwargs))
+
+
+def _coo(call: Any, like: torch.Tensor, parts: Sequence[torch.Tensor], *, keeps_places: bool = False) -> torch.Tensor:
+    """A COO tensor of `like`'s shape over indices and values; `keeps_places` where its places are those of `like`."""
+    indices, held = parts
+    out: torch.Tensor = _MAKE_COO(
+        indices.shape[0], held.dim() - 1, like.shape, indices, held,
+        dtype=held.dtype, layout=torch.sparse_coo, device=held.device,
+    )  # fmt: skip
+    call.take(list(parts))
+    if keeps_places:
+        if like.is_coalesced():
+            _aten._coalesced_.default(out, True)
+        vars(out)["places"] = _places(like)
+    return out
+
+
+def _compressed(like: torch.Tensor, parts: Sequence[torch.Tensor], layout: Any, shape: Any) -> torch.Tensor:
+    """A fake tensor of a compressed layout; `like` is one that tells the mode."""
+    mode, device = like.fake_mode, like._fake_device  # type: ignore[attr-defined] # of a fake tensor
+    with torch._C._DisableTorchDispatch():
+        meta = [torch.empty(part.shape, dtype=part.dtype, device="meta") for part in parts]
+        counts, numbers, held = meta
+        made = torch.sparse_compressed_tensor(counts, numbers, held, shape, layout=layout, check_invariants=False)
+        out: torch.Tensor = FakeTensor(mode, made, device)
+    vars(out)["parts"] = tuple(parts)
+    return out
+
+
+def _count(tensor: torch.Tensor) -> int:
+    """How many places a COO tensor holds, those that stand there twice included."""
+    return int(_aten._values.default(tensor).shape[0])
+
+
+def _places(tensor: torch.Tensor) -> int | None:
+    """How many places of a COO tensor differ; None where nobody knows."""
+    if tensor.is_coalesced():
+        return _count(tensor)
+    return cast("int | None", vars(tensor).get("places"))
+
+
+def _make(call: Any) -> Any:
+    """args: sparse dimensions, dense dimensions, shape, indices, values."""
+    out = call.func(*call.args, **call.kwargs)
+    indices = values.certain_value(call.memory.book, call.args[3])
+    vars(out)["places"] = None if indices is None else _distinct(indices)
+    return out
+
+
+def _distinct(indices: torch.Tensor) -> int:
+    """How many places of [dimensions, places] differ."""
+    with torch._C._DisableTorchDispatch():
+        return int(torch.unique(indices, dim=1).shape[1]) if indices.numel() else 0
+
+
+def _coalesce(call: Any) -> Any:
+    """args: a COO tensor that is not coalesced."""
+    tensor = call.args[0]
+    indices, held = parts_of(tensor)
+    count = _count(tensor)
+    if count < 2:
+        out = _each(call)
+        _aten._coalesced_.default(out, True)
+        return out
+    flat = call.scratch(count * _INDEX)
+    order = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
+    call.drop(call.scratch(cub.merge_sort_pairs(count, _INDEX, _INDEX)))
+    places = _places(tensor)
+    if places is None:
+        places = call.memory.bound(count, call.func)
+    kept = held.new_empty((places, *held.shape[1:]))
+    call.take(kept)
+    rows = indices.shape[0]
+    if rows == 1:
+        call.drop(flat)
+    where = indices.new_empty((rows, places))
+    call.take(where)
+    call.drop(*order)
+    out = _coo(call, tensor, (where, kept))
+    _aten._coalesced_.default(out, True)
+    return out
+
+
+def _each(call: Any) -> Any:
+    """An operator that works on values alone, and copies the places: args: a sparse tensor first, or last."""
+    tensor = next(one for one in call.args if isinstance(one, torch.Tensor) and one.layout is not torch.strided)
+    *places, held = _held(tensor)
+    places = [part.clone() for part in places]
+    args = [held if one is tensor else one for one in call.args]
+    made = call.func(*args, **{key: one for key, one in call.kwargs.items() if key != "memory_format"})
+    return _again(call, tensor, (*places, made))
+
+
+def _held(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return vars(tensor).get("parts") or parts_of(tensor)
+
+
+def _again(call: Any, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A tensor of the layout, shape and places of `tensor` over other parts."""
+    if tensor.layout is torch.sparse_coo:
+        return _coo(call, tensor, parts, keeps_places=True)
+    call.take(list(parts))
+    return _compressed(parts[-1], parts, tensor.layout, tensor.shape)
+
+
+def _multiply(call: Any) -> Any:
+    """args: a sparse tensor and a number, or a tensor of none or of the same shape."""
+    other = call.args[1]
+    if isinstance(other, torch.Tensor) and other.dim():
+        raise UnsupportedOperatorException(call.func)
+    return _each(call)
+
+
+def _clone(call: Any) -> Any:
+    """args: a sparse tensor. A gradient of its own autograd keeps; it is copied here only because Python holds it."""
+    node: Any = torch._C._current_autograd_node()
+    return _detach(call) if node is not None and node.name().endswith("AccumulateGrad") else _each(call)
+
+
+def _detach(call: Any) -> Any:
+    tensor = call.args[0]
+    return _again(call, tensor, [part.detach() for part in _held(tensor)])
+
+
+def _to_copy(call: Any) -> Any:
+    """args: a sparse tensor; to another device or type."""
+    tensor = call.args[0]
+    given = {key: value for key, value in call.kwargs.items() if key in ("device", "non_blocking")}
+    places: int | None = None
+    if isinstance(tensor, FakeTensor):
+        parts = _held(tensor)
+    else:
+        with torch._C._DisableTorchDispatch():
+            parts = parts_of(tensor)
+            if tensor.layout is torch.sparse_coo:
+                places = _distinct(parts[0])
+    copies = [_aten._to_copy.default(part, **given) for part in parts[:-1]]
+    copies.append(_aten._to_copy.default(parts[-1], **given, dtype=call.kwargs.get("dtype")))
+    if not isinstance(copies[-1], FakeTensor):
+        raise UnsupportedOperatorException(call.func)
+    if tensor.layout is not torch.sparse_coo:
+        call.take(copies)
+        return _compressed(copies[-1], copies, tensor.layout, tensor.shape)
+    out = _coo(call, tensor, copies)
+    vars(out)["places"] = places if places is not None else vars(tensor).get("places")
+    if tensor.is_coalesced():
+        _aten._coalesced_.default(out, True)
+    return out
+
+
+def _transpose(call: Any) -> Any:
+    """args: a matrix. Of COO both parts are copied, and it counts as not coalesced; the others share theirs."""
+    tensor = call.args[0]
+    if tensor.layout is not torch.sparse_coo:
+        shape = tensor.shape[::-1]
+        return _compressed(tensor, _held(tensor), _TRANSPOSED[tensor.layout], shape)
+    indices, held = parts_of(tensor)
+    copies = [indices.clone(), held.clone()]
+    call.take(copies)
+    call.scratch(_count(tensor) * _INDEX)
+    out = _coo(call, tensor.new_empty(tensor.shape[::-1]), copies)
+    vars(out)["places"] = _places(tensor)
+    return out
+
+
+def _product(call: Any) -> Any:
+    """args: a sparse matrix, a dense one; or what is added to their product, and then these."""
+    call.memory.warn(NOTE)
+    if len(call.args) == 2:
+        tensor, dense = call.args
+        added = call.scratch(tensor.shape[0] * dense.shape[-1] * dense.element_size())  # zeros to add to
+    else:
+        (_, tensor, dense), added = call.args[:3], None
+    if dense.layout is not torch.strided or tensor.layout is torch.strided:
+        raise UnsupportedOperatorException(call.func)
+    columns = dense.shape[1] if dense.dim() == 2 else 1
+    out = dense.new_empty((tensor.shape[0], columns) if dense.dim() == 2 else (tensor.shape[0],))
+    call.take(out)
+    if tensor.layout is torch.sparse_coo:
+        _multiply_places(call, tensor, dense, out)
+    if added is not None:
+        call.drop(added)
+    return out
+
+
+def _multiply_places(call: Any, tensor: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
+    kept: Any = None
+    if not tensor.is_coalesced():
+        before = call.args
+        call.args = (tensor,)
+        kept = _coalesce(call)
+        call.args = before
+    count = _count(tensor if kept is None else kept)
+    held = [call.scratch((tensor.shape[0] + 1) * _INT)]
+    call.drop(call.scratch(count * _INT))
+    held += [call.scratch(count * _INT), call.scratch(out.numel() * out.element_size())]
+    by_columns = dense.dim() == 2 and dense.stride(0) == 1 and dense.stride(1) == dense.shape[0]
+    strided = dense.dim() == 2 and dense.stride(1) == 1 and dense.stride(0) != dense.shape[1]
+    if not (by_columns or strided or dense.is_contiguous()):
+        held.append(call.scratch(dense.numel() * dense.element_size()))
+    call.drop(*reversed(held))
+
+
+def _add(call: Any) -> Any:
+    """args: two sparse tensors, whose places are put behind each other, or a dense one and a sparse one."""
+    first, other = call.args[:2]
+    in_place = call.func.overloadpacket.__name__ == "add_"
+    if first.layout is torch.strided:
+        out = first if in_place else torch.empty_like(first)
+        call.take(out)
+        if not other.is_coalesced() and other.sparse_dim() > 1:
+            call.scratch(_count(other) * _INDEX)
+        return out
+    if other.layout is not torch.sparse_coo or first.layout is not torch.sparse_coo:
+        raise UnsupportedOperatorException(call.func)
+    pairs = zip(parts_of(first), parts_of(other), strict=True)
+    joined = [torch.cat(pair, dim) for pair, dim in zip(pairs, (1, 0), strict=True)]
+    return _into(call, first, joined) if in_place else _coo(call, first, joined)
+
+
+def _into(call: Any, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """`target`, which holds other places from now on."""
+    made = _coo(call, target, parts)
+    with torch._C._DisableTorchDispatch():
+        torch._C._swap_tensor_impl(target, made)
+    vars(target).pop("places", None)
+    return target
+
+
+def _mask(call: Any) -> Any:
+    """args: a tensor, the COO tensor whose places are taken out of it."""
+    dense, mask = call.args[:2]
+    indices, held = parts_of(mask)
+    return _coo(call, mask, (indices.clone(), dense.new_empty(held.shape)), keeps_places=True)
+
+
+def _dense(call: Any) -> Any:
+    """args: a sparse tensor."""
+    tensor = call.args[0]
+    out = _held(tensor)[-1].new_empty(tensor.shape, dtype=call.kwargs.get("dtype"))
+    call.take(out)
+    return out
+
+
+def _to_rows(call: Any) -> Any:
+    """args: a COO matrix, which becomes a CSR one."""
+    tensor = call.args[0]
+    if tensor.layout is not torch.sparse_coo:
+        raise UnsupportedOperatorException(call.func)
+    if not tensor.is_coalesced():
+        tensor = _coalesce(call)
+    indices, held = parts_of(tensor)
+    parts = [indices.new_empty(tensor.shape[0] + 1), indices.new_empty(_count(tensor)), held.clone()]
+    call.take(parts)
+    return _compressed(held, parts, torch.sparse_csr, tensor.shape)
+
+
+def _part(place: int) -> _Rule:
+    """The rule of what gives one part of a compressed tensor."""
+
+    def rule(call: Any) -> Any:
+        tensor = call.args[0]
+        return _plain(call) if tensor.layout is torch.sparse_coo else _held(tensor)[place].detach()
+
+    return rule
+
+
+_RULES: dict[str, _Rule] = {
+    "_sparse_coo_tensor_with_dims_and_tensors": _make,
+    "_coalesce": _coalesce,
+    "clone": _clone,
+    **dict.fromkeys(("neg", "sqrt", "abs", "pow", "relu", "square", "isnan", "isfinite"), _each),
+    **dict.fromkeys(("mul", "div"), _multiply),
+    **dict.fromkeys(("detach", "alias"), _detach),
+    "_to_copy": _to_copy,
+    **dict.fromkeys(("t", "transpose"), _transpose),
+    **dict.fromkeys(("mm", "addmm", "mv", "_sparse_addmm"), _product),
+    **dict.fromkeys(("add", "add_"), _add),
+    "sparse_mask": _mask,
+    "_to_dense": _dense,
+    "_to_sparse_csr": _to_rows,
+    **dict.fromkeys(("crow_indices", "ccol_indices"), _part(0)),
+    **dict.fromkeys(("col_indices", "row_indices"), _part(1)),
+    "values": _part(-1),
+}
