@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from vramtui.api.baseline import BaselineEntry, entry_of, over_baseline, read_baseline, tolerance_of
+from vramtui.api.baseline import BaselineEntry, entry_of, over_baseline, read_baseline, tolerance_of, write_baseline
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail
 from vramtui.cli.main import program
 from vramtui.cli.trace.baseline import baseline_check
@@ -14,7 +14,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.process.results import TraceResult
 
 
-def result(root: Path, weights: int) -> TraceResult:
+def result(root: Path, weights: int, line: int = 3) -> TraceResult:
     held = {"bytes": weights // 2, "category": "weights", "operator": "aten::empty", "module": "", "phase": "build"}
     told: dict[str, Any] = {
         "torch": "2.13.0",
@@ -29,7 +29,7 @@ def result(root: Path, weights: int) -> TraceResult:
         "process": weights + 2,
         "context": 1,
         "peak_categories": {"weights": weights, "inputs": 0},
-        "largest": [{**held, "line": f"{root}/a.py:3"}, {**held, "line": f"{root}/a.py:3"}],
+        "largest": [{**held, "line": f"{root}/a.py:{line}"}] * 2,
         "warnings": [],
         "series": [],
         "events": 2,
@@ -43,9 +43,30 @@ def entry(root: Path, weights: int) -> BaselineEntry:
 
 def test_what_is_kept(tmp_path: Path) -> None:
     made = entry(tmp_path, 1000)
-    assert made.lines == {"a.py:3 (aten::empty)": 1000}
+    assert made.lines == {"a.py (aten::empty)": 1000}
     assert made.parts == {"weights": 1000}
     assert (made.total("allocated"), made.total("reserved"), made.total("process")) == (1000, 1001, 1002)
+
+
+def test_lines_are_named_by_their_function_and_torch_once(tmp_path: Path) -> None:
+    """A comment at the head of a file, or another build of the same torch, changes nothing in it."""
+    code = "class Net:\n    def forward(self):\n        return lambda: 1\n"
+    here, moved = tmp_path / "here", tmp_path / "moved"
+    for folder, text in ((here, code), (moved, f"# a comment\n{code}")):
+        folder.mkdir()
+        (folder / "a.py").write_text(text)
+    made = entry(here, 1000)
+    assert made.lines == {"a.py Net.forward (aten::empty)": 1000}
+    later = msgspec.structs.replace(result(moved, 1000, line=4), torch="2.13.0+cu130")
+    kept = entry_of(later, moved)
+    assert msgspec.structs.replace(kept, at=made.at) == made
+    more = msgspec.structs.replace(kept, allocated=2000, lines=dict.fromkeys(kept.lines, 2000))
+    assert "a.py:4 Net.forward (aten::empty): 1000 B" in str(over_baseline(made, more, of="allocated", tolerance=0))
+    path = tmp_path / "peaks.json"
+    write_baseline(path, {"a": made, "b": made, "c": msgspec.structs.replace(made, torch="2.14.0")})
+    assert path.read_text().count('"torch"') == 2
+    assert "a.py:" not in path.read_text()
+    assert [one.torch for one in read_baseline(path).values()] == ["2.13.0", "2.13.0", "2.14.0"]
 
 
 @pytest.mark.parametrize(

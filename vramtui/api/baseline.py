@@ -1,6 +1,9 @@
 """Peaks of traces as they were once accepted, in a file beside the code, and what has grown since."""
 
+import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -21,23 +24,25 @@ MOST_LINES = 5
 SCHEMA = 1
 
 
-class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True):
+class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One trace's peaks in bytes: three totals, and at the peak of allocated the parts and the lines that made them.
 
     Attributes:
         device: the card that was stood in for.
-        torch: the version that ran; another one may allocate differently.
+        torch: the version that ran; another one may allocate differently. In the file only where it is not the file's.
         parts: bytes by category.
-        lines: bytes by the line of code, of the ten largest allocations.
+        lines: bytes by function and operator, of the ten largest allocations; a comment moves none of these.
+        at: the line of code of each of `lines` in this run; not in the file.
     """
 
     device: str
-    torch: str
+    torch: str = ""
     allocated: int
     reserved: int
     process: int
     parts: dict[str, int]
     lines: dict[str, int]
+    at: dict[str, str] = {}
 
     def total(self, of: Total) -> int:
         """The bytes of one total."""
@@ -45,9 +50,10 @@ class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaselineFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The file: entries by the name of the test or of what was traced."""
+    """The file: the version of torch that ran, and entries by the name of the test or of what was traced."""
 
     schema: int = SCHEMA
+    torch: str = ""
     entries: dict[str, BaselineEntry]
 
 
@@ -69,21 +75,56 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry_of(result: TraceResult, root: Path) -> BaselineEntry:
-    """What a baseline keeps of a trace; lines of files below `root` are named from there."""
+    """What a baseline keeps of a trace; files below `root` are named from there."""
     lines: dict[str, int] = {}
+    at: dict[str, str] = {}
     for held in result.largest:
-        line = held.line.replace(f"{root}/", "")
-        name = f"{line or held.module or 'outside of the code'} ({held.operator})"
+        place = _function_at(held.line, root) or held.module or "outside of the code"
+        name = f"{place} ({held.operator})"
         lines[name] = lines.get(name, 0) + held.bytes
+        at.setdefault(name, held.line.replace(f"{root}/", ""))
     return BaselineEntry(
         device=result.device,
-        torch=result.torch,
+        torch=result.torch.partition("+")[0],  # the build, +cpu or +cu130, allocates alike
         allocated=result.peak_allocated,
         reserved=result.peak_reserved,
         process=result.process,
         parts={part: size for part, size in sorted(result.peak_categories.items()) if size},
         lines=dict(sorted(lines.items(), key=lambda item: (-item[1], item[0]))),
+        at=at,
     )
+
+
+def _function_at(line: str, root: Path) -> str:
+    """`train.py step` for `train.py:12`: the function that the line is in; the file alone where it is in none."""
+    file, _, number = line.rpartition(":")
+    if not number.isdigit():
+        return line
+    path = root / file
+    named = file.replace(f"{root}/", "")
+    names = [name for name, first, last in _functions(path) if first <= int(number) <= last]
+    return f"{named} {names[-1]}" if names else named
+
+
+@cache
+def _functions(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Functions of a file with their first and last lines, inner ones after outer ones; none if it is no Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ()
+    return tuple(_within(tree, ""))
+
+
+def _within(node: ast.AST, around: str) -> Iterator[tuple[str, int, int]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{around}{child.name}"
+            if not isinstance(child, ast.ClassDef):
+                yield name, child.lineno, child.end_lineno or child.lineno
+            yield from _within(child, f"{name}.")
+        else:
+            yield from _within(child, around)
 
 
 def read_baseline(path: Path) -> dict[str, BaselineEntry]:
@@ -97,29 +138,49 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     data = read_plain(path, BASELINE)
     try:
         check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
-        entries = msgspec.json.decode(data, type=BaselineFile).entries
+        whole = msgspec.json.decode(data, type=BaselineFile)
     except NewerFormat as error:
         raise UserError(f"{path}: {error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is no baseline of vramtui: {shortened(str(error))}") from None
-    if len(entries) > (BASELINE.count or 0):
+    if len(whole.entries) > (BASELINE.count or 0):
         raise UserError(f"{path} holds more than {BASELINE.count:,} entries, which no {BASELINE.what} does")
-    return entries
+    return {
+        name: entry if entry.torch else msgspec.structs.replace(entry, torch=whole.torch)
+        for name, entry in whole.entries.items()
+    }
 
 
 def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
-    """The entries sorted by name, an entry's keys in their order, so that a change is a small difference.
+    """The entries sorted by name, an entry's keys in their order and the version of torch once, so that a change is a
+    small difference.
 
     Raises:
         UserError: it cannot be written; what was there stays.
     """
-    whole = BaselineFile(entries=dict(sorted(entries.items())))
+    (torch, _), *_ = Counter(entry.torch for entry in entries.values()).most_common(1) or [("", 0)]
+    whole = BaselineFile(
+        torch=torch,
+        entries={
+            name: msgspec.structs.replace(entry, torch="" if entry.torch == torch else entry.torch, at={})
+            for name, entry in sorted(entries.items())
+        },
+    )
     write_whole(path.resolve(), msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n", printable(str(path)))
 
 
 def grown(before: BaselineEntry, now: BaselineEntry) -> tuple[Growth, ...]:
     """The parts that grew, most first, and then the lines."""
-    return (*_grown(before.parts, now.parts), *list(_grown(before.lines, now.lines))[:MOST_LINES])
+    lines = list(_grown(before.lines, now.lines))[:MOST_LINES]
+    return (*_grown(before.parts, now.parts), *(_with_line(one, now.at.get(one.name, "")) for one in lines))
+
+
+def _with_line(growth: Growth, at: str) -> Growth:
+    """`train.py:12 step (aten.mm)` for `train.py step (aten.mm)`."""
+    file = at.rpartition(":")[0]
+    if not file or not growth.name.startswith(file):
+        return growth
+    return msgspec.structs.replace(growth, name=at + growth.name.removeprefix(file))
 
 
 def _grown(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[Growth]:

@@ -112,8 +112,11 @@ class VramRun:
             return None
         before = read_baseline(self._path).get(name)
         if before is None:
-            told = f"no peak is given and {self._path.name} has none of it: run pytest --vram-update"
-            return None if limit.peak is not None else told
+            held = f"{format_bytes(size, 2)} of {limit.of}"
+            first = (
+                f"nothing is accepted yet: it peaks at {held}; pytest --vram-update writes that to {self._path.name}"
+            )
+            return None if limit.peak is not None else first
         if size < before.total(limit.of):
             self._shrunk.append(f"{name}: {before.total(limit.of) - size:,} B less than the baseline")
         return over_baseline(before, now, of=limit.of, tolerance=limit.tolerance)
@@ -161,8 +164,11 @@ class VramFixture:
         self._name = name
 
     def trace(self, *arguments: Any, **options: Any) -> TraceResult:  # noqa: ANN401 - those of `vramtui.trace`
-        """As `vramtui.trace`."""
-        return trace(*arguments, **options)
+        """As `vramtui.trace`; what is wrong fails the test in one sentence."""
+        try:
+            return trace(*arguments, **options)
+        except UserError as error:
+            pytest.fail(str(error), pytrace=False)
 
     def check(self, result: TraceResult, name: str = "", **limit: Any) -> None:  # noqa: ANN401 - those of the marker
         """Fail the test where `result` is over `peak` or over the baseline's entry of this test (and `name`)."""

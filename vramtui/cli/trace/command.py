@@ -110,8 +110,8 @@ def trace(
         from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
         from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
 
-        interpreter = job_interpreter(_script_of(target), python)
         check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
+        interpreter = job_interpreter(_script_of(target), python)
         request = msgspec.structs.replace(
             _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory), interpreter),
             steps=steps,
