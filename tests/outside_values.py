@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ VALUES: tuple[object, ...] = (
     ABSENT, None, 0, -1, 1, 10**5, 10**12, 2**63, -(2**63), 1.5, float("nan"), float("inf"), True, "", "4",
     "\x1b[2J\x00\u202e", TEXT, [], [0], [1] * 10_000, {}, {"a": 1},
 )  # fmt: skip
+LARGEST: tuple[object, ...] = (-1, 10**12, 2**63)
+MILLION = [1] * 10**6
 
 
 def keys_of(document: object, above: Key = ()) -> Iterator[Key]:
@@ -43,7 +46,12 @@ def changed(document: Any, key: Key, value: object) -> Any:
 
 def every_field(document: dict[str, Any], schema: type[msgspec.Struct]) -> dict[str, Any]:
     """The document with each optional field of its tables that it leaves out, as null: so each has a key."""
-    return dict(_filled(document, inspect.type_info(schema)))
+    return dict(_filled(document, _type_of(schema)))
+
+
+@cache
+def _type_of(schema: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(schema)
 
 
 def _filled(value: object, kind: inspect.Type) -> Any:
@@ -65,7 +73,7 @@ def _filled(value: object, kind: inspect.Type) -> Any:
 
 def bounds_of(key: Key, schema: type[msgspec.Struct], document: dict[str, Any]) -> tuple[int, ...]:
     """The largest value that a whole number may have there, where its type says one."""
-    kind: inspect.Type = inspect.type_info(schema)
+    kind: inspect.Type = _type_of(schema)
     value: object = document
     for part in key:
         kind = _inside(kind, value, part)

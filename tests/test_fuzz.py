@@ -16,11 +16,12 @@ from tests.fuzz.changes import with_other_values, with_other_words
 from tests.fuzz.far import FAR_TARGETS, far_seeds
 from tests.fuzz.files import FILE_TARGETS, file_seeds
 from tests.fuzz.inputs import BINARY, near
-from tests.fuzz.targets import CUT, HOSTILE, TARGETS, recordings, seeds, shown
+from tests.fuzz.targets import CUT, HOSTILE, PROBE_SEEDS, TARGETS, recordings, seeds, shown
 from tests.properties import examples
 from vramtui.cli.ps import ps
 from vramtui.core.base.errors import UserError
 from vramtui.records.recording.live import LiveRecording
+from vramtui.sources.probe_listener import decode_datagram
 
 EVERY = TARGETS | FAR_TARGETS | FILE_TARGETS
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
@@ -43,6 +44,10 @@ def test_broken_input_keeps_every_promise(name: str) -> None:
 def test_what_is_right_keeps_every_promise(name: str) -> None:
     for data in _seeds(name):
         EVERY[name](data)
+
+
+def test_the_messages_that_are_changed_are_messages() -> None:
+    assert all(decode_datagram(data) is not None for data in PROBE_SEEDS)
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -256,8 +256,12 @@ def _seed_smi() -> bytes:
 
 
 PROBE_SEEDS = (
-    b'{"type":"hello","pid":4213,"started_at":1.0,"torch":"2.9.0","devices":[]}',
-    b'{"type":"bye","pid":4213,"at":2.0}',
+    b'{"v":1,"kind":"hello","pid":4213,"at":1.0,"torch":"2.9.0","command":["python"],"devices":[]}',
+    (
+        b'{"v":1,"kind":"beat","pid":4213,"at":2.0,"step":3,"phase":"forward","parts":{"weights":{"cuda:0":1024}},'
+        b'"devices":[{"index":0,"allocated_peak":4096}],"moments":[{"at":2.0,"phase":"step","step":1,"device":0}]}'
+    ),
+    b'{"v":1,"kind":"end","pid":4213,"at":3.0}',
 )
 HOSTILE = (
     b"[red]x[/] \x1b[2J\x1b]0;pwn\x07",

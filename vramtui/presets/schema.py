@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 from msgspec import inspect
@@ -233,8 +234,8 @@ def _check_list(value: object, kind: inspect.VarTupleType | inspect.ListType, ke
         yield Fault(key, f"{full} has {len(value)} entries; it must have at least {kind.min_length}")
     if kind.max_length is not None and len(value) > kind.max_length:
         yield Fault(key, f"{full} has {len(value)} entries; it must have at most {kind.max_length}")
-    for number, part in enumerate(value):
-        yield from _check(part, kind.item_type, (*key, number))
+    wrong = (fault for at, part in enumerate(value) for fault in _check(part, kind.item_type, (*key, at)))
+    yield from islice(wrong, MOST_UNKNOWN)
 
 
 def _check_number(value: object, kind: inspect.IntType | inspect.FloatType, key: Key) -> Iterator[Fault]:

@@ -47,7 +47,7 @@ def shareable(runs: Iterable[Run], bundled: Iterable[str]) -> tuple[Run, ...]:
     told = (
         _anonymous(run, known)
         for run in runs
-        if run.finished and run.error is not None and run.workload.get("model", {}).get("kind") != "torch"
+        if run.finished and run.error is not None and (run.workload.get("model") or {}).get("kind") != "torch"
     )
     # The same run has the same key in every file it is in, so that importing twice is importing once. Runs that are the
     # same without their names are told apart by their number among those.

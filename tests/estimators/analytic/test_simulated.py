@@ -5,6 +5,7 @@ import statistics
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, Lora, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator import CachingAllocator
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.simulated import SIMULATED
+from vramtui.estimators.analytic.simulated import MOST_LAYERS, SIMULATED
 from vramtui.estimators.analytic.tape.replay import BACKWARD
 from vramtui.estimators.analytic.tape.simulated_job import Allocate, AllocationTrace, Release, SimulatedJob
 from vramtui.estimators.methods import estimates_by
@@ -144,6 +145,17 @@ def test_what_it_does_not_follow_is_said() -> None:
     ):
         with pytest.raises(UserError, match="simulated follows training and inference on one card"):
             estimates_by("simulated", workload, card("H200"))
+
+
+def test_more_layers_than_any_model_has_are_left_to_a_share() -> None:
+    """Each request is played, so that a mistyped number of layers would take half a minute."""
+    run = TrainRun(sequence_length=16)
+    deep, deeper = (msgspec.structs.replace(MODEL, num_hidden_layers=layers) for layers in (MOST_LAYERS, 4096))
+    assert estimates_by(None, Workload(model=deep, run=run), card("H200"))[0].method == "simulated"
+    (usual,) = estimates_by(None, Workload(model=deeper, run=run), card("H200"))
+    assert usual == ANALYTIC.estimate(Workload(model=deeper, run=run), card("H200"))
+    with pytest.raises(UserError, match="simulated follows 512 layers at most, not 4,096"):
+        estimates_by("simulated", Workload(model=deeper, run=run), card("H200"))
 
 
 def test_generation_grows_its_cache() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from vramtui.core.base.text import printable, shortened
 
 MOST_SENTENCE = 2000  # characters: half a screen; only what is quoted of a file can be longer
+LONGEST_GUESSED = 200  # characters; what is longer is nobody's slip of the finger
 
 
 class UserError(Exception):
@@ -71,7 +72,7 @@ def nearest_few(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
 def _meant(word: str, known: Iterable[str], most: int, cutoff: float) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - every start would wait for it, few need it
 
-    names = list(known)
+    names, word = list(known), word[:LONGEST_GUESSED]
     matches = get_close_matches(word, names, n=most, cutoff=cutoff)
     if not matches and len(word) > 2:
         matches = sorted((name for name in names if _letters(name).startswith(_letters(word) or "-")), key=len)

@@ -40,7 +40,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     preset: str
     model_kind: str = ""
     run_kind: str = ""
-    workload: dict[str, Any] = {}
+    workload: dict[str, dict[str, Any] | None] = {}
     method: str
     peak_phase: str = ""
     predicted: Ledger

@@ -27,6 +27,8 @@ from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 # More than a map of Plan has cells. One holds a workload and three numbers.
 KEPT = 1024
+# Followed in a second and a half; published models have a quarter of them. 4,096 of BERT's would take half a minute.
+MOST_LAYERS = 512
 SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the order of the model's operators"
 
 
@@ -62,7 +64,8 @@ def unfollowed(workload: Workload) -> str:
         return "follows no draft model"
     if isinstance(workload.model, TransformerModel) and runs_tower(workload.model, run):
         return "follows no tower for images or sound"
-    return ""
+    layers = sum(getattr(workload.model, key, 0) for key in ("num_hidden_layers", "encoder_layers", "decoder_layers"))
+    return f"follows {MOST_LAYERS} layers at most, not {layers:,}" if layers > MOST_LAYERS else ""
 
 
 class _Simulation(NamedTuple):
