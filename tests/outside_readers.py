@@ -72,7 +72,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32, "is_encoder_decoder": True,
     },
 }  # fmt: skip
-JOB = {
+JOB: dict[str, Any] = {
     "pid": 4213, "gone": False, "peaks": {"0": {"index": 0, "allocated": 1 << 30, "allocated_peak": 2 << 30}},
     "parts": {"weights": {"cuda:0": 1 << 30}},
     "moments": [{"at": 10.0, "phase": "forward", "step": 1, "device": 0, "allocated": 1 << 30, "peak_reserved": 1}],

@@ -55,7 +55,7 @@ async def test_what_is_tried_out_in_the_panel_is_not_what_runs() -> None:
         assert before is not None
         assert before.estimate is not None
         assert panel.estimate.process > before.estimate.process == shelf.kept[0].predicted.process
-        assert shelf.kept[0].workload["run"]["batch_size"] == 4
+        assert (shelf.kept[0].workload["run"] or {})["batch_size"] == 4
 
 
 async def test_a_choice_by_hand_counts_and_holding_the_screen_does_not() -> None:

@@ -70,7 +70,7 @@ def test_a_life() -> None:
     (first,) = desk.take(1000.0, GIB)
     assert (first.key, first.source, first.ending) == ("h/GPU-1/7/990", "watched", "running")
     assert (first.preset, first.model_kind, first.run_kind) == ("p", "transformer", "train")
-    assert first.workload["run"]["batch_size"] == 8
+    assert (first.workload["run"] or {})["batch_size"] == 8
     assert first.versions == {"driver": "580.1"}
     assert (first.method, first.predicted.process, first.predicted.weights) == ("analytic", 12 * GIB, 10 * GIB)
     assert desk.take(1000.0 + EVERY - 1, 9 * GIB) == []

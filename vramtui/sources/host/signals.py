@@ -67,11 +67,21 @@ class Signals:
 
     def is_there(self, pid: int, started_at: float | None) -> bool:
         """Whether that process still runs. One that has ended and waits for its parent (a zombie) does not."""
-        return self._look(pid, started_at) is None
+        try:
+            return self._look(pid, started_at) is None
+        except OSError as error:
+            return isinstance(error, PermissionError)
 
     def _look(self, pid: int, started_at: float | None) -> Outcome | None:
-        """What is wrong with taking `pid` for that process; None when it is the one."""
+        """What is wrong with taking `pid` for that process; None when it is the one.
+
+        Raises:
+            PermissionError: it is there, and hidden from this user (`hidepid`).
+            ProcessLookupError: there is no such process.
+        """
         status = read_stat(pid)
+        if status is None:
+            os.kill(pid, 0)  # asks whether it exists; sends nothing
         if status is None or status[1] in _DEAD:
             return "gone"
         if started_at is None or abs(self._boot + status[3] / CLOCK_TICKS - started_at) > SAME:
