@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing, redirect_stdout
 from functools import cache
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -153,7 +153,7 @@ def hear_message(document: dict[str, Any]) -> None:
 
 def read_answer(document: dict[str, Any]) -> None:
     """What is done with Prometheus' answer: the present, and the past."""
-    with patch.object(PrometheusClient, "_whole", return_value=json.dumps(document).encode()):
+    with patch("urllib.request.OpenerDirector.open", return_value=BytesIO(json.dumps(document).encode())):
         series = _client().query("up")
     for sample in samples_of(present(series), {"gpu01": 1000.0}).values():
         check_sample(sample)
