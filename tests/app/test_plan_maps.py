@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
-from vramtui.app.plan.axes import axes_of, begin_where_it_fits, usual_axes, variant
+from vramtui.app.plan.agreement import SIZE_KEYS
+from vramtui.app.plan.axes import axes_of, begin_where_it_fits, rows_that_fit, usual_axes, variant
 from vramtui.app.plan.axis_kinds import ladder, short, with_present
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
+from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.heatmap import edge_before, edge_below, figure
 from vramtui.app.plan.worker import GridWorker
 from vramtui.app.state.dashboard_state import DashboardState
@@ -29,9 +31,11 @@ from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.methods import USUAL
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.variants import differences, proposed_name, save_variant
@@ -435,9 +439,87 @@ def test_axes_begin_where_something_fits() -> None:
         assert axis.present is not None
         assert axis.amounts[axis.present] == value
         assert list(axis.amounts) == sorted(axis.amounts)  # type: ignore[type-var]  # sizes alone
-    # Where it fits from the start, and where nothing does, the axes stay as they are.
-    assert begin_where_it_fits(begun, large, 8, fits) == begun
+    # Where it fits from the start, and where nothing does, the axes begin as they did.
+    again = begin_where_it_fits(begun, large, 8, fits)
+    assert [axis.amounts[0] for axis in again] == [axis.amounts[0] for axis in begun]
     both = (axes["batch"], axes["seq"])
     assert begin_where_it_fits(both, large, 8, lambda _: False) == both
     precision = (axes["precision"], axes["optimizer"])
     assert begin_where_it_fits(precision, large, 8, lambda _: False) == precision
+
+
+def test_axes_end_soon_after_the_last_size_that_fits() -> None:
+    axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
+
+    def fits(workload: Workload) -> bool:
+        run = workload.run
+        assert isinstance(run, TrainRun)
+        return run.batch_size * (run.sequence_length or 0) <= 16 * 2048
+
+    x, y = begin_where_it_fits((axes["batch"], axes["seq"]), TRAIN, 8, fits)
+    smallest = y.amounts[0], x.amounts[0]
+    for axis, other in zip((x, y), smallest, strict=True):
+        assert isinstance(other, int)
+        over = [amount for amount in axis.amounts if isinstance(amount, int) and amount * other > 16 * 2048]
+        assert len(over) <= 3 or len(axis.amounts) == 8
+        assert axis.present is not None
+    assert len(x.labels) == len(x.amounts)
+
+
+def test_what_fits_in_no_size_is_varied_by_what_shares_its_weights() -> None:
+    full = PresetLibrary().get("llama-3.1-8b-full").preset.workload
+    axes = axes_of(full, full, 8)
+
+    def fits(workload: Workload) -> bool:
+        return answer_for(ANALYTIC, workload, card("A100-40GB")).fits
+
+    assert rows_that_fit(axes, full, 8, fits) == "FSDP"
+    assert rows_that_fit(axes, full, 8, lambda _: True) == ""
+    assert rows_that_fit(axes, full, 8, lambda _: False) == ""
+    named = {axis.name: axis for axis in axes}
+    x, y = begin_where_it_fits((named["batch"], named["FSDP"]), full, 8, fits)
+    assert any(fits(variant(full, {"batch": x.amounts[0], "FSDP": cards}, 8)) for cards in y.amounts)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("gpt2-1.5b", "RTX4090"), ("llama-3.1-8b-full", "A100-40GB"), ("llama-3.1-8b-serve", "RTX4090")],
+)
+def test_map_limit_and_words_agree_at_all_times(name: str, device: str) -> None:
+    """From the first view on, while quick answers are made nearer, and at the end."""
+    refiner = Refiner(lambda: USUAL, settled=0.0)
+    desk = DashboardState(MonitorSession(predictor=Predictor(refiner=refiner)))
+    desk.take_presets((PresetLibrary().get(name),))
+    desk.panel_key = name
+    model = PlanModel()
+    model.card = card(device)
+    begun: dict[object, Iterator[None]] = {}
+    for step in range(4000):
+        view = model.view(desk)
+        _agree(view)
+        if not step:
+            assert any(answer is None or answer.fits for row in view.maps[0].cells for answer in row)
+        if not model.jobs:
+            break
+        for job, steps in dict(model.jobs).items():
+            for _ in zip(range(8), begun.setdefault(job, steps(ANALYTIC)), strict=False):
+                pass
+        assert refiner.wait(60)
+    assert not model.jobs
+    assert any(answer and answer.fits for row in model.view(desk).maps[0].cells for answer in row)
+    _agree(model.view(desk))
+
+
+def _agree(view: PlanView) -> None:
+    shown, (x, y) = view.maps[0], view.cursor
+    side, here = view.side, shown.cells[y][x]
+    assert side is not None
+    if here is not None and here.process is not None and side.process is not None:
+        assert here.process == side.process
+    largest = {edge.key: edge.largest or 0 for edge in view.advice.edges}
+    column = tuple(row[x] for row in shown.cells)
+    for axis, answers in ((shown.x, shown.cells[y]), (shown.y, column)):
+        most = largest.get(SIZE_KEYS.get(axis.name, ""))
+        for amount, answer in zip(axis.amounts, answers, strict=True):
+            if most is not None and answer is not None and answer.process is not None and isinstance(amount, int):
+                assert answer.fits == (amount <= most), (axis.name, amount, most)

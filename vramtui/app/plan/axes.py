@@ -1,6 +1,8 @@
 """What can be varied about a workload: the axes of a map, their values, and the workload at a pair of them."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -11,6 +13,11 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.keys import own_length, with_values
+
+# So many sizes stand beyond the last that fits at all, and so many at least on an axis.
+BEYOND, LEAST_AMOUNTS = 3, 8
+# What a job that does not fit in any size is varied by instead: what shares or shrinks its weights.
+SHRINKING = ("FSDP", "GPUs", "sharding", "quantized", "LoRA", "precision")
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -77,7 +84,8 @@ def _standing(kind: Kind, workload: Workload, amounts: tuple[Amount, ...], cards
 def begin_where_it_fits(
     axes: tuple[Axis, Axis], workload: Workload, cards: int, fits: Callable[[Workload], bool]
 ) -> tuple[Axis, Axis]:
-    """Two axes whose first cell fits: where it does not, their sizes begin lower; as they are where none fits.
+    """Two axes whose first cell fits: where it does not, their sizes begin lower; as they are where none fits. They end
+    soon after the last size that fits beside the other's first. Of an axis that is of no sizes any value may fit.
 
     Args:
         axes: the columns' and the rows'.
@@ -87,12 +95,14 @@ def begin_where_it_fits(
     """
 
     def first_fits(tried: tuple[Axis, Axis]) -> bool:
-        smallest = {axis.name: axis.amounts[0] for axis in tried if axis.name in SIZES}
-        try:
-            return fits(variant(workload, smallest, cards))
-        except UserError:
-            return False
+        return any_fits({axis.name: axis.amounts[:1] if axis.name in SIZES else axis.amounts for axis in tried})
 
+    def any_fits(amounts: Mapping[str, tuple[Amount, ...]]) -> bool:
+        tried = (dict(zip(amounts, values, strict=True)) for values in product(*amounts.values()))
+        return any(_fits(workload, one, cards, fits) for one in tried)
+
+    if not SIZES & {axis.name for axis in axes}:
+        return axes
     at = axes
     while not first_fits(at):
         lower = _lower(at[0], workload, cards), _lower(at[1], workload, cards)
@@ -100,7 +110,20 @@ def begin_where_it_fits(
             return axes
         single = [(lower[0], at[1]), (at[0], lower[1])]
         at = next((tried for tried in single if tried != at and first_fits(tried)), lower)
-    return at
+    x, y = at
+    return _end_after(x, y, any_fits), _end_after(y, x, any_fits)
+
+
+def _end_after(axis: Axis, other: Axis, any_fits: Callable[[Mapping[str, tuple[Amount, ...]]], bool]) -> Axis:
+    """The axis without the sizes that are far beyond the last that fits beside the other's first; the present one
+    stays.
+    """
+    if axis.name not in SIZES:
+        return axis
+    beside = other.amounts[:1] if other.name in SIZES else other.amounts
+    fitting = bisect_left(axis.amounts, 1, key=lambda amount: not any_fits({axis.name: (amount,), other.name: beside}))
+    end = max(fitting + BEYOND, LEAST_AMOUNTS, 0 if axis.present is None else axis.present + 1)
+    return msgspec.structs.replace(axis, amounts=axis.amounts[:end], labels=axis.labels[:end])
 
 
 def _lower(axis: Axis, workload: Workload, cards: int) -> Axis:
@@ -141,6 +164,30 @@ def usual_axes(axes: tuple[Axis, ...]) -> tuple[str, str]:
     across = next(name for name in ("share", "batch", "quantized", *names) if name in names)
     wanted = ("seq", "context", "image", "precision", *names)
     return across, next(name for name in wanted if name in names and name != across)
+
+
+def rows_that_fit(axes: tuple[Axis, ...], workload: Workload, cards: int, fits: Callable[[Workload], bool]) -> str:
+    """The axis for the rows of a job that fits in none of its sizes, but by a value of that axis; empty where the sizes
+    do, or nothing does. The arguments are those of `begin_where_it_fits`.
+    """
+    named = {axis.name: axis for axis in axes}
+    across, down = usual_axes(axes)
+
+    def some_fit(name: str) -> bool:
+        x, y = begin_where_it_fits((named[across], named[name]), workload, cards, fits)
+        columns, rows = x.amounts[:1], y.amounts[:1] if name in SIZES else y.amounts
+        return any(_fits(workload, {across: columns[0], name: amount}, cards, fits) for amount in rows)
+
+    if some_fit(down):
+        return ""
+    return next((name for name in SHRINKING if name in named and name != across and some_fit(name)), "")
+
+
+def _fits(workload: Workload, amounts: Mapping[str, Amount], cards: int, fits: Callable[[Workload], bool]) -> bool:
+    try:
+        return fits(variant(workload, amounts, cards))
+    except UserError:
+        return False
 
 
 def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Workload:

@@ -6,7 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from vramtui.app.plan.axes import Axis, axes_of, begin_where_it_fits, fitted, usual_axes, variant
+from vramtui.app.plan.agreement import agreeing
+from vramtui.app.plan.axes import Axis, axes_of, begin_where_it_fits, fitted, rows_that_fit, usual_axes, variant
 from vramtui.app.plan.grid import Advice, CardAnswers, GridCells, GridQuestion
 from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
@@ -85,10 +86,13 @@ class PlanModel:
         self.card: Device | None = None
         self.where = ""
         self._wanted = ("", "")
+        # The axis of the rows where none of the usual one's values fits.
+        self._rows = ""
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
         self._sheets: Latest[GridCells] = Latest(SHEETS)
         self._axes: Latest[tuple[Axis, Axis]] = Latest(SHEETS)
+        self._usual_rows: Latest[str] = Latest(SHEETS)
         self._advice: Latest[Advice] = Latest(ADVICE)
         self._cards: Latest[CardAnswers] = Latest(CARD_TABLES)
         self._card_tables: list[CardAnswers] = []
@@ -124,7 +128,8 @@ class PlanModel:
     def names(self) -> tuple[str, str]:
         """The axes of the map: those that were chosen where the preset has them, else the usual ones."""
         names = [axis.name for axis in self.axes]
-        usual = usual_axes(self.axes)
+        across, down = usual_axes(self.axes)
+        usual = across, self._rows if self._rows in names else down
         x = self._wanted[0] if self._wanted[0] in names else usual[0]
         y = self._wanted[1] if self._wanted[1] in names else usual[1]
         return (x, y) if x != y else (x, next(name for name in (*usual, *names) if name != x))
@@ -211,14 +216,17 @@ class PlanModel:
         workload, original = desk.workload(found), found.preset.workload
         cards = cards_here(desk)
         self.axes = axes_of(workload, original, cards)
+        self._rows = self._rows_that_fit(workload, device, desk)
         x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
         x, y = self._begin_where_it_fits((x, y), workload, device, desk)
         self._forget_cursor((found.key, x.name, y.name))
         self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), desk)
-        maps = [_map(printable(found.key), self.sheet)]
         side = self._side(desk, device)
         other_sheet, other = self._second(desk, found, self.sheet)
         advice = self._advise(desk, side, device)
+        process = side.estimate.process if side.estimate is not None else None
+        shown = agreeing(self.sheet, self.cursor, process, advice.edges)
+        maps = [msgspec.structs.replace(_map(printable(found.key), self.sheet), cells=shown)]
         self.changes = advice.changes
         if other_sheet is not None and other is not None:
             maps.append(_map(other.what, other_sheet))
@@ -240,13 +248,15 @@ class PlanModel:
         self, axes: tuple[Axis, Axis], workload: Workload, device: Device, desk: DashboardState
     ) -> tuple[Axis, Axis]:
         """The axes of a map, by the estimates that are answered at once. They stay as they were made."""
-        predictor, cards = desk.predictor, cards_here(desk)
+        cards = cards_here(desk)
+        asked = (axes, workload, device, cards, desk.predictor.correct)
+        return self._axes.of(asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(desk, device)))
 
-        def fits(tried: Workload) -> bool:
-            return (predictor.total(tried, device) or device.total_memory + 1) <= device.total_memory
-
-        asked = (axes, workload, device, cards, predictor.correct)
-        return self._axes.of(asked, lambda: begin_where_it_fits(axes, workload, cards, fits))
+    def _rows_that_fit(self, workload: Workload, device: Device, desk: DashboardState) -> str:
+        """Of the same kind: by what a job is varied that fits in none of its sizes."""
+        cards = cards_here(desk)
+        asked = (self.axes, workload, device, cards, desk.predictor.correct)
+        return self._usual_rows.of(asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(desk, device)))
 
     def _forget_cursor(self, about: object) -> None:
         if about != self._about:
@@ -315,8 +325,9 @@ class PlanModel:
         advice = self._advice.of(name, lambda: Advice(workload, device, gpus, nearer))
         if not advice.is_whole:
             self._open[advice] = advice.find
+        # Largest sizes are the nearer method's, and wait until the cell's figure is.
         return AdviceView(
-            advice.edges,
+            () if desk.predictor.is_quick(workload, device) else advice.edges,
             advice.mitigations,
             advice.settings,
             advice.with_them,
@@ -324,6 +335,12 @@ class PlanModel:
             worthwhile(advice.effects, side.process, advice.edges),
             advice.is_whole,
         )
+
+
+def _fits_by(desk: DashboardState, device: Device) -> Callable[[Workload], bool]:
+    """Whether a card holds a variant, by the estimates that are answered at once."""
+    room = device.total_memory
+    return lambda tried: (desk.predictor.total(tried, device) or room + 1) <= room
 
 
 def cards_here(desk: DashboardState) -> int:

@@ -22,7 +22,7 @@ from vramtui.app.plan.view import MapView, PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
 from vramtui.core.base.units import GIB, TIB, UNKNOWN, format_bytes
-from vramtui.estimators.planner.planner import FitResult
+from vramtui.estimators.planner.planner import NEAR, FitResult
 
 # Up to which share of the card, the theme's colour, and how much of it is mixed into the background.
 BANDS = ((0.25, "success", 0.14), (0.5, "success", 0.26), (0.75, "success", 0.4), (0.9, "warning", 0.34))
@@ -256,7 +256,7 @@ class _Drawn:
         is_quick = not self.shown.is_near and (x, y) not in self.shown.near_cells
         style = (
             self.palette.dim
-            if is_quick and answer is not None and answer.fits
+            if is_quick and answer is not None and (answer.process or 0) <= self.room * NEAR
             else heat(self.palette, answer, self.room)
         )
         here = (x, y) == self.plan.cursor
