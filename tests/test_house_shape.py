@@ -64,7 +64,7 @@ WIDE = {
     "an option of the command line each, which Typer reads from the function": """
         cli/allocator:allocator=7 cli/export/command:export=9 cli/history/command:history=17
         cli/record/command:record=10 cli/run/command:run=10 cli/serve/command:serve=12
-        cli/snapshot:snapshot=8 cli/trace/command:trace=17""",
+        cli/snapshot:snapshot=8 cli/trace/command:trace=18""",
     "what such options come to, handed on by name": """
         cli/allocator:_compare=7
         cli/export/command:_export=7 cli/record/host_follower:__init__=9""",
@@ -85,7 +85,7 @@ WIDE = {
         estimators/analytic/training/trainer:_micro_batch=7 estimators/rules/base:add=7
         monitor/session:__init__=7""",
     "a documented function for others' code": """
-        api/tracing:trace=10""",
+        api/tracing:trace=11""",
 }
 # Modules whose name ends in -ing: the field's own words, and nouns.
 GERUNDS = {

@@ -257,7 +257,10 @@ def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
         """,
     )
     started = subprocess.Popen(
-        [sys.executable, "-m", "vramtui", "trace", "endless.py"], cwd=folder, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "vramtui", "trace", "--keep-files", "endless.py"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     pid = _written(folder / "pid")
     started.send_signal(signal.SIGINT)
@@ -279,7 +282,7 @@ def test_the_code_ends_when_the_trace_is_killed(folder: Path) -> None:
             time.sleep(1)
         """,
     )
-    started = subprocess.Popen([sys.executable, "-m", "vramtui", "trace", "endless.py"], cwd=folder)
+    started = subprocess.Popen([sys.executable, "-m", "vramtui", "trace", "--keep-files", "endless.py"], cwd=folder)
     pid = _written(folder / "pid")
     started.kill()
     started.wait()

@@ -36,6 +36,7 @@ def trace(
     steps: int = 3,
     alloc_conf: str = "",
     python: str | None = None,
+    keep_files: bool = False,
     timeout: float | None = None,
     show_output: bool = False,
     **settings: object,
@@ -59,6 +60,7 @@ def trace(
         python: the program or the environment to trace with; None for the job's own as it is found: the active
             environment, a `.venv` beside the file, its first line, `python3` in PATH. A function is traced with this
             very Python.
+        keep_files: let the code write its files and reach the network; else what it writes is thrown away.
         timeout: seconds after which it is ended.
         show_output: let what the code prints through to standard error.
         settings: a run's values, as in `estimate`, where a preset is traced.
@@ -76,7 +78,7 @@ def trace(
             request = _request_of_function(step, (model, optimizer), Path(folder), settings, card)
         else:
             request = _request_of_text(step, card, settings, interpreter)
-        request = msgspec.structs.replace(request, steps=steps, alloc_conf=alloc_conf)
+        request = msgspec.structs.replace(request, steps=steps, alloc_conf=alloc_conf, keep_files=keep_files)
         return trace_in_child(request, interpreter=interpreter, timeout=timeout, show_output=show_output)
 
 

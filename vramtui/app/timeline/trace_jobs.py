@@ -176,6 +176,8 @@ def observed_moments(jobs: Jobs, panel: Panel) -> tuple[Moment, ...]:
 
 def words_of(progress: Progress) -> str:
     """How far a trace is, in words."""
+    if progress.notice:
+        return progress.notice
     step = f"step {progress.step + 1}, " if progress.step >= 0 else ""
     held = f"{format_bytes(progress.allocated)} held, {format_bytes(progress.peak_allocated)} at most"
     return f"{step}{progress.phase} {'is running' if progress.events else 'is done'}: {held}"

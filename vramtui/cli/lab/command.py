@@ -9,7 +9,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.completion import cards, experiments
-from vramtui.cli.trace.command import JobPython, chosen_device, tell_interpreter
+from vramtui.cli.trace.command import JobPython, chosen_device, chosen_interpreter
 from vramtui.core.estimate.devices import DEFAULT_CARD
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ def lab(
         if name is None:
             _list(tuple(EXPERIMENTS.values()), json=json)
             return
-        from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
 
-        interpreter = job_interpreter(named=python)
-        tell_interpreter(interpreter)
+        interpreter = chosen_interpreter("", python)
         outcomes = []
         for experiment in chosen(name):
             outcomes.append(_perform(experiment, device, interpreter, measured=not predict_only))

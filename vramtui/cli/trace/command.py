@@ -50,6 +50,9 @@ JobPython = Annotated[
         help="The job's Python or environment; else the active one, a .venv beside the script, its first line, PATH's.",
     ),
 ]
+KeepFiles = Annotated[
+    bool, typer.Option("--keep-files", help="Let the code write its files and reach the network; else neither stays.")
+]
 Target = Annotated[
     str,
     typer.Argument(
@@ -93,6 +96,7 @@ def trace(
     share: Share = 1.0,
     ranks: Ranks = 0,
     python: JobPython = None,
+    keep_files: KeepFiles = False,
     show_output: ShowOutput = False,
     baseline: Baseline = None,
     fail_over: FailOver = "",
@@ -103,27 +107,25 @@ def trace(
 ) -> None:
     """Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.
 
-    The code runs, in a process of its own, up to the end of the last step: it is your own code, with all it does.
+    The code runs, in a process of its own, up to the end of the last step: it is your own code. What it writes is
+    thrown away, and it reaches no network.
     Exit code 1 when it does not fit the card.
     """
     with exit_on_user_error():
         from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
-        from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
 
         check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
-        interpreter = job_interpreter(_script_of(target), python)
+        interpreter = chosen_interpreter(_script_of(target), python)
         request = msgspec.structs.replace(
             _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory), interpreter),
             steps=steps,
             alloc_conf=alloc_conf,
             share=share,
             ranks=ranks,
+            keep_files=keep_files,
         )
-        tell_interpreter(interpreter)
         tracer = functools.partial(_trace, interpreter=interpreter, timeout=timeout)
-        result = _run(request, tracer, show_output=show_output, quiet=json)
-        if result.peak_allocated == 0 and result.out_of_memory is None:
-            fail(BAD_INPUT, f"{printable(target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
+        result = _run(target, request, tracer, show_output=show_output, quiet=json)
         _answer(request, result, tracer, json=json, search=baseline is None)
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))
@@ -139,10 +141,18 @@ def _trace(request: "TraceRequest", **how: Any) -> "TraceResult":  # noqa: ANN40
     return run(request, **how)
 
 
-def tell_interpreter(interpreter: "Interpreter") -> None:
-    """Say whose torch runs, where it is not that of vramtui's own environment."""
+def chosen_interpreter(script: str, named: str | None) -> "Interpreter":
+    """The job's Python; said where it is not that of vramtui's own environment.
+
+    Raises:
+        UserError: none within reach has a torch that can be traced.
+    """
+    from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
+
+    interpreter = job_interpreter(script, named)
     if interpreter.path.parent != Path(sys.executable).parent:
         sys.stderr.write(f"{interpreter.line()}\n")
+    return interpreter
 
 
 def _answer(request: "TraceRequest", result: "TraceResult", tracer: "Tracer", *, json: bool, search: bool) -> None:
@@ -260,13 +270,13 @@ def _what_to_run(
         return request_of(found.preset.workload, device, tuple(arguments), interpreter)
 
 
-def _run(request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
+def _run(target: str, request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
     from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - only this command needs it
     from vramtui.estimators.traced.process.run import TraceFailed  # noqa: PLC0415 - as above
 
     line = ProgressLine()
     try:
-        return tracer(request, progress=None if quiet else line, show_output=show_output)
+        result = tracer(request, progress=None if quiet else line, show_output=show_output)
     except TraceFailed as failed:
         line.clear()
         _tell(failed)
@@ -274,6 +284,9 @@ def _run(request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet:
     finally:
         if not quiet:
             line.clear()
+    if result.peak_allocated == 0 and result.out_of_memory is None:
+        fail(BAD_INPUT, f"{printable(target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
+    return result
 
 
 def _here(sentence: str) -> str:

@@ -205,7 +205,10 @@ class ProgressLine:
         self.shown = sys.stderr.isatty()
 
     def __call__(self, progress: Progress) -> None:
-        """Show the phase that ended last."""
+        """Show the phase that ended last; a notice stays."""
+        if progress.notice:
+            sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
+            return
         if self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
             events = f", {progress.events:,} allocations and releases" if progress.events else ""

@@ -220,6 +220,7 @@ def predict(
             arguments=(str(rows),),
             device=device,
             steps=_ENDLESS,
+            keep_files=True,
         )
         result = trace(request, interpreter=interpreter or job_interpreter(), timeout=_PATIENCE)
         if result.out_of_memory is not None:

@@ -22,6 +22,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.shield import protect
 
 if TYPE_CHECKING:
     from vramtui.estimators.traced.session import TraceSession
@@ -47,8 +48,13 @@ def main() -> None:
         answers.write(msgspec.json.encode(line) + b"\n")
 
     try:
+        notices = protect(request.scratch) if request.scratch else ()
+        for notice in notices:
+            start = Progress(phase="start", step=-1, allocated=0, peak_allocated=0, notice=notice)
+            say(ChildLine(progress=start))
         load(request)
-        say(ChildLine(result=trace_here(request, lambda progress: say(ChildLine(progress=progress)))))
+        result = trace_here(request, lambda progress: say(ChildLine(progress=progress)))
+        say(ChildLine(result=with_notices(result, notices)))
     except UserError as error:
         say(ChildLine(error=str(error), frames=_own_frames(error)))
     except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
@@ -57,6 +63,11 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def with_notices(result: TraceResult, notices: tuple[str, ...]) -> TraceResult:
+    """The result with them before its own warnings."""
+    return msgspec.structs.replace(result, warnings=(*notices, *result.warnings)) if notices else result
 
 
 def load(request: TraceRequest) -> None:

@@ -32,6 +32,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
         share: the part of all places that is taken where data decides how many there are (`x[mask]`).
+        keep_files: let the code write its files and reach the network, as it would without a trace.
+        scratch: an empty folder for what the code writes otherwise; whoever starts the child makes it.
         ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
     """
 
@@ -45,6 +47,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     alloc_conf: str = ""
     share: float = 1.0
     ranks: int = 0
+    keep_files: bool = False
+    scratch: str = ""
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,13 +129,17 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running trace is: the phase that ended last, and what is held; `events` only within a long phase."""
+    """How far a running trace is: the phase that ended last, and what is held; `events` only within a long phase.
+
+    `notice` is what is said before the code runs, of what could not be kept from files and network.
+    """
 
     phase: str
     step: int
     allocated: int
     peak_allocated: int
     events: int = 0
+    notice: str = ""
 
 
 class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,12 +5,13 @@ import functools
 import io
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def trace(
         TraceCancelled: `cancel` was set.
     """
     python = (interpreter or job_interpreter(request.path)).path
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as said, _scratch() as scratch:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
             [str(python), str(START), _CHILD],
             stdin=subprocess.PIPE,
@@ -107,7 +108,8 @@ def trace(
         watcher = _Watcher(child, cancel, timeout)
         watcher.start()
         try:
-            answer = _converse(child, request, progress)
+            asked = request if request.keep_files else msgspec.structs.replace(request, scratch=scratch)
+            answer = _converse(child, asked, progress)
         finally:
             watcher.over.set()
             _end(child)
@@ -184,6 +186,23 @@ def _converse(
         if line.progress is not None and progress is not None:
             progress(line.progress)
     return ChildLine()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """An empty folder for what the code writes; with it goes whatever is in there, also what none may read."""
+    folder = tempfile.mkdtemp(prefix="vramtui-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, onerror=_open_and_remove)
+
+
+def _open_and_remove(function: Callable[[str], object], path: str, _error: object) -> None:
+    with contextlib.suppress(OSError):
+        Path(path).parent.chmod(0o700)
+        Path(path).chmod(0o700)
+        function(path)
 
 
 class _Pickler(pickle.Pickler):
