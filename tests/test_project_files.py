@@ -1,6 +1,7 @@
 """The files around the code: what make offers, and how the tests are started."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,13 @@ def test_an_audit_without_a_network(tmp_path: Path, fixed: str, code: int) -> No
     assert (done.returncode, done.stderr) == (code, "")
     assert ("PYSEC-1 (mended in: 999)" in done.stdout) == bool(code)
     assert "by advisories up to 2026-01-02" in done.stdout
+
+
+def test_every_file_states_the_same_version_and_the_changelog_is_closed() -> None:
+    release = runpy.run_path(str(ROOT / "packaging" / "release.py"))
+    agree, closed = release["versions_agree"], release["changelog_is_closed"]
+    number = release["version"]()
+    assert agree(number, ROOT) is None
+    assert closed(number, ROOT) is None
+    assert agree("9.9.9", ROOT) == "vramtui/__init__.py, packaging/conda/recipe.yaml, CITATION.cff: not 9.9.9"
+    assert "has no line '## 9.9.9 - YYYY-MM-DD'" in closed("9.9.9", ROOT)

@@ -168,7 +168,8 @@ class VramFixture:
         try:
             return trace(*arguments, **options)
         except UserError as error:
-            pytest.fail(str(error), pytrace=False)
+            sentence = str(error)
+        pytest.fail(sentence, pytrace=False)  # outside of `except`: pytest would show what it came from
 
     def check(self, result: TraceResult, name: str = "", **limit: Any) -> None:  # noqa: ANN401 - those of the marker
         """Fail the test where `result` is over `peak` or over the baseline's entry of this test (and `name`)."""
