@@ -179,6 +179,9 @@ loss = torch.nn.functional.soft_margin_loss(x, y, reduction="none")
 note()
 # The real PyTorch 2.13 CUDA build on a stubbed driver.
 assert seen == [(12000768, 12002304), (16001024, 24972288), (16001024, 16001024)], seen
+with torch.inference_mode():
+    measured = torch.nn.Linear(4, 4, device="cuda")(torch.randn(2, 4, device="cuda")).mean()
+assert float(f"{measured:.2f}") == round(measured.item(), 2) and not measured.isnan().item()
 """
 
 SAVED = """

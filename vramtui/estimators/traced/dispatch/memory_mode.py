@@ -250,7 +250,9 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
 
     def _run_decomposition(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an operator gives that is made of others, which come here; NotImplemented for any other."""
-        made_by = _maker(func) if torch.is_inference_mode_enabled() else None
+        first = args[0] if args else None
+        inference = torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference())
+        made_by = _maker(func) if inference else None
         if made_by is not None:
             with self:
                 return func._op_dk(made_by, *args, **kwargs)
@@ -339,8 +341,8 @@ def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 @functools.cache
 def _maker(func: Any) -> Any:
-    """The key whose kernel makes an operator of others (linear of addmm), which inference mode leaves whole: that of
-    the device where attention is steered, or else the one for all devices; None for an operator of its own.
+    """The key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode, or for
+    a tensor made in it: the device's where attention is steered, or else that of all devices; None for any other.
     """
     known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
     if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
