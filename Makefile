@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Some hundred processes that the tests start would each compile the program anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run help test tests test-fast test-torch check lint types format audit screenshots docs clean
+.PHONY: run help test tests test-fast test-torch corpus check lint types format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
 	@$(BIN)/vramtui
@@ -30,6 +30,12 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
+
+# Clones of the scripts' repositories at their commits; python benchmarks/scripts/run.py makes them.
+CORPUS ?= ../corpus
+
+corpus: $(VENV)/.installed-dev ## Trace the public scripts of CORPUS again; fails where a row of docs/scripts.md got worse
+	$(BIN)/python benchmarks/scripts/run.py $(CORPUS) --check docs/scripts.md
 
 check: lint types ## Format, lint, types and layers
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from benchmarks.scripts.data import MAKERS
-from benchmarks.scripts.run import with_table
+from benchmarks.scripts.run import figures, got_worse, with_table
 from vramtui.core.base import toml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,3 +44,36 @@ def test_the_page_names_scripts_of_the_list_alone() -> None:
     named = re.findall(r"^\| \[([^]]+)\]\(https://github.com/", page, re.MULTILINE)
     assert named
     assert set(named) <= {script["name"] for script in SCRIPTS}
+
+
+def test_each_row_tells_at_which_commit_of_this_project_it_was_run() -> None:
+    page = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
+    commits = re.findall(r"^\| \[.*\| ([^|]*) \|[^|]*\|$", page, re.MULTILINE)
+    assert len(commits) == len(figures(page))
+    assert [one for one in commits if not re.fullmatch(r"[0-9a-f]{8}\+?", one)] == []
+
+
+@pytest.mark.parametrize(
+    ("allocated", "reserved", "worse"),
+    [
+        (100.0, 200.0, ""),
+        (100.04, 200.0, ""),  # as much as the table rounds away
+        (101.0, 200.0, "allocated +0.00 % to +1.00 %"),
+        (100.0, 199.0, ""),  # nearer to the truth than before
+        (100.0, 204.0, "reserved +1.00 % to +3.02 %"),
+    ],
+)
+def test_a_row_got_worse_where_it_is_further_from_the_truth(allocated: float, reserved: float, worse: str) -> None:
+    page = "| [one](x) | `--a` | 3 | 100.0 | +0.00 % | 200.0 | +1.00 % | 12345678 | note |\n"
+    row = {"allocated": allocated * 2**20, "reserved": reserved * 2**20}
+    assert got_worse(row, figures(page)["one"]) == worse
+
+
+def test_a_row_without_a_truth_gets_worse_where_it_is_refused() -> None:
+    page = "| [one](x) | `` | 3 | 1,100.0 |  | 1,200.0 |  | 12345678 | no truth |\n"
+    page += "| [two](x) | `` | 3 |  |  |  |  | 12345678 | why |\n"
+    known = figures(page)
+    assert known["one"] == {"allocated": 1100.0, "reserved": 1200.0}
+    assert got_worse({"refusal": "a reason"}, known["one"]) == "no longer answered: a reason"
+    assert got_worse({"allocated": 1, "reserved": 1}, known["one"]) == ""
+    assert got_worse({"refusal": "a reason"}, known["two"]) == ""

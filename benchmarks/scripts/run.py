@@ -3,11 +3,14 @@
 CHECKOUTS is a folder that holds, or gets, a clone of each repository at its commit. `--truth COMMAND` runs each script
 a second time under something that prints one JSON object with the true peaks: `allocated` and `reserved` in bytes, and
 `why` it ended ("3 steps" where all is well). `--table FILE` writes what is known so far as Markdown.
+`--check FILE` traces what is at hand (a clone in CHECKOUTS, its packages installed) and holds it to the table in FILE:
+exit code 1 where a row got worse. `make corpus` does that.
 """
 
 import argparse
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -25,6 +28,8 @@ HERE = Path(__file__).resolve().parent
 TIME_OUT = 560
 TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 GOOD = {"3 steps", "the script ended"}
+MOVED = 0.0005  # of a figure: the table's own are rounded to a tenth of a MiB
+_ROW = re.compile(r"^\| \[(?P<name>[^]]+)\]")
 
 
 def checkout(script: dict[str, Any], checkouts: Path) -> Path:
@@ -83,6 +88,16 @@ def environment(script: dict[str, Any], root: Path) -> dict[str, str]:
     return extra
 
 
+def own_commit() -> str:
+    """The commit of this project, with a + where the tree holds changes."""
+    git = [shutil.which("git") or "git", "-C", str(HERE)]
+    said = [
+        subprocess.run([*git, *words], capture_output=True, text=True, check=False).stdout.strip()
+        for words in (["rev-parse", "--short=8", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    ]
+    return said[0] + ("+" if said[1] else "")
+
+
 def measured(script: dict[str, Any], checkouts: Path, timeout: float) -> dict[str, Any]:
     """What the trace says of a script: one row of the table, without the truth."""
     root = checkout(script, checkouts)
@@ -93,7 +108,8 @@ def measured(script: dict[str, Any], checkouts: Path, timeout: float) -> dict[st
     seconds, out, said = run(trace, folder, extra, timeout)
     answer = last_json(out.replace("\n", "")) if out else {}
     row = {"name": script["name"], "repository": script["repository"], "commit": script["commit"],
-           "arguments": " ".join(script.get("flags", []) + arguments), "seconds": round(seconds, 1)}  # fmt: skip
+           "arguments": " ".join(script.get("flags", []) + arguments), "seconds": round(seconds, 1),
+           "run_at": own_commit()}  # fmt: skip
     if answer:
         row |= {"allocated": answer["peak_allocated"], "reserved": answer["peak_reserved"]}
         row |= {
@@ -124,8 +140,8 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str], 
 
 
 HEAD = (
-    "| script | arguments | CPU seconds | allocated MiB | error | reserved MiB | error | |",
-    "|---|---|---:|---:|---:|---:|---:|---|",
+    "| script | arguments | CPU seconds | allocated MiB | error | reserved MiB | error | run at | |",
+    "|---|---|---:|---:|---:|---:|---:|---|---|",
 )
 
 
@@ -140,9 +156,61 @@ def line(row: dict[str, Any]) -> str:
         size, truth = row.get(figure), row.get(f"true_{figure}")
         cells.append("" if size is None else f"{size / 2**20:,.1f}")
         cells.append("" if size is None or not truth else f"{100 * (size - truth) / truth:+.2f} %")
+    cells.append(row.get("run_at", ""))
     note = row.get("refusal") or ("bounded" if row.get("bounded") else "")
     cells.append("; ".join(filter(None, (note, row.get("note", "")))))
     return f"| {' | '.join(cells)} |"
+
+
+def figures(page: str) -> dict[str, dict[str, float]]:
+    """What the table in `page` says of each script: MiB, and its error against the truth where there is one."""
+    columns = ("allocated", "allocated_error", "reserved", "reserved_error")
+    known = {}
+    for one in page.splitlines():
+        row = _ROW.match(one)
+        if row:
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", one)[4:8]]
+            known[row["name"]] = {
+                name: float(cell.removesuffix("%").replace(",", "")) / (100 if "%" in cell else 1)
+                for name, cell in zip(columns, cells, strict=True)
+                if cell
+            }
+    return known
+
+
+def got_worse(row: dict[str, Any], before: dict[str, float]) -> str:
+    """Why a script's new row is worse than the table's, in words; "" where it is not."""
+    if "allocated" not in before:
+        return ""
+    if "refusal" in row:
+        return f"no longer answered: {row['refusal']}"
+    worse = []
+    for name in ("allocated", "reserved"):
+        error = before.get(f"{name}_error")
+        if error is not None and before[name]:
+            now = (1 + error) * row[name] / 2**20 / before[name] - 1
+            if abs(now) > abs(error) + max(MOVED, 0.05 / before[name]):
+                worse.append(f"{name} {100 * error:+.2f} % to {100 * now:+.2f} %")
+    return ", ".join(worse)
+
+
+def check(scripts: list[dict[str, Any]], checkouts: Path, page: str, timeout: float) -> int:
+    """Trace the scripts that are at hand; 1 where the row of one in `page` got worse."""
+    known, worse, held = figures(page), 0, 0
+    for script in scripts:
+        if not (checkouts / script["repository"].replace("/", "+")).is_dir():
+            continue
+        MAKERS[script.get("data", "")](checkout(script, checkouts))
+        row = measured(script, checkouts, timeout)
+        if "ModuleNotFoundError" in row.get("refusal", ""):
+            print(f"{script['name']}: not at hand: {row['refusal']}", flush=True)
+            continue
+        said = got_worse(row, known.get(script["name"], {}))
+        held += 1
+        worse += bool(said)
+        print(f"{script['name']}: {said or 'as in the table'}", flush=True)
+    print(f"{held} of {len(scripts)} scripts are at hand, {worse} got worse")
+    return int(worse > 0)
 
 
 def with_table(page: str, names: list[str], rows: dict[str, dict[str, Any]]) -> str:
@@ -168,9 +236,13 @@ def main() -> int:
     parser.add_argument("--truth", default="", help="a command that takes the script and its arguments")
     parser.add_argument("--missing", action="store_true", help="leave out what results.json already has")
     parser.add_argument("--table", type=Path, help="put the table of all results so far into this page")
+    parser.add_argument("--check", type=Path, help="trace what is at hand and hold it to the table in this page")
     options = parser.parse_args()
     checkouts = options.checkouts.resolve()
     scripts = toml.loads((HERE / "corpus.toml").read_text(encoding="utf-8"))["script"]
+    if options.check:
+        chosen = [one for one in scripts if any(part in one["name"] for part in options.only or [""])]
+        return check(chosen, checkouts, options.check.read_text(encoding="utf-8"), options.timeout)
     store = checkouts / "results.json"
 
     def known() -> dict[str, dict[str, Any]]:
