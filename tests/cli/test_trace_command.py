@@ -16,8 +16,7 @@ from typer.testing import CliRunner, Result
 
 from tests.warm_traces import WARM
 from vramtui.cli.main import program
-from vramtui.cli.trace.command import chosen_device
-from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.devices import card, chosen_device
 
 RUNNER = CliRunner()
 MIB = 1 << 20

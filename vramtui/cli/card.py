@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.estimate.command import changed_preset, chosen_device, fit_of, named
+from vramtui.cli.estimate.command import changed_preset, fit_of, named
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import CardOptions, JobName, Settings
 from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.devices import group_of
+from vramtui.core.estimate.devices import chosen_device, group_of
 
 KINDS = (".svg", ".png")
 

@@ -66,8 +66,9 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
     Raises:
         UserError: there is no such preset or card, or it cannot be estimated.
     """
-    from vramtui.cli.estimate.command import changed_preset, chosen_device, estimates_of  # noqa: PLC0415 - slow to load
+    from vramtui.cli.estimate.command import changed_preset, estimates_of  # noqa: PLC0415 - slow to load
     from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
+    from vramtui.core.estimate.devices import chosen_device  # noqa: PLC0415 - as above
     from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence  # noqa: PLC0415 - as above
 
     found, device = changed_preset(preset, []), chosen_device(gpu, None)

@@ -20,9 +20,8 @@ from vramtui.cli.options.job_options import CardOptions, Hub, JobFile, JobName, 
 from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import asked_size, is_size
 from vramtui.core.estimate.card_support import CannotStartError
-from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.schema.preset import PresetFile
@@ -171,24 +170,6 @@ def changed_preset(
         found = with_job_file(found, job_file, library)
     preset = apply_overrides(found.preset, settings)
     return msgspec.structs.replace(found, preset=preset, settings=(*found.settings, *settings))
-
-
-def chosen_device(gpu: str | None, memory: str | None) -> Device:
-    """The card that --gpu names, with the memory that --memory or --gpu itself says.
-
-    Raises:
-        UserError: the card is not known or the size is none.
-    """
-    if gpu is not None and memory is None and is_size(gpu):
-        gpu, memory = None, gpu
-    device = card(gpu or DEFAULT_CARD)
-    if memory is None:
-        return device
-    size = asked_size(memory)
-    if size <= 0:
-        raise UserError(f"--memory {memory} leaves no memory")
-    name = device.name if gpu else "a card"
-    return msgspec.structs.replace(device, name=f"{name} of {memory}", total_memory=size)
 
 
 def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[Estimate]:

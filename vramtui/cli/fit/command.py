@@ -10,13 +10,13 @@ import typer
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.completion import presets
-from vramtui.cli.estimate.command import changed_preset, chosen_device, named
+from vramtui.cli.estimate.command import changed_preset, named
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import MODELS, CardOptions, JobFile, Json, Settings
 from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.planner.keys import key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation

@@ -9,8 +9,8 @@ import typer
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.completion import cards, experiments
-from vramtui.cli.trace.command import JobPython, chosen_device, chosen_interpreter
-from vramtui.core.estimate.devices import DEFAULT_CARD
+from vramtui.cli.trace.command import JobPython, chosen_interpreter
+from vramtui.core.estimate.devices import chosen_device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _perform(experiment: "Experiment", device: str | None, interpreter: "Interpr
     try:
         return running.perform(
             experiment,
-            chosen_device(device or DEFAULT_CARD, None),
+            chosen_device(device, None, rename=False),
             measurer=functools.partial(running.measure, interpreter=interpreter) if measured else None,
             named=device is not None,
             interpreter=interpreter,

@@ -16,8 +16,8 @@ from vramtui.cli.completion import cards, scripts
 from vramtui.cli.completion import settings as known_settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import MIB, asked_size, format_bytes, is_size
-from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
+from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, chosen_device
 from vramtui.core.estimate.fits import SIGNS, Fit
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def trace(
         check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
         interpreter = chosen_interpreter(_script_of(target), python)
         request = msgspec.structs.replace(
-            _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory), interpreter),
+            _what_to_run(
+                target, arguments or [], settings or [], chosen_device(device, memory, rename=False), interpreter
+            ),
             steps=steps,
             alloc_conf=alloc_conf,
             share=share,
@@ -225,23 +227,6 @@ def document(result: "TraceResult", smaller: "LargestBatch | None" = None) -> di
     built["largest_batch"] = None if smaller is None else msgspec.to_builtins(smaller)
     built["series"] = [[point.event, point.allocated, point.reserved] for point in result.series]
     return built
-
-
-def chosen_device(name: str, memory: str | None) -> Device:
-    """The card called so, with the memory that --memory says; a size in place of a name is such a card's.
-
-    Raises:
-        UserError: the card is not known or the size is none.
-    """
-    if memory is None and is_size(name):
-        name, memory = DEFAULT_CARD, name
-    found = card(name)
-    if memory is None:
-        return found
-    size = asked_size(memory)
-    if size <= 0:
-        raise UserError(f"--memory {memory} leaves no memory")
-    return msgspec.structs.replace(found, total_memory=size)
 
 
 def _script_of(target: str) -> str:

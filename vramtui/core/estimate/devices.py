@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.base.units import is_size
+from vramtui.core.base.units import asked_size, is_size
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +107,29 @@ def card(name: str) -> Device:
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
     return CARDS[ALIASES.get(known, known)]
+
+
+def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -> Device:
+    """The card of that name, with the memory that is asked for; a size in place of a name is such a memory.
+
+    Args:
+        gpu: a name or a size; the usual card where it is neither.
+        memory: a size; the card's own without one.
+        rename: whether a card of another memory than its own is called so.
+
+    Raises:
+        UserError: the card is not known or the size is none.
+    """
+    if gpu is not None and memory is None and is_size(gpu):
+        gpu, memory = None, gpu
+    device = card(gpu or DEFAULT_CARD)
+    if memory is None:
+        return device
+    size = asked_size(memory)
+    if size <= 0:
+        raise UserError(f"--memory {memory} leaves no memory")
+    name = f"{device.name if gpu else 'a card'} of {memory}" if rename else device.name
+    return msgspec.structs.replace(device, name=name, total_memory=size)
 
 
 def group_of(name: str) -> CardGroup:
