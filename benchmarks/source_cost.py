@@ -69,7 +69,7 @@ def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
             cpu = time.thread_time()
             sampler.step()
             spent.append(time.thread_time() - cpu)
-            sampler.taken(float("inf"))
+            sampler.pop_until(float("inf"))
         told.append(f"{what} {100 * statistics.mean(spent) / INTERVAL:.2f} %")
     return ", ".join(told)
 

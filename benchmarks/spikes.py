@@ -61,14 +61,14 @@ def measure(spikes: int, seconds: float, state: Path) -> None:
         maker = threading.Thread(
             target=spike, args=(world, state, dice.uniform(0.02, INTERVAL - seconds - 0.05), seconds)
         )
-        sampler.taken(before.taken_at)
+        sampler.pop_until(before.taken_at)
         history.add(before)
         plain.add(before)
         maker.start()
         time.sleep(INTERVAL)
         maker.join()
         after = source.read()
-        looks = sampler.taken(after.taken_at)
+        looks = sampler.pop_until(after.taken_at)
         gaps += [look.interval for look in looks]
         history.add_looks(looks, after)
         for one in (history, plain):

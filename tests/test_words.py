@@ -68,6 +68,18 @@ FORMER = re.compile(
     re.VERBOSE,
 )
 DEFINED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
+# A function is named by what it does or gives, never by a bare participle.
+PARTICIPLE = re.compile(
+    r"""
+    _? (?: said | made | found | known | asked | listed | described | named | given | told | kept | held | answered
+         | tabulated | pictured | branched | taken | seen | shown | written | drawn | chosen | counted | handed_on
+         | followed | done | read_on )
+    """,
+    re.VERBOSE,
+)
+# Names of variables and parameters that say nothing of what they hold.
+EMPTY = {"desk", "_desk"}
+READ_FROM_OTHERS = PACKAGE / "models"  # its readers are named one by one as each model is described by its spec
 
 
 def test_no_former_name_is_given_again() -> None:
@@ -76,6 +88,25 @@ def test_no_former_name_is_given_again() -> None:
         names = [path.stem, *DEFINED.findall(path.read_text(encoding="utf-8"))]
         words = (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names)
         found += [f"{path.relative_to(PACKAGE)}: {name}" for name in words if FORMER.search(name)]
+    assert not found, "\n".join(found)
+
+
+def names(path: Path) -> Iterator[str]:
+    """What a file's functions, parameters and variables are called that may not be called so."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PARTICIPLE.fullmatch(node.name):
+            yield f"{path.relative_to(PACKAGE)}:{node.lineno}: def {node.name}"
+        elif isinstance(node, ast.arg) and node.arg in EMPTY:
+            yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.arg}"
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if name in EMPTY:
+                yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {name}"
+
+
+def test_functions_are_verbs_and_values_nouns() -> None:
+    paths = (path for path in sorted(PACKAGE.rglob("*.py")) if READ_FROM_OTHERS not in path.parents)
+    found = [name for path in paths for name in names(path)]
     assert not found, "\n".join(found)
 
 

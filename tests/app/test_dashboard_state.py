@@ -19,12 +19,12 @@ def key(pid: int, gpu: str = "GPU-0") -> ProcessKey:
     return ProcessKey("gpu01", gpu, pid, scenes.START - 600)
 
 
-def desk_with(*samples: object) -> DashboardState:
-    desk = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
-    desk.take_presets(PRESETS)
+def state_with(*samples: object) -> DashboardState:
+    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
+    state.take_presets(PRESETS)
     for sample in samples or (scenes.usual(),):
-        desk.take(sample)  # type: ignore[arg-type]  # samples
-    return desk
+        state.take(sample)  # type: ignore[arg-type]  # samples
+    return state
 
 
 def pids(view: View) -> list[int]:
@@ -32,7 +32,7 @@ def pids(view: View) -> list[int]:
 
 
 def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
-    view = desk_with(*climbing()).view()
+    view = state_with(*climbing()).view()
     assert view.chosen is not None
     assert view.panel is not None
     assert view.series is not None
@@ -45,10 +45,10 @@ def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
 
 
 def test_what_is_tried_out_stands_beside_the_prediction() -> None:
-    desk = desk_with()
-    before = desk.view()
-    desk.step(("batch_size",), 1)
-    after = desk.view()
+    state = state_with()
+    before = state.view()
+    state.step(("batch_size",), 1)
+    after = state.view()
     grown = 4096 * 11 * (1 << 20) // 4
     assert before.panel is not None
     assert before.panel.estimate is not None
@@ -64,32 +64,32 @@ def test_what_is_tried_out_stands_beside_the_prediction() -> None:
     assert after.panel.matched == before.panel.estimate
     assert after.panel.comparison == before.panel.comparison
     assert after.panel.changed == {"batch_size"}
-    assert desk.undo_steps()
-    undone = desk.view().panel
+    assert state.undo_steps()
+    undone = state.view().panel
     assert undone is not None
     assert undone.workload == PRESETS[0].preset.workload
     assert undone.matched is None
-    assert not desk.undo_steps()
+    assert not state.undo_steps()
 
 
 def test_matching_by_hand_and_back() -> None:
-    desk = desk_with()
-    desk.assign(key(977), "qwen2.5-7b-serve")
-    view = desk.view()
+    state = state_with()
+    state.assign(key(977), "qwen2.5-7b-serve")
+    view = state.view()
     assert next(row for row in view.rows if row.id == key(977)).preset == "qwen2.5-7b-serve"
     assert view.panel is not None
     assert view.panel.preset.key == "qwen2.5-7b-serve"
-    desk.assign(key(4213), None)
-    assert next(row for row in desk.view().rows if row.id == key(4213)).preset is None
-    desk.assign(key(4213), None, automatic=True)
-    assert next(row for row in desk.view().rows if row.id == key(4213)).preset == "llama-3.1-8b-lora"
+    state.assign(key(4213), None)
+    assert next(row for row in state.view().rows if row.id == key(4213)).preset is None
+    state.assign(key(4213), None, automatic=True)
+    assert next(row for row in state.view().rows if row.id == key(4213)).preset == "llama-3.1-8b-lora"
 
 
 def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
-    desk = desk_with()
-    desk.choose(key(5120, "GPU-1"), hold=True)
-    desk.panel_key = "qwen2.5-7b-serve"
-    view = desk.view()
+    state = state_with()
+    state.choose(key(5120, "GPU-1"), hold=True)
+    state.panel_key = "qwen2.5-7b-serve"
+    view = state.view()
     assert view.panel is not None
     assert view.panel.estimate is not None
     assert view.panel.process is None
@@ -97,10 +97,10 @@ def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
 
 
 def test_another_row_of_the_same_gpu_keeps_the_comparison() -> None:
-    desk = desk_with()
-    desk.view()
-    desk.choose(key(977), hold=True)
-    view = desk.view()
+    state = state_with()
+    state.view()
+    state.choose(key(977), hold=True)
+    view = state.view()
     assert view.panel is not None
     assert view.panel.process is not None
     assert view.panel.process.pid == 4213
@@ -108,46 +108,46 @@ def test_another_row_of_the_same_gpu_keeps_the_comparison() -> None:
 
 def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
     small, large = scenes.process(1, 1 * GIB, "a"), scenes.process(2, 2 * GIB, "b")
-    desk = desk_with(scenes.sample(scenes.gpu(0, small, large)))
-    desk.sort_by("now")
-    assert pids(desk.view()) == [2, 1]
-    desk.choose(key(1), hold=True)
+    state = state_with(scenes.sample(scenes.gpu(0, small, large)))
+    state.sort_by("now")
+    assert pids(state.view()) == [2, 1]
+    state.choose(key(1), hold=True)
     grown = msgspec.structs.replace(small, used_memory=9 * GIB)
     newcomer = scenes.process(3, 20 * GIB, "c")
-    desk.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
-    view = desk.view()
+    state.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
+    view = state.view()
     assert pids(view) == [2, 1, 3]
     assert view.held
-    assert desk.let_go()
-    assert pids(desk.view()) == [3, 1, 2]
-    assert not desk.let_go()
+    assert state.let_go()
+    assert pids(state.view()) == [3, 1, 2]
+    assert not state.let_go()
 
 
 def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
-    desk = desk_with(scenes.usual(0, trained=10 * GIB))
-    assert desk.toggle_pause()
-    desk.take(scenes.usual(1, trained=50 * GIB))
-    desk.take(scenes.usual(2, trained=20 * GIB))
-    held = desk.view()
+    state = state_with(scenes.usual(0, trained=10 * GIB))
+    assert state.toggle_pause()
+    state.take(scenes.usual(1, trained=50 * GIB))
+    state.take(scenes.usual(2, trained=20 * GIB))
+    held = state.view()
     assert held.sample == scenes.usual(0, trained=10 * GIB)
     assert held.chosen is not None
     assert (held.chosen.now, held.chosen.peak) == (10 * GIB, 10 * GIB)
     assert held.series is not None
     assert list(held.series.values) == [10 * GIB]
-    desk.step(("batch_size",), 1)
-    stepped = desk.view()
+    state.step(("batch_size",), 1)
+    stepped = state.view()
     assert stepped.series is not None
     assert held.series.what_if is None
     assert stepped.series.what_if is not None
-    assert not desk.toggle_pause()
-    live = desk.view()
+    assert not state.toggle_pause()
+    live = state.view()
     assert live.chosen is not None
     assert (live.chosen.now, live.chosen.peak) == (20 * GIB, 50 * GIB)
 
 
 def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
-    desk = desk_with(scenes.usual(0), scenes.troubled(30))
-    lost = desk.view().bars[0]
+    state = state_with(scenes.usual(0), scenes.troubled(30))
+    lost = state.view().bars[0]
     assert lost.gpu.state == "lost"
     assert lost.age == 30
     assert lost.last is not None
@@ -155,20 +155,20 @@ def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
 
 
 def test_sorting_twice_by_one_column_turns_it_round() -> None:
-    desk = desk_with()
-    desk.sort_by("pid")
-    assert pids(desk.view()) == [977, 4213, 5120]
-    desk.sort_by("pid")
-    assert pids(desk.view()) == [5120, 4213, 977]
-    desk.sort_next(1)
-    assert (desk.sort, desk.reverse) == ("gpu", False)
+    state = state_with()
+    state.sort_by("pid")
+    assert pids(state.view()) == [977, 4213, 5120]
+    state.sort_by("pid")
+    assert pids(state.view()) == [5120, 4213, 977]
+    state.sort_next(1)
+    assert (state.sort, state.reverse) == ("gpu", False)
 
 
 def test_a_snapshot_holds_the_prediction_of_what_runs() -> None:
-    desk = desk_with()
-    desk.view()
-    desk.step(("batch_size",), 1)
-    taken = desk.snapshot()
+    state = state_with()
+    state.view()
+    state.step(("batch_size",), 1)
+    taken = state.snapshot()
     assert taken is not None
     first = taken.holdings[0]
     assert first.preset == "llama-3.1-8b-lora"
@@ -186,35 +186,35 @@ def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> Non
         for process, command in zip((first, second), commands, strict=True)
     )
     gpu = msgspec.structs.replace(gpu, processes=changed)
-    desk = desk_with(msgspec.structs.replace(sample, gpus=(gpu, *sample.gpus[1:])))
-    rows = [row for row in desk.view().rows if row.gpu.index == 0 and row.predicted is not None]
+    state = state_with(msgspec.structs.replace(sample, gpus=(gpu, *sample.gpus[1:])))
+    rows = [row for row in state.view().rows if row.gpu.index == 0 and row.predicted is not None]
     assert len(rows) == 2
     assert rows[0].predicted != rows[1].predicted
-    desk.choose(rows[0].id, hold=True)
-    desk.view()
-    desk.step(("batch_size",), 1)
-    panel = desk.view().panel
+    state.choose(rows[0].id, hold=True)
+    state.view()
+    state.step(("batch_size",), 1)
+    panel = state.view().panel
     assert panel is not None
     assert panel.workload.run.batch_size == panel.preset.preset.run.batch_size + 1 != 5  # type: ignore[union-attr]  # it has one
 
 
 def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
-    desk = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
-    assert desk.view().rows == ()
-    assert desk.snapshot() is None
-    desk.take_presets(PRESETS)
-    desk.panel_key = "qwen2.5-7b-serve"
-    view = desk.view()
+    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
+    assert state.view().rows == ()
+    assert state.snapshot() is None
+    state.take_presets(PRESETS)
+    state.panel_key = "qwen2.5-7b-serve"
+    view = state.view()
     assert view.panel is not None
     assert view.panel.gpu is None
     assert view.panel.estimate is not None
 
 
 def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
-    desk = desk_with(*climbing())
-    before = desk.view().bars[0].predicted
-    desk.set_filter("nobody-has-this-in-a-row")
-    view = desk.view()
+    state = state_with(*climbing())
+    before = state.view().bars[0].predicted
+    state.set_filter("nobody-has-this-in-a-row")
+    view = state.view()
     assert not view.rows
     assert before is not None
     assert view.bars[0].predicted == before
@@ -235,15 +235,15 @@ def two_jobs(at: float = 0.0) -> object:
 
 def test_the_cursor_stays_with_its_process_and_the_panel_with_the_cursor() -> None:
     """Whatever the order, without a row chosen by hand."""
-    desk = desk_with(two_jobs())
-    first = desk.view()
+    state = state_with(two_jobs())
+    first = state.view()
     assert first.chosen is not None
     assert first.panel is not None
     assert (first.chosen.id, first.panel.preset.key) == (key(4213), "llama-3.1-8b-lora")
     columns: tuple[SortColumn, ...] = ("pid", "now", "user", "command", "pid")
     for column in columns:
-        desk.sort_by(column)
-        view = desk.view()
+        state.sort_by(column)
+        view = state.view()
         assert view.chosen is not None
         assert view.panel is not None
         assert view.chosen.id == key(4213)
@@ -252,42 +252,42 @@ def test_the_cursor_stays_with_its_process_and_the_panel_with_the_cursor() -> No
 
 
 def test_where_a_filter_takes_the_cursor_the_panel_follows() -> None:
-    desk = desk_with(two_jobs())
-    desk.assign(key(300, "GPU-1"), "qwen2.5-7b-serve")
-    desk.panel_key = "llama-3.1-8b-lora"
-    desk.view()
-    desk.set_filter("gpu:1")
-    other = desk.view()
+    state = state_with(two_jobs())
+    state.assign(key(300, "GPU-1"), "qwen2.5-7b-serve")
+    state.panel_key = "llama-3.1-8b-lora"
+    state.view()
+    state.set_filter("gpu:1")
+    other = state.view()
     assert other.chosen is not None
     assert other.panel is not None
     assert (other.chosen.id, other.panel.preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
-    desk.set_filter("jupyter")
-    assert desk.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
-    desk.set_filter("")
-    back = desk.view()
+    state.set_filter("jupyter")
+    assert state.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
+    state.set_filter("")
+    back = state.view()
     assert back.chosen is not None
     assert back.panel is not None
     assert back.chosen.preset == back.panel.preset.key
 
 
 def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
-    desk = desk_with()
-    desk.panel_key = "qwen2.5-7b-serve"
+    state = state_with()
+    state.panel_key = "qwen2.5-7b-serve"
     for at in range(3):
-        desk.take(two_jobs(at))  # type: ignore[arg-type]  # a sample
-        view = desk.view()
+        state.take(two_jobs(at))  # type: ignore[arg-type]  # a sample
+        view = state.view()
         assert view.panel is not None
         assert view.panel.preset.key == "qwen2.5-7b-serve"
 
 
 def test_after_esc_the_cursor_stays_where_it_was() -> None:
-    desk = desk_with(two_jobs())
-    desk.view()
-    desk.choose(key(977), hold=True)
-    desk.view()
-    assert desk.let_go()
-    desk.sort_by("now")
-    view = desk.view()
+    state = state_with(two_jobs())
+    state.view()
+    state.choose(key(977), hold=True)
+    state.view()
+    assert state.let_go()
+    state.sort_by("now")
+    view = state.view()
     assert view.chosen is not None
     assert view.chosen.id == key(977)
 

@@ -56,7 +56,7 @@ class GivenSampler(FastSampler):
         """Note what is wanted."""
         self.targets = list(keys)
 
-    def taken(self, until: float) -> list[FastSample]:
+    def pop_until(self, until: float) -> list[FastSample]:
         """Those up to then; the others wait."""
         due = [look for look in self.looks if look.at <= until]
         self.looks = [look for look in self.looks if look.at > until]
@@ -140,8 +140,8 @@ def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
     sampler.stop()
     sampler.join(60)
     assert not sampler.is_alive()
-    assert {(look.key, look.used) for look in sampler.taken(float("inf"))} == {(TRAINER, 5)}
-    assert sampler.taken(float("inf")) == []
+    assert {(look.key, look.used) for look in sampler.pop_until(float("inf"))} == {(TRAINER, 5)}
+    assert sampler.pop_until(float("inf")) == []
 
 
 def test_a_slow_driver_is_given_a_rest() -> None:

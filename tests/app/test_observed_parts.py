@@ -106,27 +106,27 @@ async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
 
 def test_a_job_that_reports_is_looked_at_where_no_process_has_a_preset() -> None:
     one, busy, heard = (process(pid, held * GIB, f"python {pid}.py") for pid, held in ((1, 9), (2, 8), (3, 1)))
-    desk = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
-    desk.take(sample(gpu(0, one), gpu(1, busy, heard)))
+    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
+    state.take(sample(gpu(0, one), gpu(1, busy, heard)))
 
     def pid() -> int:
-        chosen = desk.view().chosen
+        chosen = state.view().chosen
         assert chosen is not None
         assert chosen.process is not None
         return chosen.process.pid
 
     assert pid() == 1, "the first"
-    desk.session.jobs = lambda: (ObservedJob(pid=3, hello=job(3, "GPU-1").hello),)
+    state.session.jobs = lambda: (ObservedJob(pid=3, hello=job(3, "GPU-1").hello),)
     assert pid() == 1, "it has told no figures yet"
-    desk.session.jobs = lambda: (job(3, "GPU-1"),)
+    state.session.jobs = lambda: (job(3, "GPU-1"),)
     assert pid() == 3
-    desk.session.jobs = lambda: (job(2, "GPU-1"), replace(job(3, "GPU-1"), gone=True))
+    state.session.jobs = lambda: (job(2, "GPU-1"), replace(job(3, "GPU-1"), gone=True))
     assert pid() == 2
     shrunk = gpu(1, process(2, GIB // 2, "python 2.py"), heard)
-    desk.session.jobs = lambda: (job(2, "GPU-1"), job(3, "GPU-1"))
-    desk.take(sample(gpu(0, one), shrunk, at=1.0))
+    state.session.jobs = lambda: (job(2, "GPU-1"), job(3, "GPU-1"))
+    state.take(sample(gpu(0, one), shrunk, at=1.0))
     assert pid() == 2, "whichever is larger"
-    desk.choose(ProcessKey(host="gpu01", gpu_uuid="GPU-0", pid=1, started_at=one.started_at), hold=True)
+    state.choose(ProcessKey(host="gpu01", gpu_uuid="GPU-0", pid=1, started_at=one.started_at), hold=True)
     assert pid() == 1, "chosen by hand"
 
 

@@ -294,14 +294,14 @@ def test_fsdp_over_one_to_sixteen() -> None:
 
 
 def test_few_maps_and_advices_are_kept() -> None:
-    desk, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
-    desk.take_presets(PRESETS)
-    desk.panel_key = PRESETS[0].key
-    plan.view(desk)
+    state, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
+    state.take_presets(PRESETS)
+    state.panel_key = PRESETS[0].key
+    plan.view(state)
     for axis in plan.axes[1:]:
         plan.choose_axis(axis.name, across=False)
         for _ in range(12):
-            plan.view(desk)
+            plan.view(state)
             plan.move(1, 1)
     assert 1 < plan.maps_held <= SHEETS
     assert 1 < plan.advices_held <= ADVICE

@@ -282,8 +282,8 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
         first = next((row for row in expected if row.preset), None) or next(
             (row for row in expected if row.kind == "process"), expected[0]
         )
-        assert found[found.chosen(None)] is first
-        assert found[found.chosen(chosen.id)] is (chosen if chosen in expected else first)
+        assert found[found.selected_index(None)] is first
+        assert found[found.selected_index(chosen.id)] is (chosen if chosen in expected else first)
     assert every.rows() == [row for row in rows if row.preset]
 
 

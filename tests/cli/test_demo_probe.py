@@ -44,11 +44,11 @@ def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
 
 def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     demo = DemoSource(clock=lambda: 1_000_000.0)
-    desk = DashboardState(MonitorSession(predictor=Predictor()))
-    desk.session.jobs = lambda: demo_jobs(demo)
-    desk.take_presets(bundled_presets())
-    desk.take(demo.read())
-    panel, snapshot = desk.view().panel, desk.snapshot()
+    state = DashboardState(MonitorSession(predictor=Predictor()))
+    state.session.jobs = lambda: demo_jobs(demo)
+    state.take_presets(bundled_presets())
+    state.take(demo.read())
+    panel, snapshot = state.view().panel, state.snapshot()
     assert panel is not None
     assert panel.comparison is not None
     assert snapshot is not None

@@ -47,7 +47,7 @@ def predict(found: PresetFile, device: Device) -> Estimate | None:
     return Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step") if found.key == "p" else None
 
 
-class Desk:
+class TrackedHost:
     """Feeds samples; `says` has the runs that were due, sample by sample."""
 
     def __init__(self, job: ObservedJob | None = None) -> None:
@@ -66,33 +66,33 @@ class Desk:
 
 
 def test_a_life() -> None:
-    desk = Desk()
-    (first,) = desk.take(1000.0, GIB)
+    tracked = TrackedHost()
+    (first,) = tracked.take(1000.0, GIB)
     assert (first.key, first.source, first.ending) == ("h/GPU-1/7/990", "watched", "running")
     assert (first.preset, first.model_kind, first.run_kind) == ("p", "transformer", "train")
     assert (first.workload["run"] or {})["batch_size"] == 8
     assert first.versions == {"driver": "580.1"}
     assert (first.method, first.predicted.process, first.predicted.weights) == ("analytic", 12 * GIB, 10 * GIB)
-    assert desk.take(1000.0 + EVERY - 1, 9 * GIB) == []
-    (second,) = desk.take(1000.0 + EVERY, 2 * GIB)
+    assert tracked.take(1000.0 + EVERY - 1, 9 * GIB) == []
+    (second,) = tracked.take(1000.0 + EVERY, 2 * GIB)
     assert second.observed.process == 9 * GIB
     assert second.error == pytest.approx(-0.25)
     assert (second.times, second.values) == ((10.0, 69.0, 70.0), (GIB, 9 * GIB, 2 * GIB))
-    (last,) = desk.take(1065.0, None)
+    (last,) = tracked.take(1065.0, None)
     assert (last.ended_at, last.ending, last.key) == (1065.0, "exited", first.key)
-    assert desk.take(2000.0, None) == []
-    assert desk.watched.rest(desk.history) == []
+    assert tracked.take(2000.0, None) == []
+    assert tracked.watched.rest(tracked.history) == []
 
 
 def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
-    desk = Desk()
-    (first,) = desk.take(90_000.0, GIB)
-    (second,) = desk.take(90_001.0 - 3 * 3600, 2 * GIB)  # said at once, and not when the clock has come as far again
+    tracked = TrackedHost()
+    (first,) = tracked.take(90_000.0, GIB)
+    (second,) = tracked.take(90_001.0 - 3 * 3600, 2 * GIB)  # said at once, and not when the clock has come as far again
     assert second.key == first.key
     assert second.seen_until is not None
     assert second.seen_until >= second.started_at
     assert list(second.times) == sorted(second.times)
-    (last,) = desk.take(90_002.0 - 3 * 3600 - 89_500, None)
+    (last,) = tracked.take(90_002.0 - 3 * 3600 - 89_500, None)
     assert last.key == first.key
     assert last.ended_at is not None
     assert last.ended_at >= last.started_at
@@ -100,19 +100,19 @@ def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
 
 
 def test_a_nearer_estimate_is_told_before_the_minute_is_over() -> None:
-    desk = Desk()
-    (first,) = desk.take(1000.0, GIB)
+    tracked = TrackedHost()
+    (first,) = tracked.take(1000.0, GIB)
     assert first.method == "analytic"
 
     def nearer(found: PresetFile, device: Device) -> Estimate | None:
         estimate = predict(found, device)
         return estimate and msgspec.structs.replace(estimate, method="simulated")
 
-    desk.predict = nearer
-    assert desk.take(1000.0 + REFINED_EVERY - 1, GIB) == []
-    (second,) = desk.take(1000.0 + REFINED_EVERY, GIB)
+    tracked.predict = nearer
+    assert tracked.take(1000.0 + REFINED_EVERY - 1, GIB) == []
+    (second,) = tracked.take(1000.0 + REFINED_EVERY, GIB)
     assert second.method == "simulated"
-    assert desk.take(1000.0 + 2 * REFINED_EVERY, GIB) == [], "and once"
+    assert tracked.take(1000.0 + 2 * REFINED_EVERY, GIB) == [], "and once"
 
 
 def test_what_the_job_tells_itself() -> None:
@@ -125,45 +125,45 @@ def test_what_the_job_tells_itself() -> None:
     )
     counters = MemoryCounters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
     beat = Beat(v=1, pid=7, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": GIB}})
-    desk = Desk(ObservedJob(pid=7).heard(hello).heard(beat))
-    (early,) = desk.take(1000.0, 2 * GIB)
+    tracked = TrackedHost(ObservedJob(pid=7).heard(hello).heard(beat))
+    (early,) = tracked.take(1000.0, 2 * GIB)
     assert (early.peak_how, early.observed.process, early.observed.reserved) == ("probe", None, 9 * GIB)
-    desk.take(1001.0, 9 * GIB + 500)
-    assert desk.job is not None
-    desk.job = desk.job.heard(End(v=1, pid=7, at=3.0, error="OutOfMemoryError", out_of_memory=True))
-    (last,) = desk.take(1002.0, None)
+    tracked.take(1001.0, 9 * GIB + 500)
+    assert tracked.job is not None
+    tracked.job = tracked.job.heard(End(v=1, pid=7, at=3.0, error="OutOfMemoryError", out_of_memory=True))
+    (last,) = tracked.take(1002.0, None)
     assert (last.ending, last.observed.context, last.observed.weights) == ("out_of_memory", 500, GIB)
     assert last.observed.activations == 7 * GIB
     assert last.versions["torch"] == "2.9.0"
 
 
 def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
-    desk = Desk()
-    desk.take(1000.0, GIB)
+    tracked = TrackedHost()
+    tracked.take(1000.0, GIB)
     other = msgspec.structs.replace(PRESET, key="q")
-    (told,) = desk.take(1001.0, GIB, other)
+    (told,) = tracked.take(1001.0, GIB, other)
     assert (told.preset, told.method, told.predicted.process) == ("q", "", None)
-    assert desk.take(1002.0, GIB, None) == []
-    assert desk.take(1100.0, GIB, None) == []
-    assert desk.take(1101.0, None) == []
+    assert tracked.take(1002.0, GIB, None) == []
+    assert tracked.take(1100.0, GIB, None) == []
+    assert tracked.take(1101.0, None) == []
 
 
 def test_the_rest_is_what_still_goes_on() -> None:
-    desk = Desk()
-    desk.take(1000.0, GIB)
-    desk.take(1010.0, 3 * GIB)
-    (rest,) = desk.watched.rest(desk.history)
+    tracked = TrackedHost()
+    tracked.take(1000.0, GIB)
+    tracked.take(1010.0, 3 * GIB)
+    (rest,) = tracked.watched.rest(tracked.history)
     assert (rest.ending, rest.seen_until, rest.observed.process) == ("running", 1010.0, 3 * GIB)
 
 
 def test_a_card_that_does_not_answer_ends_nothing() -> None:
-    desk = Desk()
-    desk.take(1000.0, GIB)
+    tracked = TrackedHost()
+    tracked.take(1000.0, GIB)
     silent = msgspec.structs.replace(sample(1001.0, None).gpus[0], state="lost")
     taken = msgspec.structs.replace(sample(1001.0, None), gpus=(silent,))
-    desk.history.add(taken)
-    assert desk.watched.update(taken, desk.history, {}) == []
-    assert desk.take(1000.0 + EVERY, GIB)
+    tracked.history.add(taken)
+    assert tracked.watched.update(taken, tracked.history, {}) == []
+    assert tracked.take(1000.0 + EVERY, GIB)
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=5 * MOST_POINTS))

@@ -38,12 +38,12 @@ def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> I
 
 def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> View:
     """What the dashboard shows after these samples."""
-    desk = DashboardState(MonitorSession(predictor=Predictor()))
-    desk.take_presets(_presets())
-    desk.session.jobs = lambda: jobs
+    state = DashboardState(MonitorSession(predictor=Predictor()))
+    state.take_presets(_presets())
+    state.session.jobs = lambda: jobs
     for sample in samples:
-        desk.take(sample)
-    return desk.view()
+        state.take(sample)
+    return state.view()
 
 
 def lines_of(panel: Lines[View], view: View) -> Iterator[str]:

@@ -120,7 +120,7 @@ def test_another_host_is_watched_with_all_that_was_seen_of_it() -> None:
     sample = fleet.read()
     assert (sample.host.name, fleet.is_current(sample)) == ("one", True)
     own.ingest(sample)
-    fleet.taken()
+    fleet.note_sample()
     far.used = 60
     until(lambda: fleet.summaries()[1].gpus and fleet.summaries()[1].gpus[0].used == 60)
     far.used = 40

@@ -49,9 +49,9 @@ def test_what_is_refused_is_asked_once() -> None:
             raise UserError("no")
 
     refiner = Refiner(Refusing)
-    assert refiner.found((JOB, H200)) is None
+    assert refiner.simulated((JOB, H200)) is None
     assert refiner.wait(LONG)
-    assert refiner.found((JOB, H200)) is None
+    assert refiner.simulated((JOB, H200)) is None
     assert asked == [(JOB, H200)]
 
 
@@ -102,7 +102,7 @@ def test_an_estimate_that_is_asked_for_goes_before_a_batch() -> None:
     question = BatchQuestion(JOB, Device(name="small", total_memory=2 * GIB, capability=(9, 0)), None)
     assert refiner.largest_batch(question, 30) is None
     assert begun.wait(LONG)
-    assert refiner.found((JOB, H200)) is None
+    assert refiner.simulated((JOB, H200)) is None
     waits.set()
     assert refiner.wait(LONG)
     assert asked[1] == JOB

@@ -15,7 +15,7 @@ from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.library import bundled_folder
 from vramtui.presets.toml.edits import put_value, quoted
-from vramtui.presets.toml.item_edits import copy_item, put_item, swap_items, take_item, written
+from vramtui.presets.toml.item_edits import copy_item, put_item, swap_items, take_item, value_text
 from vramtui.presets.toml.positions import key_of
 
 SHIPPED = preset_files(bundled_folder())
@@ -203,8 +203,8 @@ NESTED = st.recursive(LEAVES, lambda inner: st.one_of(st.lists(inner), st.dictio
 
 @given(NESTED)
 def test_any_value_is_written_on_one_line(value: Any) -> None:
-    assert toml.loads(f"v = {written(value)}") == {"v": value}
-    assert "\n" not in written(value)
+    assert toml.loads(f"v = {value_text(value)}") == {"v": value}
+    assert "\n" not in value_text(value)
 
 
 STAGES = (bundled_folder() / "resnet" / "resnet-18-train.toml").read_text(encoding="utf-8")

@@ -125,7 +125,7 @@ def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
             clock.now += 0.1
         row.used = 500 * MIB
         end = later(busy.tick(), begin.taken_at + 1.0)
-        seen.add_looks(sampler.taken(end.taken_at), end)
+        seen.add_looks(sampler.pop_until(end.taken_at), end)
         seen.add(end)
         peak = seen.tracks[key].peak
         assert peak is not None

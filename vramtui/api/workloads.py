@@ -52,7 +52,7 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
 
 def _begin(model: object) -> PresetFile:
     if isinstance(model, (str, os.PathLike)):
-        return _named(os.fspath(model))
+        return _open_preset(os.fspath(model))
     if isinstance(model, (Preset, PresetFile)):
         return PresetFile(key=model.name, path="", bundled=False, preset=model) if isinstance(model, Preset) else model
     inner = getattr(model, "module", model)  # what DataParallel and DistributedDataParallel wrap
@@ -88,7 +88,7 @@ def _of_tables(tables: Mapping[str, Any]) -> PresetFile:
     return PresetFile(key=name, path="", bundled=False, preset=msgspec.structs.replace(preset, name=name))
 
 
-def _named(name: str) -> PresetFile:
+def _open_preset(name: str) -> PresetFile:
     library = PresetLibrary()
     if name.endswith((".yaml", ".yml")):
         return preset_of_job_file(Path(name), library)

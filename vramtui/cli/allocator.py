@@ -118,9 +118,9 @@ def _print_document(trace: "AllocatorTrace", columns: list[SettingColumn], *, ro
         "schema": 1,
         "total_memory": total,
         "events": len(trace.events),
-        "simulated": _described(columns[0]),
+        "simulated": _column_document(columns[0]),
         "recorded": trace.recorded.as_dict() if trace.recorded else None,
-        "others": [_described(column) for column in columns[1:]],
+        "others": [_column_document(column) for column in columns[1:]],
         "warnings": list(trace.warnings),
     }
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
@@ -132,7 +132,7 @@ def _print_document(trace: "AllocatorTrace", columns: list[SettingColumn], *, ro
     sys.stdout.write(text + "\n")
 
 
-def _described(column: SettingColumn) -> dict[str, object]:
+def _column_document(column: SettingColumn) -> dict[str, object]:
     return {"alloc_conf": column.alloc_conf, **column.figures.as_dict(), "first_refusal": _refusal(column)}
 
 

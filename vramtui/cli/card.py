@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.estimate.command import changed_preset, fit_of, named
+from vramtui.cli.estimate.command import changed_preset, fit_of, naming_setting
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import CardOptions, JobName, Settings
 from vramtui.cli.options.shared_job import shared_over
@@ -56,7 +56,7 @@ def card(options: PictureOptions) -> None:
         from vramtui.records.export.share_card import share_card  # noqa: PLC0415 - only here
 
         workload = found.preset.workload
-        with named(found):
+        with naming_setting(found):
             estimate = USUAL.estimate(workload, device)
         key = usual_key(workload)
         edge = Planner(ANALYTIC, workload, device, near=USUAL).edge(key)

@@ -62,7 +62,7 @@ class FastSampler(threading.Thread):
         else:
             self._awake.clear()
 
-    def taken(self, until: float) -> list[FastSample]:
+    def pop_until(self, until: float) -> list[FastSample]:
         """The looks up to that time (seconds since the epoch), the first one first; each is given once."""
         looks = []
         while self._looks and self._looks[0].at <= until:

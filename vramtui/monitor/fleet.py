@@ -189,7 +189,7 @@ class Fleet:
         """Whether a sample that `read` gave is of the host that is current now."""
         return any(sample is one for one in self._entries[self.current].given)
 
-    def taken(self) -> None:
+    def note_sample(self) -> None:
         """The dashboard has handed the latest sample to the current host's session."""
         self._summarise(self._entries[self.current])
 

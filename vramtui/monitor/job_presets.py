@@ -70,12 +70,12 @@ class JobPresets:
         matched = {}
         for gpu in sample.gpus:
             for process in gpu.processes:
-                found = self._known(told[process.pid]) if process.pid in told else None
+                found = self._preset(told[process.pid]) if process.pid in told else None
                 if found is not None:
                     matched[ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at)] = found
         return matched
 
-    def _known(self, name: str) -> PresetFile | None:
+    def _preset(self, name: str) -> PresetFile | None:
         if name not in self.found:
             try:
                 self.found[name] = self._find(name)

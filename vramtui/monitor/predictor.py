@@ -179,7 +179,7 @@ class Predictor:
             answer = self._answers[wanted] = self._make(workload, device)
             _trim(self._answers)
         if self.refiner is not None and answer.estimate is not None and answer.estimate.method == LazyAnalytic.name:
-            nearer = self.refiner.found(wanted)
+            nearer = self.refiner.simulated(wanted)
             if nearer is not None and nearer.method != answer.estimate.method:
                 answer = self._answers[wanted] = EstimateResult(nearer)
                 self._corrected.pop(wanted, None)

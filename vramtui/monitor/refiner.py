@@ -87,7 +87,7 @@ class Refiner:
         self._thread: threading.Thread | None = None
         self.tell: Callable[[], object] = _nobody
 
-    def found(self, job: Job) -> Estimate | None:
+    def simulated(self, job: Job) -> Estimate | None:
         """The simulated estimate, if it is there; asking begins it where nobody has."""
         with self._lock:
             if job in self._found:

@@ -146,7 +146,7 @@ class ReplayFeed:
 
     def advance(self) -> bool:
         """Go on as far as the clock did, and take what was read of the file meanwhile; whether anything may be new."""
-        played, more = self.playback.playing, self._read_on()
+        played, more = self.playback.playing, self._read_more()
         self.playback.advance()
         self.follow()
         return played or more
@@ -230,7 +230,7 @@ class ReplayFeed:
         self.follow()
         return ""
 
-    def _read_on(self) -> bool:
+    def _read_more(self) -> bool:
         was, self.reading = self.reading, self._recording.reading
         if was is None:
             return False

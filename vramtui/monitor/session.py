@@ -148,7 +148,7 @@ class MonitorSession:
     def ingest(self, sample: Sample) -> None:
         """Take one sample: what was seen since the one before, then history, matches, alerts and runs."""
         if self._sampler is not None:
-            self.history.add_looks(self._sampler.taken(sample.taken_at), sample)
+            self.history.add_looks(self._sampler.pop_until(sample.taken_at), sample)
         self.history.add(sample)
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
@@ -172,7 +172,7 @@ class MonitorSession:
     def take_fast_samples(self) -> None:
         """Take what was seen since the latest sample, after which none comes any more."""
         if self._sampler is not None and self.sample is not None:
-            self.history.add_looks(self._sampler.taken(float("inf")), self.sample)
+            self.history.add_looks(self._sampler.pop_until(float("inf")), self.sample)
 
     def note_recorded_peaks(self, history: History, when: float) -> None:
         """Give the processes of the sample of `when`, which `history` has, the recorded peaks that no sample shows."""

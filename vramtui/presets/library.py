@@ -61,14 +61,14 @@ class PresetLibrary:
 
     def keys(self) -> tuple[str, ...]:
         """The keys of all files, sorted; none of them is read for this."""
-        return tuple(self._found())
+        return tuple(self._current_files())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._found()
+        return key in self._current_files()
 
     def files(self) -> tuple[Path, ...]:
         """The files of all keys, in their order."""
-        return tuple(file.path for file in self._found().values())
+        return tuple(file.path for file in self._current_files().values())
 
     def get(self, key: str) -> PresetFile:
         """The preset with that key.
@@ -76,8 +76,8 @@ class PresetLibrary:
         Raises:
             UserError: there is none, or its file is broken.
         """
-        if key not in self._found():
-            raise UserError(f"no preset is called {key!r}{nearest(key, self._found())}")
+        if key not in self._current_files():
+            raise UserError(f"no preset is called {key!r}{nearest(key, self._current_files())}")
         read = self._load(key)
         if isinstance(read, UserError):
             raise read
@@ -103,7 +103,7 @@ class PresetLibrary:
         tables are broken is found out when a process is its, and `find` has none then.
         """
         found: list[Candidate] = []
-        for key, file in self._found().items():
+        for key, file in self._current_files().items():
             try:
                 match = _match_of(file.path)
             except (UserError, ValueError):  # the whole of it tells what it says, or that it is no preset
@@ -114,7 +114,7 @@ class PresetLibrary:
 
     def find(self, key: str) -> PresetFile | None:
         """The preset with that key; None where there is none, or its file is broken."""
-        read = self._load(key) if key in self._found() else None
+        read = self._load(key) if key in self._current_files() else None
         return None if isinstance(read, UserError) else read
 
     def _match_of_own(self, key: str) -> Match | None:
@@ -123,18 +123,18 @@ class PresetLibrary:
 
     def all(self) -> tuple[PresetFile, ...]:
         """Every preset that could be read, by key; a broken one hides no other, it is told of in `problems`."""
-        return tuple(read for read in map(self._load, self._found()) if isinstance(read, PresetFile))
+        return tuple(read for read in map(self._load, self._current_files()) if isinstance(read, PresetFile))
 
     @property
     def problems(self) -> tuple[str, ...]:
         """A sentence for each file that is no preset, or whose key another file has."""
-        broken = (str(read) for read in map(self._load, self._found()) if isinstance(read, UserError))
+        broken = (str(read) for read in map(self._load, self._current_files()) if isinstance(read, UserError))
         return (*broken, *self.doubles)
 
     @property
     def doubles(self) -> tuple[str, ...]:
         """A sentence for each file whose name another file of the same folder has."""
-        self._found()
+        self._current_files()
         return tuple(self._doubles)
 
     def refresh(self) -> bool:
@@ -143,11 +143,11 @@ class PresetLibrary:
             return False
         before = self._files
         self._files = None
-        after = self._found()
+        after = self._current_files()
         self._read = {key: read for key, read in self._read.items() if before[key] == after.get(key)}
         return before != after
 
-    def _found(self) -> dict[str, "_File"]:
+    def _current_files(self) -> dict[str, "_File"]:
         if self._files is None:
             found: dict[str, _File] = {}
             self._doubles = []
@@ -155,15 +155,15 @@ class PresetLibrary:
                 for path in preset_files(folder):
                     first = found.setdefault(path.stem, _File(path, bundled, stamp_of(path)))
                     if first.path != path and first.bundled == bundled:
-                        from vramtui.presets.reader import shown  # noqa: PLC0415 - as in `_preset`
+                        from vramtui.presets.reader import display_path  # noqa: PLC0415 - as in `_preset`
 
-                        self._doubles.append(f"{shown(path)}: {shown(first.path)} has the same name")
+                        self._doubles.append(f"{display_path(path)}: {display_path(first.path)} has the same name")
             self._files = dict(sorted(found.items()))
         return self._files
 
     def _load(self, key: str) -> PresetFile | UserError:
         if key not in self._read:
-            file = self._found()[key]
+            file = self._current_files()[key]
             try:
                 preset = _preset(file.path)
                 self._read[key] = PresetFile(key=key, path=str(file.path), bundled=file.bundled, preset=preset)

@@ -66,7 +66,7 @@ def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:
         return f"this run {ending}: it may not have reached its peak"
     here = msgspec.to_builtins(parsed.preset.workload)
     others = [
-        f"{printable(key)} = {_shown(there)} instead of {_shown(value)}"
+        f"{printable(key)} = {_short_value(there)} instead of {_short_value(value)}"
         for key, value, there in _differences(here, run.workload)
     ]
     if not run.workload or not others:
@@ -75,7 +75,7 @@ def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:
     return f"this run had {', '.join(others[:TOLD])}{more}"
 
 
-def _shown(value: object) -> str:
+def _short_value(value: object) -> str:
     if value is None:
         return "nothing"
     return printable(value)[:SHOWN] if isinstance(value, str) else describe(value)

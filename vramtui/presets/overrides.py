@@ -44,7 +44,7 @@ class Override(msgspec.Struct, frozen=True):
         return self.written.startswith("--")
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """As a sentence about it begins."""
         return printable(self.written.rstrip("=") if self.is_option else f"--set {self.written}")
 
@@ -74,7 +74,7 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     for setting in sorted(given, key=_order):
         for key, text in _keys_of(setting, tables):
             if schema_at(key[:1], tables) is None:
-                raise UserError(f"{setting.shown}: {_unknown(key, tables)}")
+                raise UserError(f"{setting.label}: {_unknown(key, tables)}")
             _set(tables, key, text, setting)
             keys.append(key)
             if key == KIND:
@@ -173,7 +173,7 @@ def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: Overr
             table[part] = {}
         table = table[part]
         if not isinstance(table, dict):
-            raise UserError(f"{setting.shown}: {part} is no table, it has no keys")
+            raise UserError(f"{setting.label}: {part} is no table, it has no keys")
     choices = _choices(text)
     table[key[-1]] = choices[0]
     if key[-1] == "kind":
@@ -232,11 +232,11 @@ def _known_to_run(tables: Mapping[str, Any]) -> set[str]:
 def _blamed(fault: Fault, given: list[Override]) -> str:
     """The setting whose key the fault is about."""
     if len(given) == 1:
-        return given[0].shown
+        return given[0].label
     for setting in given:
         key = setting.key
         if setting.flag is not None:
             key = tuple(setting.flag.key.split("."))
         if key in {fault.key[: len(key)], fault.key[1 : 1 + len(key)]}:
-            return setting.shown
-    return " ".join(setting.shown for setting in given)
+            return setting.label
+    return " ".join(setting.label for setting in given)

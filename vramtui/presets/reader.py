@@ -32,7 +32,7 @@ class PresetProblem(msgspec.Struct, frozen=True):
 
     def at(self, path: Path | str) -> str:
         """The sentence with file and line before it."""
-        name = shown(path) if isinstance(path, Path) else printable(path)
+        name = display_path(path) if isinstance(path, Path) else printable(path)
         return f"{name}: {self.sentence}" if self.line is None else f"{name}:{self.line}: {self.sentence}"
 
 
@@ -92,18 +92,18 @@ def read_text(path: Path) -> str:
     """
     try:
         if path.is_dir():
-            raise UserError(f"{shown(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
-        content = read_plain(path, PRESET, shown(path))
+            raise UserError(f"{display_path(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
+        content = read_plain(path, PRESET, display_path(path))
     except OSError as error:
-        raise UserError(f"{shown(path)} cannot be read: {os_reason(error)}") from None
+        raise UserError(f"{display_path(path)} cannot be read: {os_reason(error)}") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{shown(path)}:{line}: not UTF-8 text") from None
+        raise UserError(f"{display_path(path)}:{line}: not UTF-8 text") from None
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """`path` as people see it: relative where it is below the working directory."""
     try:
         return printable(str(path.resolve().relative_to(Path.cwd())))

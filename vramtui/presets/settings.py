@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings
-from vramtui.presets.reader import PresetProblem, finite_float, line_of, read_text, shown, syntax_problem
+from vramtui.presets.reader import PresetProblem, display_path, finite_float, line_of, read_text, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
 from vramtui.presets.toml.positions import key_lines
 from vramtui.presets.toml.whole_files import write_whole
@@ -49,7 +49,7 @@ def write_settings(path: Path, values: Mapping[str, Any]) -> None:
         problems = find_setting_problems(text)
     if problems:
         raise UserError(problems[0].at(path))
-    write_whole(path.resolve(), text.encode(), shown(path))
+    write_whole(path.resolve(), text.encode(), display_path(path))
 
 
 def find_setting_problems(text: str) -> tuple[PresetProblem, ...]:

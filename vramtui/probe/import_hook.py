@@ -49,7 +49,7 @@ class _Finder:
                 return spec
         return None
 
-    def done(self, module: ModuleType) -> None:
+    def finish(self, module: ModuleType) -> None:
         """The module has been imported: the job's imports are its own again."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -78,4 +78,4 @@ class _Loader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._finder.done(module)
+        self._finder.finish(module)

@@ -40,7 +40,7 @@ class Moments:
                 )
         del self._noted[:-MOST_MOMENTS]
 
-    def taken(self) -> list[dict[str, Any]]:
+    def pop_all(self) -> list[dict[str, Any]]:
         """What was noted since the last time."""
         noted, self._noted = self._noted, []
         return noted

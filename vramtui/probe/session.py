@@ -178,7 +178,7 @@ class ProbeSession:
     def _beat(self) -> None:
         self._meet_devices()
         span, known = self._last_step - self._first_step, self._step
-        moments = self._moments.taken()
+        moments = self._moments.pop_all()
         told = self._tell(
             "beat",
             phase=self._known_phase(),

@@ -86,7 +86,7 @@ class VramRun:
         """The reports of the test as it ran in the process that traces, its call held against the limit."""
         try:
             limit = limit_of(marker)
-            told, result = self._asked(item).run(item, limit)
+            told, result = self._process_for(item).run(item, limit)
         except UserError as error:
             yield failed_report(item, str(error))
             return
@@ -148,7 +148,7 @@ class VramRun:
             self._process.close()
             self._process = None
 
-    def _asked(self, item: pytest.Item) -> TestProcess:
+    def _process_for(self, item: pytest.Item) -> TestProcess:
         """The process for the item's file; only one is alive at a time."""
         if self._process is None or self._process.path != item.path:
             self.close()

@@ -50,7 +50,7 @@ class MergedSource:
             else:
                 failure, absence = self._failure(at, answer)
                 failures.append(failure)
-                rows = tuple(_silent(gpu, failure.message, absence) for gpu in self._known(at))
+                rows = tuple(_silent(gpu, failure.message, absence) for gpu in self._latest_gpus(at))
                 problems.append(Problem(where=self._sources[at].name, message=failure.message, hint=failure.hint))
             gpus += [msgspec.structs.replace(gpu, index=beyond + gpu.index) for gpu in rows]
         answered = [answer for answer in answers.values() if isinstance(answer, Sample)]
@@ -71,7 +71,7 @@ class MergedSource:
         for source in self._sources:
             source.close()
 
-    def _known(self, at: int) -> tuple[Gpu, ...]:
+    def _latest_gpus(self, at: int) -> tuple[Gpu, ...]:
         return self._latest[at].gpus if at in self._latest else ()
 
     def _host(self, answered: Sample) -> Host:

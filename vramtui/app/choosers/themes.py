@@ -17,11 +17,11 @@ OURS = "vramtui-"
 def choose_theme(app: App[None], show: Callable[[str], None], keep: Callable[[dict[str, object]], object]) -> None:
     """Let somebody choose a theme, which `show` draws and `keep` writes into the settings."""
 
-    def chosen(name: str | None) -> None:
+    def on_choice(name: str | None) -> None:
         if name is not None:
             keep({"dashboard.theme": name})
 
-    app.push_screen(ThemeChooser(app.available_themes, app.theme, show), chosen)
+    app.push_screen(ThemeChooser(app.available_themes, app.theme, show), on_choice)
 
 
 class ThemeChooser(Chooser):

@@ -218,7 +218,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     def inside(self) -> ComposeResult:
         """The offers, the name, and room for what is wrong."""
         yield Static(Content("Values found; select those to use:"))
-        wide = min(52, max((len(_said(offer)) for offer in self.offers), default=0))
+        wide = min(52, max((len(_offer_text(offer)) for offer in self.offers), default=0))
         yield CheckList[int](
             *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self.offers))
         )
@@ -249,9 +249,9 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
             self.dismiss((name, taken))
 
 
-def _said(offer: Offer) -> str:
+def _offer_text(offer: Offer) -> str:
     return f"{printable(offer.key)} = {printable(offer.value)}"
 
 
 def _line(offer: Offer, wide: int) -> Content:
-    return Content.assemble((f"{_said(offer):<{wide}}", "bold"), (f"  from {offer.flag}", "$muted"))
+    return Content.assemble((f"{_offer_text(offer):<{wide}}", "bold"), (f"  from {offer.flag}", "$muted"))

@@ -87,7 +87,7 @@ class ExportController:
             return
         from vramtui.app.export.options_dialog import SaveOptions  # noqa: PLC0415 - loads the list widgets
 
-        def chosen(settings: SnapshotSettings | None) -> None:
+        def on_choice(settings: SnapshotSettings | None) -> None:
             if settings is None:
                 return
             try:
@@ -97,4 +97,4 @@ class ExportController:
             else:
                 self._app.notify("Saved: s uses these options from now on.", markup=False)
 
-        self._app.push_screen(SaveOptions(writer.settings), chosen)
+        self._app.push_screen(SaveOptions(writer.settings), on_choice)

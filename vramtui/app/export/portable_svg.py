@@ -29,10 +29,10 @@ _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 def portable(svg: str) -> str:
     """`svg`, as Textual exports it, with shapes for blocks and frames, and each word at its own place."""
-    return _FONT.sub(FONTS, _TEXT.sub(lambda found: "".join(_drawn(*found.groups())), svg))
+    return _FONT.sub(FONTS, _TEXT.sub(lambda found: "".join(_draw_words(*found.groups())), svg))
 
 
-def _drawn(style: str, left: str, baseline: str, told: str) -> Iterator[str]:
+def _draw_words(style: str, left: str, baseline: str, told: str) -> Iterator[str]:
     text, x0, y0 = unescape(told).replace("\xa0", " "), float(left), float(baseline) - ABOVE
     plain = list(text)
     at = 0

@@ -48,7 +48,7 @@ class FleetController(Feature):
     def on_sample(self, sample: Sample) -> None:
         """The current host's session has taken it."""
         del sample
-        self._fleet.taken()
+        self._fleet.note_sample()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Match the other hosts' processes too."""
@@ -64,7 +64,7 @@ class FleetController(Feature):
             rank = self.model.jobs.toggle()
             name = None if rank is None else rank.host
         else:
-            row = self.model.chosen
+            row = self.model.selected
             name = None if row is None else row.host.name
         if name is None:
             self._shared.redraw.now()

@@ -57,13 +57,13 @@ class JobModel(ColumnSort[JobColumn]):
         self._chosen = row
 
     @property
-    def chosen(self) -> JobRow | None:
+    def selected(self) -> JobRow | None:
         """The row under the cursor."""
         return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
 
     def toggle(self) -> Rank | None:
         """Open or close the chosen job; on a rank nothing changes, and it is returned."""
-        row = self.chosen
+        row = self.selected
         if row is None or row.rank is not None:
             return None if row is None else row.rank
         self._opened ^= {row.id}

@@ -93,7 +93,7 @@ class FleetModel(ColumnSort[FleetColumn]):
         self._chosen = row
 
     @property
-    def chosen(self) -> FleetRow | None:
+    def selected(self) -> FleetRow | None:
         """The row under the cursor."""
         first = self._rows[0] if self._rows else None
         return first if self._chosen is None else next((row for row in self._rows if row.id == self._chosen), first)
@@ -105,7 +105,7 @@ class FleetModel(ColumnSort[FleetColumn]):
     def _jobs_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         jobs = self.jobs
         rows = jobs.rows(job_summaries(hosts), self.filter)
-        chosen = jobs.chosen
+        chosen = jobs.selected
         return FleetView(
             jobs=rows,
             chosen_job=None if chosen is None else chosen.id,
@@ -122,7 +122,7 @@ class FleetModel(ColumnSort[FleetColumn]):
         found = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
         rows = self._rows = tuple(self._in_order(found))
         up = [gpu for host in hosts if host.is_up for gpu in host.gpus]
-        chosen = self.chosen
+        chosen = self.selected
         return FleetView(
             rows=rows,
             chosen=None if chosen is None else chosen.id,

@@ -72,18 +72,18 @@ class FleetScreen(ViewScreen):
         return self._fleet.view()
 
     @property
-    def _listed(self) -> FleetModel | JobModel:
+    def _current_model(self) -> FleetModel | JobModel:
         """What is listed now: GPUs or jobs."""
         return self._model.jobs if self._model.by_job else self._model
 
     def on_row_chosen(self, message: RowChosen[tuple[str, str]]) -> None:
         """Another row has the cursor."""
-        self._listed.choose(message.row)
+        self._current_model.choose(message.row)
         self._shared.redraw.now()
 
     def on_sort_chosen(self, message: SortChosen[Any]) -> None:
         """A heading was clicked."""
-        self._listed.sort_by(message.column)
+        self._current_model.sort_by(message.column)
         self._shared.redraw.now()
 
     def action_fleet_jobs(self) -> None:
@@ -95,12 +95,12 @@ class FleetScreen(ViewScreen):
 
     def action_sort_fleet(self, direction: int) -> None:
         """Sort by the next column."""
-        self._listed.sort_next(direction)
+        self._current_model.sort_next(direction)
         self._shared.redraw.now()
 
     def action_reverse_fleet(self) -> None:
         """The other way round."""
-        listed: ColumnSort[Any] = self._listed
+        listed: ColumnSort[Any] = self._current_model
         listed.sort_by(listed.sort)
         self._shared.redraw.now()
 

@@ -213,7 +213,7 @@ class HistoryController(Feature):
     def of_preset(self, key: str) -> "tuple[Run, ...]":
         """The runs of a preset that are known, the chosen one first."""
         found = [stored.run for stored in self.model.view(self._shared.clock()).runs if stored.run.preset == key]
-        chosen = self.model.chosen
+        chosen = self.model.selected
         if chosen is not None and chosen.run in found:
             found.remove(chosen.run)
             found.insert(0, chosen.run)
@@ -247,11 +247,11 @@ class HistoryController(Feature):
                 lines, problem = work(), ""
             except (UserError, OSError) as error:
                 lines, problem = [], str(error)
-            self._shared.app.call_later(self._done, done, lines, problem)
+            self._shared.app.call_later(self._report, done, lines, problem)
 
         threading.Thread(target=run, name="history", daemon=True).start()
 
-    def _done(self, title: str, lines: list[str], problem: str) -> None:
+    def _report(self, title: str, lines: list[str], problem: str) -> None:
         """Say what became of it, and look at the history again."""
         if problem:
             self._shared.app.notify(problem, title="History", severity="error", markup=False)

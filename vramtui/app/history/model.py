@@ -133,7 +133,7 @@ class HistoryModel(ColumnSort[RunColumn]):
         self._arrange()
 
     @property
-    def chosen(self) -> StoredRun | None:
+    def selected(self) -> StoredRun | None:
         """The run under the cursor: the chosen one; where that has gone, the one that stands in its place."""
         for at, kept in enumerate(self._shown):
             if kept.id == self._chosen:
@@ -148,7 +148,7 @@ class HistoryModel(ColumnSort[RunColumn]):
             total=len(self._every),
             is_read=self.is_read,
             problem=self.problem,
-            chosen=self.chosen,
+            chosen=self.selected,
             sort=self.sort,
             falls=self.falls,
             filter=self.filter,

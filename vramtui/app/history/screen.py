@@ -177,14 +177,14 @@ class HistoryScreen(ViewScreen):
         what = f"run {stored.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"
         question = f"Remove {what}, from the history? This cannot be undone."
 
-        def answered(yes: bool | None) -> None:
+        def on_answer(yes: bool | None) -> None:
             if yes:
                 self._history.forget(stored)
 
-        self.app.push_screen(Confirm("Delete this run?", question, "y delete · n or Esc cancel"), answered)
+        self.app.push_screen(Confirm("Delete this run?", question, "y delete · n or Esc cancel"), on_answer)
 
     def _chosen_run(self) -> StoredRun | None:
-        run = self._model.chosen
+        run = self._model.selected
         if run is None:
             self.notify(NOTHING, markup=False)
         return run

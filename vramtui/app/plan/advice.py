@@ -75,10 +75,10 @@ def _cards(advice: AdviceView, tried: int) -> Sentence:
         if not advice.is_whole:
             return "dim", "checking which cards fit it …"
         return "plain", f"none of the {tried} known cards fits it"
-    return "plain", f"cards that fit it, smallest first: {listed(advice.cards)}"
+    return "plain", f"cards that fit it, smallest first: {shortened_names(advice.cards)}"
 
 
-def listed(cards: Sequence[Holds], most: int = NAMED) -> str:
+def shortened_names(cards: Sequence[Holds], most: int = NAMED) -> str:
     """The first of some cards, and how many more there are."""
     named = ", ".join(f"{holds.card.name} {format_bytes(holds.card.total_memory)}" for holds in cards[:most])
     return f"{named} and {len(cards) - most} more" if len(cards) > most else named

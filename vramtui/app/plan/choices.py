@@ -67,13 +67,13 @@ class PlanChoices:
             return
         choices = [(axis.name, axis.name, f"{axis.title}: {_range(axis.labels)}") for axis in model.axes]
 
-        def chosen(name: str | None) -> None:
+        def on_choice(name: str | None) -> None:
             if name is not None:
                 model.choose_axis(name, across=across)
                 self._redraw()
 
         title = "Horizontal axis (columns)" if across else "Vertical axis (rows)"
-        self._app.push_screen(PlanChooser(title, choices, model.names[0 if across else 1]), chosen)
+        self._app.push_screen(PlanChooser(title, choices, model.names[0 if across else 1]), on_choice)
 
     def choose_card(self) -> None:
         """Which card does it need: the cell's variant on every card, of which one can be chosen for the map."""
@@ -90,7 +90,7 @@ class PlanChoices:
         tables = model.ask_cards(self._state, tuple(dict.fromkeys(row.device for row in rows)))
         by_key = {row.key: row for row in rows}
 
-        def chosen(key: str | None) -> None:
+        def on_choice(key: str | None) -> None:
             model.forget_cards()
             if key is not None:
                 row = by_key[key]
@@ -99,7 +99,7 @@ class PlanChoices:
             self._redraw()
 
         named = (row.key for row in rows if model.card is not None and row.name == model.where)
-        self._app.push_screen(CardChooser(rows, tables, next(named, USUAL)), chosen)
+        self._app.push_screen(CardChooser(rows, tables, next(named, USUAL)), on_choice)
         self._redraw()
 
     def choose_second(self) -> None:
@@ -118,12 +118,12 @@ class PlanChoices:
             if found.key != self._state.panel_key
         ]
 
-        def chosen(key: str | None) -> None:
+        def on_choice(key: str | None) -> None:
             if key is not None:
                 model.second = "" if key == NOTHING else key
                 self._redraw()
 
-        self._app.push_screen(PlanChooser("Compare with", choices, model.second or NOTHING), chosen)
+        self._app.push_screen(PlanChooser("Compare with", choices, model.second or NOTHING), on_choice)
 
 
 def _range(labels: tuple[str, ...]) -> str:

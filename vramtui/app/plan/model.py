@@ -178,14 +178,14 @@ class PlanModel:
         """As `maps_held`, of advices."""
         return len(self._advice)
 
-    def ask_cards(self, desk: DashboardState, cards: Sequence[Device]) -> list[tuple[str, CardAnswers]]:
+    def ask_cards(self, state: DashboardState, cards: Sequence[Device]) -> list[tuple[str, CardAnswers]]:
         """The cell's variant, and what it is set beside, on each of `cards`, as far as it is known; the rest is worked
         at until `forget_cards`.
         """
-        shown = self.view(desk)
+        shown = self.view(state)
         sides = [(shown.preset, shown.side), (shown.other.what if shown.other is not None else "", shown.other)]
         named = [(name, side.workload) for name, side in sides if side is not None and side.workload is not None]
-        predictor = desk.predictor
+        predictor = state.predictor
         asked = [
             (name, self._cards.of((job, predictor.correct), lambda job=job: CardAnswers(job, cards, predictor.nearer)))  # type: ignore[misc]  # bound for this round
             for name, job in named
@@ -204,26 +204,26 @@ class PlanModel:
 
     # --- what goes out -------------------------------------------------------------------------------------------
 
-    def view(self, desk: DashboardState) -> PlanView:
+    def view(self, state: DashboardState) -> PlanView:
         """What is known by now; `jobs` is the rest."""
         self._open, self.changes = {answers: answers.find for answers in self._card_tables if not answers.is_whole}, ()
-        found = desk.panel_preset()
+        found = state.panel_preset()
         problem = _problem(found)
         if found is None or problem:
             self.axes, self.sheet = (), None
             return PlanView(problem=problem)
-        device = self.card or desk.device()
-        workload, original = desk.workload(found), found.preset.workload
-        cards = cards_here(desk)
+        device = self.card or state.device()
+        workload, original = state.workload(found), found.preset.workload
+        cards = cards_here(state)
         self.axes = axes_of(workload, original, cards)
-        self._rows = self._rows_that_fit(workload, device, desk)
+        self._rows = self._rows_that_fit(workload, device, state)
         x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
-        x, y = self._begin_where_it_fits((x, y), workload, device, desk)
+        x, y = self._begin_where_it_fits((x, y), workload, device, state)
         self._forget_cursor((found.key, x.name, y.name))
-        self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), desk)
-        side = self._side(desk, device)
-        other_sheet, other = self._second(desk, found, self.sheet)
-        advice = self._advise(desk, side, device)
+        self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), state)
+        side = self._side(state, device)
+        other_sheet, other = self._second(state, found, self.sheet)
+        advice = self._advise(state, side, device)
         process = side.estimate.process if side.estimate is not None else None
         shown = agreeing(self.sheet, self.cursor, process, advice.edges)
         maps = [msgspec.structs.replace(_map(printable(found.key), self.sheet), cells=shown)]
@@ -233,7 +233,7 @@ class PlanModel:
         return PlanView(
             preset=printable(found.key),
             device=device,
-            where=self.where if self.card is not None else _where(desk, device),
+            where=self.where if self.card is not None else _where(state, device),
             maps=tuple(maps),
             cursor=self.cursor,
             side=side,
@@ -245,33 +245,33 @@ class PlanModel:
         )
 
     def _begin_where_it_fits(
-        self, axes: tuple[Axis, Axis], workload: Workload, device: Device, desk: DashboardState
+        self, axes: tuple[Axis, Axis], workload: Workload, device: Device, state: DashboardState
     ) -> tuple[Axis, Axis]:
         """The axes of a map, by the estimates that are answered at once. They stay as they were made."""
-        cards = cards_here(desk)
-        asked = (axes, workload, device, cards, desk.predictor.correct)
-        return self._axes.of(asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(desk, device)))
+        cards = cards_here(state)
+        asked = (axes, workload, device, cards, state.predictor.correct)
+        return self._axes.of(asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(state, device)))
 
-    def _rows_that_fit(self, workload: Workload, device: Device, desk: DashboardState) -> str:
+    def _rows_that_fit(self, workload: Workload, device: Device, state: DashboardState) -> str:
         """Of the same kind: by what a job is varied that fits in none of its sizes."""
-        cards = cards_here(desk)
-        asked = (self.axes, workload, device, cards, desk.predictor.correct)
-        return self._usual_rows.of(asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(desk, device)))
+        cards = cards_here(state)
+        asked = (self.axes, workload, device, cards, state.predictor.correct)
+        return self._usual_rows.of(asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(state, device)))
 
     def _forget_cursor(self, about: object) -> None:
         if about != self._about:
             self._about, self._cursor = about, None
 
-    def _sheet(self, asked: GridQuestion, desk: DashboardState) -> GridCells:
+    def _sheet(self, asked: GridQuestion, state: DashboardState) -> GridCells:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
-        predictor = desk.predictor
+        predictor = state.predictor
         sheet = self._sheets.of((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet
 
-    def _side(self, desk: DashboardState, device: Device) -> PlanSide:
+    def _side(self, state: DashboardState, device: Device) -> PlanSide:
         """The variant under the cursor."""
         assert self.sheet is not None
         x, y = self.cursor
@@ -281,32 +281,32 @@ class PlanModel:
             workload = self.sheet.workload_at(x, y)
         except UserError as error:
             return PlanSide("this cell", how, None, None, answer or _refused(str(error)))
-        estimate = desk.predictor.ask(workload, device)
+        estimate = state.predictor.ask(workload, device)
         if estimate.estimate is None and answer is None:
             answer = _refused(estimate.problem)
         return PlanSide("this cell", how, workload, estimate.estimate, answer)
 
     def _second(
-        self, desk: DashboardState, found: PresetFile, sheet: GridCells
+        self, state: DashboardState, found: PresetFile, sheet: GridCells
     ) -> tuple[GridCells | None, PlanSide | None]:
         """The other preset's map over the same values, and its variant beside the cursor's."""
         in_file = self.second in {AS_IN_FILE, found.key}
-        other = found if in_file else desk.presets.get(self.second)
+        other = found if in_file else state.presets.get(self.second)
         if not self.second or other is None or _problem(other):
             return None, None
         asked = sheet.question
-        workload = other.preset.workload if in_file else desk.workload(other)
+        workload = other.preset.workload if in_file else state.workload(other)
         x, y = (fitted(axis, workload) for axis in (asked.x, asked.y))
-        answers = self._sheet(GridQuestion(workload, asked.device, x, y, asked.cards), desk)
+        answers = self._sheet(GridQuestion(workload, asked.device, x, y, asked.cards), state)
         what = f"{printable(other.key)}{' as saved' if in_file else ''}"
-        side = PlanSide(what, "as saved", workload, *_asked(desk, workload, asked.device))
+        side = PlanSide(what, "as saved", workload, *_ask_estimate(state, workload, asked.device))
         if not in_file:
             across, down = self.cursor
             amounts = {x.name: x.amounts[across], y.name: y.amounts[down]}
             how = f"{x.words(across)} · {y.words(down)}"
             try:
                 alike = variant(workload, amounts, asked.cards)
-                estimate, answer = _asked(desk, alike, asked.device)
+                estimate, answer = _ask_estimate(state, alike, asked.device)
             except UserError:
                 estimate = None
             if estimate is not None:
@@ -314,20 +314,20 @@ class PlanModel:
             side = msgspec.structs.replace(side, how=f"unchanged, because {how} is not possible")
         return answers, side
 
-    def _advise(self, desk: DashboardState, side: PlanSide, device: Device) -> AdviceView:
+    def _advise(self, state: DashboardState, side: PlanSide, device: Device) -> AdviceView:
         """What is known about the cursor's variant."""
         if side.workload is None or side.process is None:
             return AdviceView()
         workload = side.workload
-        gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(desk, device))
-        name = (workload, device, desk.predictor.correct)
-        nearer = desk.predictor.nearer
+        gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(state, device))
+        name = (workload, device, state.predictor.correct)
+        nearer = state.predictor.nearer
         advice = self._advice.of(name, lambda: Advice(workload, device, gpus, nearer))
         if not advice.is_whole:
             self._open[advice] = advice.find
         # Largest sizes are the nearer method's, and wait until the cell's figure is.
         return AdviceView(
-            () if desk.predictor.is_quick(workload, device) else advice.edges,
+            () if state.predictor.is_quick(workload, device) else advice.edges,
             advice.mitigations,
             advice.settings,
             advice.with_them,
@@ -337,26 +337,26 @@ class PlanModel:
         )
 
 
-def _fits_by(desk: DashboardState, device: Device) -> Callable[[Workload], bool]:
+def _fits_by(state: DashboardState, device: Device) -> Callable[[Workload], bool]:
     """Whether a card holds a variant, by the estimates that are answered at once."""
     room = device.total_memory
-    return lambda tried: (desk.predictor.total(tried, device) or room + 1) <= room
+    return lambda tried: (state.predictor.total(tried, device) or room + 1) <= room
 
 
-def cards_here(desk: DashboardState) -> int:
+def cards_here(state: DashboardState) -> int:
     """Over how many GPUs sharding is tried: as many as this machine has, or a usual machine's."""
-    here = len(desk.sample.gpus) if desk.sample is not None else 0
+    here = len(state.sample.gpus) if state.sample is not None else 0
     return here if here > 1 else USUAL_CARDS
 
 
-def _alike(desk: DashboardState, device: Device) -> int:
+def _alike(state: DashboardState, device: Device) -> int:
     """How many cards like this one the machine has; 1 where it has none."""
-    gpus = desk.sample.gpus if desk.sample is not None else ()
+    gpus = state.sample.gpus if state.sample is not None else ()
     return max(1, sum(device_of(gpu) == device for gpu in gpus))
 
 
-def _where(desk: DashboardState, device: Device) -> str:
-    gpus = desk.sample.gpus if desk.sample is not None else ()
+def _where(state: DashboardState, device: Device) -> str:
+    gpus = state.sample.gpus if state.sample is not None else ()
     index = next((gpu.index for gpu in gpus if device_of(gpu) == device), None)
     return printable(device.name) if index is None else f"GPU {index}, {printable(device.name)}"
 
@@ -369,9 +369,11 @@ def _problem(found: PresetFile | None) -> str:
     return "" if axes_of(found.preset.workload, found.preset.workload, USUAL_CARDS) else OWN_CODE
 
 
-def _asked(desk: DashboardState, workload: Workload, device: Device) -> tuple[Estimate | None, FitResult | None]:
+def _ask_estimate(
+    state: DashboardState, workload: Workload, device: Device
+) -> tuple[Estimate | None, FitResult | None]:
     """Its estimate, or why there is none."""
-    answer = desk.predictor.ask(workload, device)
+    answer = state.predictor.ask(workload, device)
     return answer.estimate, _refused(answer.problem) if answer.estimate is None else None
 
 

@@ -51,12 +51,12 @@ class PlanVariants:
 
         workload, how = chosen
 
-        def named(name: str | None) -> None:
+        def on_name(name: str | None) -> None:
             if name is not None:
                 self._save_in_background(found, workload, name, how)
 
         about = f"{printable(found.key)} with {how}, as your own preset; the original file is unchanged."
-        self._app.push_screen(PlanName(proposed_name(found, how), about), named)
+        self._app.push_screen(PlanName(proposed_name(found, how), about), on_name)
 
     def _variant(self) -> tuple[Workload, str] | None:
         """The workload under the cursor and its name; says why where there is none."""

@@ -303,7 +303,7 @@ class DashboardState:
         if not self._visible:
             return 0, None
         wanted = self._chosen if self._chosen is not None else self._followed
-        at = self._visible.chosen(wanted, self.jobs)
+        at = self._visible.selected_index(wanted, self.jobs)
         found = self.groups.find(wanted, self._visible[at].id)
         return (at, self._visible[at]) if found is None else found
 

@@ -142,7 +142,7 @@ def _expected(
 def _held_by(estimate: Estimate) -> dict[tuple[int, str], int]:
     """What the process holds in each phase of each step: what the allocator reserved does not go back to the driver."""
 
-    def held(moment: Moment) -> int:
+    def bytes_at(moment: Moment) -> int:
         if moment.peak_reserved is not None:
             return moment.peak_reserved + outside
         return moment.peak_allocated * (estimate.reserved or estimate.allocated) // estimate.allocated + outside
@@ -151,5 +151,5 @@ def _held_by(estimate: Estimate) -> dict[tuple[int, str], int]:
     found: dict[tuple[int, str], int] = {}
     for moment in estimate.timeline:
         key = moment.step, moment.phase
-        found[key] = max(found.get(key, 0), held(moment))
+        found[key] = max(found.get(key, 0), bytes_at(moment))
     return found

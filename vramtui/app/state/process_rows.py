@@ -197,7 +197,7 @@ class ProcessRows(Sequence[ProcessRow]):
             if (process.pid, bare_uuid(part.gpu.uuid)) in processes
         ]
 
-    def held(self, order: FrozenOrder) -> tuple[list[int], list[int]]:
+    def places_by_order(self, order: FrozenOrder) -> tuple[list[int], list[int]]:
         """The places of the rows that were there when the order was taken, in that order, and those of the others."""
         if self._by_held is None or self._by_held[0] is not order:
             places = [at for part in self.parts for at in order.places(part)] + [order.place(row) for row in self.gone]

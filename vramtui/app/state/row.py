@@ -138,7 +138,7 @@ def as_shown(count: int) -> int:
     return round(10 * count / GIB)
 
 
-def _shown(count: int | None) -> int | None:
+def _display_count(count: int | None) -> int | None:
     return None if count is None else as_shown(count)
 
 
@@ -162,9 +162,9 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "pid": _pid,
     "gpu": _by_gpu,
     "user": _fact("user"),
-    "now": lambda row: _shown(row.now),
-    "peak": lambda row: _shown(row.peak),
-    "predicted": lambda row: _shown(row.predicted),
+    "now": lambda row: _display_count(row.now),
+    "peak": lambda row: _display_count(row.peak),
+    "predicted": lambda row: _display_count(row.predicted),
     "delta": lambda row: row.fraction,
     "type": _fact("type"),
     "sm": _fact("sm_percent"),

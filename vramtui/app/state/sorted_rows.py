@@ -137,7 +137,7 @@ class SortedRows(Sequence[ProcessRow]):
     def __iter__(self) -> Iterator[ProcessRow]:
         return (self.predicted.row(at) for run in self._runs for at in run.order)
 
-    def chosen(self, row: RowId | None, jobs: Jobs = no_jobs) -> int:
+    def selected_index(self, row: RowId | None, jobs: Jobs = no_jobs) -> int:
         """Where the row stands that was chosen by hand; else the first with a preset, else the first whose job reports
         figures of itself, else the first process, else the first.
         """
@@ -186,7 +186,7 @@ def arranged(
         places = pick_rows(places, predicted.row, words)
     if held is None:
         return _ready(predicted, _sorted(predicted, places, column, reverse=reverse))
-    known, others = predicted.listing.held(held)
+    known, others = predicted.listing.places_by_order(held)
     if words:
         kept = set(places)
         known, others = [at for at in known if at in kept], [at for at in others if at in kept]

@@ -48,7 +48,7 @@ class TraceJobs(Feature):
 
         return TimelineScreen(shared, self)
 
-    def done(self, job: Job) -> FinishedTrace | None:
+    def finished_trace(self, job: Job) -> FinishedTrace | None:
         """The finished trace of a workload on a card."""
         return self._done.get(job)
 
@@ -74,7 +74,7 @@ class TraceJobs(Feature):
             return TimelineView(observed=alone)
         job = (panel.workload, panel.device)
         self.look_for(job)
-        done, running = self.done(job), self.running
+        done, running = self.finished_trace(job), self.running
         words = "" if running is None else self.words
         return TimelineView(
             panel=panel,

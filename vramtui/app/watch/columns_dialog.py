@@ -85,9 +85,9 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         """Show them."""
         event.stop()
         self._automatic = False
-        self._show(self._chosen())
+        self._show(self._chosen_columns())
 
-    def _chosen(self) -> tuple[SortColumn, ...]:
+    def _chosen_columns(self) -> tuple[SortColumn, ...]:
         """In the order in which they were asked for, then in that of the table; never none at all."""
         chosen = set(self.query_one(SelectionList).selected)
         before = tuple(name for name in self._asked if name in chosen)
@@ -100,7 +100,7 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
 
     def action_keep(self) -> None:
         """Keep them."""
-        self.dismiss(() if self._automatic else self._chosen())
+        self.dismiss(() if self._automatic else self._chosen_columns())
 
     def action_close(self) -> None:
         """As it was before."""
@@ -116,9 +116,9 @@ def choose_columns(shared: AppContext, shown: Collection[SortColumn]) -> None:
         state.columns = columns
         shared.redraw.now()
 
-    def chosen(columns: tuple[SortColumn, ...] | None) -> None:
+    def on_choice(columns: tuple[SortColumn, ...] | None) -> None:
         if columns is not None:
             show(columns)
             shared.keep({"columns.processes": columns or None})
 
-    shared.app.push_screen(ColumnsDialog(shown, state.columns, show), chosen)
+    shared.app.push_screen(ColumnsDialog(shown, state.columns, show), on_choice)

@@ -20,14 +20,14 @@ class PanelController:
         """Choose the preset in the panel."""
         from vramtui.app.watch.preset_picker import PresetChooser  # noqa: PLC0415 - loads the list widgets
 
-        def chosen(key: str | None) -> None:
+        def on_choice(key: str | None) -> None:
             if key is not None:
                 self._state.panel_key = key
                 self._shared.used(key)
                 self._shared.redraw.now()
 
         recent = self._shared.recent_presets
-        self._app.push_screen(PresetChooser(self._state, "Choose a preset", recent), chosen)
+        self._app.push_screen(PresetChooser(self._state, "Choose a preset", recent), on_choice)
 
     def step(self, what: str, direction: int) -> None:
         """Step the `batch size` or the `sequence length` up (1) or down (-1)."""

@@ -67,7 +67,7 @@ class PresetChooser(Chooser):
     something is typed, and becomes a preset when it is chosen.
 
     Args:
-        desk: knows the presets and their estimates.
+        state: knows the presets and their estimates.
         title: what is asked.
         recent: the keys of those that were chosen lately, the latest first.
         matching: offer also no preset, and the automatic match.
@@ -79,15 +79,15 @@ class PresetChooser(Chooser):
 
     def __init__(
         self,
-        desk: DashboardState,
+        state: DashboardState,
         title: str,
         recent: Sequence[str] = (),
         *,
         matching: bool = False,
     ) -> None:
         super().__init__(title)
-        self._desk = desk
-        self._devices = kinds_of_cards(desk)[:MOST_CARDS]
+        self._state = state
+        self._devices = kinds_of_cards(state)[:MOST_CARDS]
         if len(self._devices) > 1:
             self._hint = f"{LEGEND} · {self._hint}"
         self._recent = recent
@@ -106,7 +106,7 @@ class PresetChooser(Chooser):
             options.append(Option(Content("automatic: the preset that fits the command line"), AUTOMATIC))
             options.append(Option(Content("none: no preset"), NONE))
         words = wanted.lower().split()
-        running = {found.key for found in self._desk.session.matched.values()}
+        running = {found.key for found in self._state.session.matched.values()}
 
         def place(preset: PresetFile) -> tuple[int, str]:
             if not preset.bundled:
@@ -120,7 +120,7 @@ class PresetChooser(Chooser):
             lately = self._recent.index(preset.key) if title == RECENT else 0
             return first, "" if words else title, lately, preset.key
 
-        found = ranked(wanted, self._desk.presets.values(), _text, order)
+        found = ranked(wanted, self._state.presets.values(), _text, order)
         self._waiting = {preset.key for preset in found if not self._is_known(preset)}
         titled = not words and len({place(preset) for preset in found}) > 1
         for (_, title), presets in groupby(found, place):
@@ -144,12 +144,12 @@ class PresetChooser(Chooser):
         typed = wanted.strip()
         if "/" in typed and typed not in names:
             names.insert(0, typed)
-        known = self._desk.presets
+        known = self._state.presets
         return [Option(_model_line(name), name) for name in names[:MOST_MODELS] if name not in known]
 
     def take(self, chosen: str | None) -> None:
         """Close with it; a model's files are read first, and stay in the list where they cannot be."""
-        if chosen is not None and chosen not in self._desk.presets and chosen not in {NONE, AUTOMATIC}:
+        if chosen is not None and chosen not in self._state.presets and chosen not in {NONE, AUTOMATIC}:
             from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - only for a model that is no preset
             from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - only for a model that is no preset
 
@@ -158,13 +158,13 @@ class PresetChooser(Chooser):
             except UserError as error:
                 self.notify(str(error), severity="warning", markup=False)
                 return
-            self._desk.add_preset(found)
+            self._state.add_preset(found)
             chosen = found.key
         super().take(chosen)
 
     def _is_known(self, found: PresetFile) -> bool:
-        workload = self._desk.workload(found)
-        return all(self._desk.predictor.knows_total(workload, device) for device in self._devices)
+        workload = self._state.workload(found)
+        return all(self._state.predictor.knows_total(workload, device) for device in self._devices)
 
     def fill_totals(self) -> None:
         """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
@@ -178,17 +178,17 @@ class PresetChooser(Chooser):
         over = thread_time() + BUDGET
         for at, key in enumerate(waiting):
             self._waiting.discard(key)
-            options.replace_option_prompt(key, self._line(self._desk.presets[key]))
+            options.replace_option_prompt(key, self._line(self._state.presets[key]))
             if thread_time() > over and at < len(waiting) - 1:
                 call_after(self, BETWEEN, self.fill_totals)
                 return
 
     def _line(self, found: PresetFile) -> Content:
         """The preset's line; with dots for its total where that is not known yet and somebody else has to ask."""
-        workload, waits = self._desk.workload(found), found.key in self._waiting
-        fits = [None if waits else self._desk.predictor.fit(workload, device) for device in self._devices]
+        workload, waits = self._state.workload(found), found.key in self._waiting
+        fits = [None if waits else self._state.predictor.fit(workload, device) for device in self._devices]
         process = fits[0].needs if fits[0] is not None else None
-        about = "≈" if not waits and self._desk.predictor.is_quick(workload, self._devices[0]) else ""
+        about = "≈" if not waits and self._state.predictor.is_quick(workload, self._devices[0]) else ""
         total = "…" if waits else f"{about}{format_gib(process)} GiB" if process is not None else "no estimate"
         key = printable(found.key)[:NAME_MOST]
         mine = "" if found.bundled else " (yours)"

@@ -185,13 +185,13 @@ class Watch(ViewScreen):
             return
         process: ProcessKey = row.id
 
-        def chosen(key: str | None) -> None:
+        def on_choice(key: str | None) -> None:
             if key is not None:
                 state.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
                 self._shared.redraw.now()
 
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
-        self.app.push_screen(PresetChooser(state, title, recent, matching=True), chosen)
+        self.app.push_screen(PresetChooser(state, title, recent, matching=True), on_choice)
 
     def action_signal(self) -> None:
         """Ask which signal to send to the chosen process, if any."""

@@ -59,7 +59,7 @@ def _report(kept: "StoredRun", settings: SnapshotSettings) -> list[str]:
     return [str(path) for path in save_report(report_of(kept), folder_of(settings), wanted or FORMATS)]
 
 
-def _written(path: Path) -> tuple[int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int] | None:
     """When a file was written last, and its size; None where there is none."""
     try:
         stat = path.stat()
@@ -94,7 +94,7 @@ class PastRuns:
     def stamp(self) -> object:
         """Size and time of the database's files; they change with every write."""
         path = self._open_history().path
-        return [_written(path), _written(path.with_name(f"{path.name}-wal"))]
+        return [_file_stamp(path), _file_stamp(path.with_name(f"{path.name}-wal"))]
 
     def runs(self) -> "tuple[StoredRun, ...]":
         """The latest of them."""

@@ -83,12 +83,12 @@ def estimate(options: EstimateOptions) -> None:
         )
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
-        found, notes = _pictured(changed, options.image or [], options.audio or [])
+        found, notes = _with_media(changed, options.image or [], options.audio or [])
         if options.over is not None:
             plain = not (method or options.calibrated or options.explain)
-            _tabulated(found, options.over, device if options.asks else None, json=options.json, plain=plain)
+            _print_over(found, options.over, device if options.asks else None, json=options.json, plain=plain)
             return
-        made = _made(found, device, method, notes, calibrated=options.calibrated)
+        made = _make_estimates(found, device, method, notes, calibrated=options.calibrated)
         estimates = side_by_side(made)
         if options.json:
             from vramtui.cli.estimate.json_document import estimate_document  # noqa: PLC0415 - only where it is asked for
@@ -103,7 +103,7 @@ def estimate(options: EstimateOptions) -> None:
             exit_by(fit_of(found, one, device) for one in deciding([one.now for one in made]))
 
 
-def _tabulated(found: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
+def _print_over(found: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
     """A table over the values of a setting; `plain` where nothing else is asked for that it does not have."""
     from vramtui.cli.estimate.over import print_over  # noqa: PLC0415 - only where it is asked for
 
@@ -112,7 +112,7 @@ def _tabulated(found: PresetFile, over: str, device: Device | None, *, json: boo
     print_over(found, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
 
 
-def _pictured(found: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
+def _with_media(found: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
     """The preset with these images and this sound in each sequence, and what to say of them."""
     if not images and not clips:
         return found, []
@@ -126,7 +126,7 @@ def _pictured(found: PresetFile, images: list[str], clips: list[str]) -> tuple[P
     return found, notes
 
 
-def _made(
+def _make_estimates(
     found: PresetFile, device: Device, method: str | None, notes: list[str], *, calibrated: bool
 ) -> list[Corrected]:
     estimates = [
@@ -180,29 +180,29 @@ def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[
     """
     from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
 
-    with named(found):
+    with naming_setting(found):
         return estimates_by(method, found.preset.workload, device)
 
 
 @contextmanager
-def named(found: PresetFile) -> Iterator[None]:
+def naming_setting(found: PresetFile) -> Iterator[None]:
     """Put what is to blame before what an estimator has to say: a setting that it speaks of, else the preset's file, or
     the model as it was named.
     """
     from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - takes time to load
-    from vramtui.presets.reader import shown  # noqa: PLC0415 - as above
+    from vramtui.presets.reader import display_path  # noqa: PLC0415 - as above
 
     try:
         yield
     except UserError as error:
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
-        name = shown(Path(found.path)) if is_written(found) else printable(found.key)
-        told = next((_written(one) for one in reversed(found.settings) if _is_of(str(error), one)), name)
+        name = display_path(Path(found.path)) if is_written(found) else printable(found.key)
+        told = next((_option_text(one) for one in reversed(found.settings) if _is_of(str(error), one)), name)
         raise UserError(f"{told}: {error}") from None
 
 
-def _written(setting: str) -> str:
+def _option_text(setting: str) -> str:
     """A setting as somebody wrote it: behind --set, or as an option of its own."""
     return printable(setting if setting.startswith("--") else f"--set {setting}")
 

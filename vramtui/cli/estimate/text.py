@@ -124,9 +124,9 @@ def _command_name(found: PresetFile) -> str:
     path = Path(found.path)
     if found.bundled or "/" in found.key or ":" in found.key or path == PresetLibrary().user_folder / path.name:
         return found.key
-    from vramtui.presets.reader import shown  # noqa: PLC0415 - as above
+    from vramtui.presets.reader import display_path  # noqa: PLC0415 - as above
 
-    return shlex.quote(shown(path))
+    return shlex.quote(display_path(path))
 
 
 def _print_one(one: Estimate) -> None:

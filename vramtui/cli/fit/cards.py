@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vramtui.cli.common.console import print_table, print_wrapped, text_width
-from vramtui.cli.estimate.command import named
+from vramtui.cli.estimate.command import naming_setting
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import CARD_GROUPS
@@ -30,7 +30,7 @@ def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
     from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
 
     cards = known_cards()
-    with named(found):
+    with naming_setting(found):
         ANALYTIC.estimate(found.preset.workload, cards[-1])
     return tuple(card_fits(ANALYTIC, found.preset.workload, cards, near=USUAL))
 

@@ -10,7 +10,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.completion import presets
-from vramtui.cli.estimate.command import changed_preset, named
+from vramtui.cli.estimate.command import changed_preset, naming_setting
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import MODELS, CardOptions, JobFile, Json, Settings
 from vramtui.cli.options.shared_job import shared_over
@@ -75,7 +75,7 @@ def fit(options: FitOptions) -> None:
         if options.over:
             _map(found, device, options.over, json=options.json)
             return
-        with named(found):
+        with naming_setting(found):
             plan = _plan(found, device, options.gpus or 1, options.vary)
         if options.json:
             print_json(fit_document(found, device, options.gpus or 1, plan))
@@ -102,7 +102,7 @@ def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> N
     from vramtui.cli.fit.grid import axes_of, map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
 
     axes = axes_of(over)
-    with named(found):
+    with naming_setting(found):
         grid = map_of(found, device, axes)
     if json:
         print_json(map_document(found, device, grid))

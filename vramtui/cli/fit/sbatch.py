@@ -6,7 +6,7 @@ import sys
 import typer
 
 from vramtui.cli.common.exit_codes import NO
-from vramtui.cli.estimate.command import named
+from vramtui.cli.estimate.command import naming_setting
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
@@ -35,7 +35,7 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
     """
     if kind is not None and _TYPE.fullmatch(kind) is None:
         raise UserError(f"--gres-type {kind!r} is no type of GPU; `sinfo -o %G` shows the site's: gpu:h100:4 has h100")
-    with named(found):
+    with naming_setting(found):
         smallest = _smallest(found.preset.workload, device, per_node)
     if smallest is None:
         sys.stderr.write(

@@ -130,10 +130,10 @@ def _card(kind: str) -> Device | None:
     """The card of a type as sites call them: `h100`, `nvidia_h100_80gb_hbm3`, `a100-sxm4-80gb`."""
     if not kind:
         return None
-    return _known(kind) or _known(kind.translate(_TYPES))
+    return _card_or_none(kind) or _card_or_none(kind.translate(_TYPES))
 
 
-def _known(name: str) -> Device | None:
+def _card_or_none(name: str) -> Device | None:
     try:
         return card(name)
     except UserError:

@@ -43,7 +43,7 @@ def lab(
     Exit code 1 when a measured figure differs from the predicted one.
     """
     with exit_on_user_error():
-        from vramtui.estimators.lab.catalogue import EXPERIMENTS, chosen  # noqa: PLC0415 - only this command
+        from vramtui.estimators.lab.catalogue import EXPERIMENTS, select_experiments  # noqa: PLC0415 - only this command
 
         if name is None:
             _list(tuple(EXPERIMENTS.values()), json=json)
@@ -51,7 +51,7 @@ def lab(
 
         interpreter = chosen_interpreter("", python)
         outcomes = []
-        for experiment in chosen(name):
+        for experiment in select_experiments(name):
             outcomes.append(_perform(experiment, device, interpreter, measured=not predict_only))
             if not json:
                 _print(outcomes[-1], plot=plot)

@@ -44,7 +44,7 @@ def command_of(
         def command(**values: Any) -> None:  # noqa: ANN401 - what each option takes
             given = {name: values.pop(name) for name in named}
             if named:
-                values["settings"] = [*(values["settings"] or []), *_written(named, given)]
+                values["settings"] = [*(values["settings"] or []), *_write_options(named, given)]
             function(options(**values))
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -60,7 +60,7 @@ def job_flags(*without: str) -> tuple[JobFlag, ...]:
     return tuple(flag for flag in FLAGS if flag.name not in without)
 
 
-def _written(named: Mapping[str, JobFlag], given: Mapping[str, Any]) -> Iterator[str]:
+def _write_options(named: Mapping[str, JobFlag], given: Mapping[str, Any]) -> Iterator[str]:
     for name, value in given.items():
         if value is not None and value is not False:
             yield f"--{named[name].name}={'' if value is True else value}"

@@ -14,7 +14,7 @@ from vramtui.models.named_files import path_named
 from vramtui.presets import PresetLibrary, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.library import bundled_folder
-from vramtui.presets.reader import read_text, shown
+from vramtui.presets.reader import display_path, read_text
 from vramtui.presets.toml.whole_files import write_whole
 
 
@@ -32,13 +32,13 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
     bundled = found.resolve().is_relative_to(bundled_folder().resolve())
     path = library.user_folder / found.name if bundled else found
     if bundled and not path.exists():
-        write_whole(path, found.read_bytes(), shown(path))
+        write_whole(path, found.read_bytes(), display_path(path))
     before = path.read_bytes()
     try:
         return _until_right(path, try_out)
     finally:
         if path.is_file() and path.read_bytes() == before:
-            typer.echo(f"{shown(path)} is unchanged")
+            typer.echo(f"{display_path(path)} is unchanged")
             if bundled and before == found.read_bytes():
                 path.unlink()
 
@@ -48,12 +48,12 @@ def _until_right(path: Path, try_out: Callable[[Preset], object]) -> int:
         run_editor(path)
         problems = check_file(path, try_out)
         if not problems:
-            typer.echo(f"{shown(path)} is right")
+            typer.echo(f"{display_path(path)} is right")
             return 0
         for problem in problems:
             sys.stderr.write(f"vramtui: {problem}\n")
         if not (asks() and typer.confirm("Open the editor again?", default=True)):
-            sys.stderr.write(f"vramtui: {shown(path)} has what you wrote\n")
+            sys.stderr.write(f"vramtui: {display_path(path)} has what you wrote\n")
             return BAD_INPUT
 
 
@@ -73,6 +73,8 @@ def _path_of(name: str, library: PresetLibrary) -> Path:
         listed = "`vramtui presets list` names them all"
         raise UserError(f"no preset is called {printable(repr(name[:60]))}{guess}; {listed}")
     if path.suffix != ".toml":
-        raise UserError(f"{shown(path)} is no preset's file; `vramtui presets new NAME --from` makes one of a model's")
+        raise UserError(
+            f"{display_path(path)} is no preset's file; `vramtui presets new NAME --from` makes one of a model's"
+        )
     read_text(path)
     return path

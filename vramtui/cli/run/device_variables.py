@@ -12,9 +12,9 @@ def usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     """
     own = [gpu for gpu in gpus if gpu.vendor == gpus[0].vendor]
     if not own or own[0].vendor == NVIDIA:
-        return _shown(own, gpus, "CUDA_VISIBLE_DEVICES")
+        return _visible_gpus(own, gpus, "CUDA_VISIBLE_DEVICES")
     # HIP counts anew what ROCr leaves, and takes CUDA's variable where its own is missing (ROCm: GPU isolation).
-    left = _shown(own, gpus, "ROCR_VISIBLE_DEVICES")
+    left = _visible_gpus(own, gpus, "ROCR_VISIBLE_DEVICES")
     names = os.environ.get("HIP_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
     return left if names is None else [gpu for at, gpu in enumerate(left) if str(at) in names.split(",")]
 
@@ -42,7 +42,7 @@ def placing(chosen: Sequence[Gpu], gpus: Sequence[Gpu]) -> dict[str, str]:
     return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(chosen))))}
 
 
-def _shown(own: list[Gpu], gpus: Sequence[Gpu], variable: str) -> list[Gpu]:
+def _visible_gpus(own: list[Gpu], gpus: Sequence[Gpu], variable: str) -> list[Gpu]:
     value = os.environ.get(variable)
     if value is None:
         return own

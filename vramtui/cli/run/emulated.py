@@ -109,7 +109,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     """
     from platformdirs import user_cache_path  # noqa: PLC0415 - only here
 
-    cards = [_counted(name) for name in names.split(",")]
+    cards = [_parse_cards(name) for name in names.split(",")]
     libraries = build(user_cache_path("vramtui", appauthor=False))
     runs = []
     for device, devices in cards:
@@ -123,7 +123,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     raise SystemExit(BAD_INPUT if None in verdicts else NO if "does not fit" in verdicts else 0)
 
 
-def _counted(text: str) -> tuple[Device, int]:
+def _parse_cards(text: str) -> tuple[Device, int]:
     """A card and how many of it: `8xH100`."""
     several = re.fullmatch(r"(\d{1,3})x(.+)", text.strip())
     count = 1 if several is None else int(several[1])

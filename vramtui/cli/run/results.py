@@ -71,7 +71,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 def seen_in(finished: CompletedRun, watch: GpuWatch | None) -> tuple[RankResult, ...]:
     """Every process that used CUDA through PyTorch, by rank."""
     rows = [
-        _seen(finished, job, counters, watch)
+        _rank_result(finished, job, counters, watch)
         for job in finished.jobs
         for counters in job.peaks.values()
         if counters.reserved_peak
@@ -83,7 +83,9 @@ def _rank(job: ObservedJob) -> int:
     return job.hello.rank if job.hello is not None and job.hello.rank is not None else 1 << 30
 
 
-def _seen(finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, watch: GpuWatch | None) -> RankResult:
+def _rank_result(
+    finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, watch: GpuWatch | None
+) -> RankResult:
     devices = () if job.hello is None else job.hello.devices
     reported = next((device for device in devices if device.index == counters.index), None)
     gpu = None

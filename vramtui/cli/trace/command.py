@@ -247,11 +247,11 @@ def _what_to_run(
             raise UserError("--set changes presets, not Python files; pass a script's arguments after --")
         path, function = split_target(target)
         return TraceRequest(path=path, function=function, arguments=tuple(arguments), device=device)
-    from vramtui.cli.estimate.command import changed_preset, named  # noqa: PLC0415 - takes time to load
+    from vramtui.cli.estimate.command import changed_preset, naming_setting  # noqa: PLC0415 - takes time to load
     from vramtui.estimators.traced.estimator import request_of  # noqa: PLC0415 - as above
 
     found = changed_preset(target, settings)
-    with named(found):
+    with naming_setting(found):
         return request_of(found.preset.workload, device, tuple(arguments), interpreter)
 
 

@@ -166,7 +166,7 @@ class Alerts:
         self._looked_at = now
         begins: list[Alert] = []
         told = (alert for alert in reported if alert.kind in self.rules.kinds)
-        for alert in (*self._found(sample, history, predicted), *told):
+        for alert in (*self._find_alerts(sample, history, predicted), *told):
             place = (alert.kind, alert.gpu_uuid, alert.process)
             state = self._states.get(place)
             if state is None:
@@ -187,7 +187,7 @@ class Alerts:
         """What was never said is forgotten at once; what was said has to stay away for a while."""
         return state.last < now - (self.rules.until if state.said else 0.0)
 
-    def _found(
+    def _find_alerts(
         self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
     ) -> Iterable[Alert]:
         for gpu in sample.gpus:

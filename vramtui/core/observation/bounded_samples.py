@@ -190,11 +190,11 @@ def _problems(problems: tuple[Problem, ...], told: list[str], devices: int, *, s
         made.append(Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown"))
     made += before[:1]
     if told:
-        made.append(Problem(where=LEFT_OUT, message=f"left out: {_listed(told)}"))
+        made.append(Problem(where=LEFT_OUT, message=f"left out: {_join_first(told)}"))
     return problems if made == list(problems) else tuple(made)
 
 
-def _listed(told: list[str]) -> str:
+def _join_first(told: list[str]) -> str:
     more = f" and {len(told) - MOST_TOLD:,} more" if len(told) > MOST_TOLD else ""
     return printable(shortened(f"{', '.join(told[:MOST_TOLD])}{more}", LONGEST_SENTENCE))
 

@@ -143,7 +143,7 @@ class History:
         columns = self._columns.get(place)
         at, pace = sample.taken_at, self.pace(sample.host.name)
         if columns is not None and columns.roster is gpu.roster:
-            columns.add(at, gpu.held, processes=gpu.processes, interval=pace, limit=limit)
+            columns.add(at, gpu.bytes_by_process, processes=gpu.processes, interval=pace, limit=limit)
             return
         if columns is not None:
             columns.end()

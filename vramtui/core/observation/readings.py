@@ -235,7 +235,7 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
         self.__dict__["roster"] = roster
 
     @cached_property
-    def held(self) -> list[int | None]:
+    def bytes_by_process(self) -> list[int | None]:
         """Bytes that each process holds; None where the driver does not say."""
         return list(map(_used, self.processes))
 
@@ -244,7 +244,7 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
         """Bytes held by each user's processes, of those whose memory is known; None is an unknown user."""
         users = self.roster.users
         if len(users) == 1:  # there may be thousands, and mostly they are one user's
-            held = {user: sum(filter(None, self.held)) for user in users}
+            held = {user: sum(filter(None, self.bytes_by_process)) for user in users}
         else:
             held = dict.fromkeys(users, 0)
             for process in self.processes:

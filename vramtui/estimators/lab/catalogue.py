@@ -58,7 +58,7 @@ def _read() -> tuple[Experiment, ...]:
 EXPERIMENTS = {one.key: one for one in _read()}
 
 
-def chosen(name: str) -> Sequence[Experiment]:
+def select_experiments(name: str) -> Sequence[Experiment]:
     """The experiment called so, or every one for `all`.
 
     Raises:

@@ -162,11 +162,11 @@ def perform(
     if card is None or card.capability != device.capability:
         seen = [None] * len(seen)
 
-    def asked(run: ExperimentRun) -> PredictedRun:
+    def ask(run: ExperimentRun) -> PredictedRun:
         return predict(experiment, run, device, interpreter)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        predicted = list(pool.map(asked, experiment.runs))
+        predicted = list(pool.map(ask, experiment.runs))
     rows: list[LabRow] = []
     for run, prediction, measured in zip(experiment.runs, predicted, seen, strict=True):
         rows += _side_by_side(run, prediction, measured, formulas.predicted(experiment, run, device))

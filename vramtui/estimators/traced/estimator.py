@@ -112,7 +112,7 @@ def _part(category: Category, result: TraceResult) -> Part:
     size = result.peak_categories[category]
     most = max((row.categories.get(category, 0) for row in result.timeline), default=size)
     largest = [held for held in result.largest if held.category == category]
-    listed = ", ".join(map(_said, largest[:3]))
+    listed = ", ".join(map(_allocation_text, largest[:3]))
     rest = size - sum(held.bytes for held in largest[:3])
     formula = f"{format_bytes(size, 2)} alive at the peak"
     if listed:
@@ -128,7 +128,7 @@ def _part(category: Category, result: TraceResult) -> Part:
     )
 
 
-def _said(held: LiveAllocation) -> str:
+def _allocation_text(held: LiveAllocation) -> str:
     made = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
     return f"{format_bytes(held.bytes, 2)} in {made}"
 

@@ -14,7 +14,7 @@ from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
-from vramtui.presets.reader import open_text, shown
+from vramtui.presets.reader import display_path, open_text
 from vramtui.presets.toml.writer import write_preset_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -38,7 +38,7 @@ def create_preset(
     checked_name(name)
     path = library.user_folder / f"{name}.toml"
     if path.exists() or path.is_symlink():
-        raise UserError(f"{shown(path)} exists already; choose another name")
+        raise UserError(f"{display_path(path)} exists already; choose another name")
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
     found = preset_named(source, library, hub=hub)
@@ -79,10 +79,10 @@ def as_toml(preset: msgspec.Struct) -> str:
     """The TOML text of a preset, without what is the default anyway."""
     import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
 
-    return tomlkit.dumps(_said(preset))
+    return tomlkit.dumps(_explicit_values(preset))
 
 
-def _said(part: msgspec.Struct) -> dict[str, Any]:
+def _explicit_values(part: msgspec.Struct) -> dict[str, Any]:
     """The keys of a Struct that are not as they would be unsaid, and its tag."""
     config = part.__struct_config__
     said: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
@@ -92,9 +92,9 @@ def _said(part: msgspec.Struct) -> dict[str, Any]:
         if value is None or (not field.required and value == field.default):
             continue
         if isinstance(value, msgspec.Struct):
-            tables[field.encode_name] = _said(value)
+            tables[field.encode_name] = _explicit_values(value)
         elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
-            said[field.encode_name] = [_said(part) for part in value]
+            said[field.encode_name] = [_explicit_values(part) for part in value]
         else:
             plain = msgspec.to_builtins(value)
             (tables if isinstance(plain, Mapping) else said)[field.encode_name] = plain

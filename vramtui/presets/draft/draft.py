@@ -14,7 +14,7 @@ from vramtui.presets.draft.edited_text import EditedText, TryOut
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.reader import OpenedFile, PresetProblem, open_text, shown
+from vramtui.presets.reader import OpenedFile, PresetProblem, display_path, open_text
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
 
@@ -25,7 +25,7 @@ class NameTaken(UserError):
     """A preset is to be saved where another file is: ask for another name, or save with `replace`."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{shown(path)} exists already; choose another name")
+        super().__init__(f"{display_path(path)} exists already; choose another name")
         self.path = path
 
 
@@ -33,7 +33,7 @@ class ChangedOnDisk(UserError):
     """The file is no longer what was opened: show the difference, then `take_disk`, `keep_mine`, or `replace`."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{shown(path)} was changed by something else since it was opened")
+        super().__init__(f"{display_path(path)} was changed by something else since it was opened")
         self.path = path
 
 
@@ -206,7 +206,7 @@ class Draft:
             try:
                 self.path.rename(target)
             except OSError as error:
-                raise UserError(f"{shown(self.path)} cannot be renamed: {error.strerror}") from None
+                raise UserError(f"{display_path(self.path)} cannot be renamed: {error.strerror}") from None
             self.path, self._stamp = target, stamp_of(target)
         self.name = name
 
@@ -222,7 +222,7 @@ class Draft:
             try:
                 self.path.unlink(missing_ok=True)
             except OSError as error:
-                raise UserError(f"{shown(self.path)} cannot be deleted: {error.strerror}") from None
+                raise UserError(f"{display_path(self.path)} cannot be deleted: {error.strerror}") from None
         self.path, self.saved_text, self._stamp = None, "", None
         self._first_text = self.text
 

@@ -38,7 +38,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     removed: str
     inserted: str
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         """`text` after it."""
         return text[: self.start] + self.inserted + text[self.start + len(self.removed) :]
 
@@ -115,7 +115,7 @@ class Steps:
             return text
         step = self._undone.pop()
         self._done.append(step)
-        return step.done(text)
+        return step.apply(text)
 
 
 def _go_on(last: Step, step: Step) -> bool:
@@ -151,7 +151,7 @@ def toml_of(field: FormField, raw: str, text: str) -> str | None:
         return quoted(raw, source)
     typed = raw.strip()
     if field.kind == "list" and typed[:1] != "[":
-        typed = _listed(typed)
+        typed = _list_text(typed)
     if not typed:
         raise Refused(f"{field.key} is empty; {NEEDED[field.kind]}")
     if not one_value(typed) or ("\n" in typed and field.kind not in {"list", "table"}):
@@ -159,7 +159,7 @@ def toml_of(field: FormField, raw: str, text: str) -> str | None:
     return None if source and _same(source, typed) else typed
 
 
-def _listed(typed: str) -> str:
+def _list_text(typed: str) -> str:
     """`a, b` as a list, its parts in quotes where they are no TOML by themselves."""
     parts = [part.strip() for part in typed.split(",")]
     return "[" + ", ".join(part if one_value(part) else quoted(part) for part in parts if part) + "]"
@@ -251,7 +251,7 @@ class EditedText:
         """
         field = fields_of(self.form).get(key)
         try:
-            value = toml_of(_known(field, key), raw, self.text)
+            value = toml_of(_require_field(field, key), raw, self.text)
         except Refused as error:
             self._refused[key] = raw, PresetProblem(field.line if field else None, key, str(error))
             return
@@ -374,7 +374,7 @@ class EditedText:
             self.preset = parsed.preset
 
 
-def _known(field: FormField | None, key: str) -> FormField:
+def _require_field(field: FormField | None, key: str) -> FormField:
     if field is None:
         raise Refused(f"{printable(key)} is not a key of this preset")
     return field

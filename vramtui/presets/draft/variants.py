@@ -75,14 +75,14 @@ def differences(before: object, after: msgspec.Struct) -> dict[str, Any]:
         name = field.encode_name
         if isinstance(new, msgspec.Struct):
             alike = isinstance(old, msgspec.Struct) and type(old) is type(new)
-            inner = differences(old, new) if alike else _said(new)
+            inner = differences(old, new) if alike else _changed_values(new)
             changed |= {f"{name}.{key}": value for key, value in inner.items()}
         else:
             changed[name] = msgspec.to_builtins(new)
     return changed
 
 
-def _said(table: msgspec.Struct) -> dict[str, Any]:
+def _changed_values(table: msgspec.Struct) -> dict[str, Any]:
     """Every key of a new table that differs from its default."""
     return {
         field.encode_name: msgspec.to_builtins(getattr(table, field.name))

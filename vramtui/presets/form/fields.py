@@ -15,7 +15,7 @@ from vramtui.presets.form.help_texts import choice_helps, helps_of, summary_of
 from vramtui.presets.form.types import FormField, Kind
 from vramtui.presets.schema import dotted, options_of, struct_for
 from vramtui.presets.toml.edits import Readable
-from vramtui.presets.toml.item_edits import written
+from vramtui.presets.toml.item_edits import value_text
 from vramtui.presets.toml.positions import Key, key_lines
 
 WHAT = {"model": "model", "run": "run", "rule": "published rule", "draft": "model"}
@@ -35,7 +35,7 @@ class FieldMaker:
     ) -> FormField:
         """The field for one key of a Struct; `known` is what holds where the text says nothing, before the default."""
         default = known.get(field.encode_name, None if field.required else field.default)
-        return self._made(
+        return self._make_field(
             key,
             field.type,
             about=helps_of(struct).get(field.encode_name, ""),
@@ -66,16 +66,16 @@ class FieldMaker:
         """The fields `value`, `line` and `settable` of what stands at `key`."""
         place, line = self._places.get(key), self.lines.get(key)
         if place is None:
-            said = self._said(key) if line is not None else None
-            return {"value": None if said is None else written(said), "line": line, "settable": line is None}
+            said = self._value_at(key) if line is not None else None
+            return {"value": None if said is None else value_text(said), "line": line, "settable": line is None}
         source = self._seen.text[place.value_start : place.value_end]
         if kind in {"text", "choice"}:
-            said = self._said(key)
+            said = self._value_at(key)
             source = said if isinstance(said, str) else source
             return {"value": source, "line": line}
         return {"value": source, "line": line, "settable": "\n" not in source or "#" not in _STRING.sub("", source)}
 
-    def _said(self, key: Key) -> object:
+    def _value_at(self, key: Key) -> object:
         value: object = self._seen.tables
         for part in key:
             if isinstance(part, int):
@@ -84,7 +84,7 @@ class FieldMaker:
                 value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def _made(
+    def _make_field(
         self,
         key: Key,
         kind: inspect.Type,
@@ -118,17 +118,17 @@ class FieldMaker:
     def _elements(self, key: Key, option: inspect.Type, about: str, default: object) -> tuple[FormField, ...]:
         """A list's elements, those of its default where the text says nothing, and an empty one."""
         assert isinstance(option, (inspect.VarTupleType, inspect.ListType))
-        said = self._said(key)
+        said = self._value_at(key)
         unsaid = default if said is None and isinstance(default, (list, tuple)) else ()
         count = len(said) if isinstance(said, list) else len(unsaid)
         made = [
-            self._made(
+            self._make_field(
                 (*key, number), option.item_type, about=about, default=unsaid[number] if number < len(unsaid) else None
             )
             for number in range(count)
         ]
-        new = self._made((*key, count), option.item_type, about=about)
-        least = written(_least(option.item_type)) if new.kind in {"table", "list"} else None
+        new = self._make_field((*key, count), option.item_type, about=about)
+        least = value_text(_least(option.item_type)) if new.kind in {"table", "list"} else None
         # One more `[[table]]` cannot be typed as a value: it is a copy of the last one.
         typed = self._places.get(key) is not None or self.lines.get(key) is None
         empty = msgspec.structs.replace(new, label="+ add", is_new=True, items=(), default=least, settable=typed)
@@ -144,7 +144,7 @@ class FieldMaker:
     def _keys(self, key: Key, kind: inspect.Type) -> tuple[FormField, ...]:
         """The keys of a table within a list."""
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
-        said = self._said(key)
+        said = self._value_at(key)
         if not structs and isinstance(said, Mapping):
             return tuple(self._free((*key, name), value) for name, value in said.items())
         if not structs or not isinstance(key[-1], int) or not isinstance(said, Mapping):
@@ -176,7 +176,7 @@ def _is_literal(hint: object) -> bool:
 
 def spelt(value: object) -> str:
     """A value as a form shows it: text without quotes, the rest as TOML has it."""
-    return value if isinstance(value, str) else written(msgspec.to_builtins(value))
+    return value if isinstance(value, str) else value_text(msgspec.to_builtins(value))
 
 
 def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:

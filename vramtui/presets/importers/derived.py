@@ -69,12 +69,12 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
     option = model_named(line, family)
     for named in _candidates(line, option):
         try:
-            model = _found(named.value, place) if place is not None else None
+            model = _find_local(named.value, place) if place is not None else None
             preset = None if model is None else preset_of(model.path, model.name)
         except (UserError, OSError):
             model = preset = None
         if model is None:
-            model, preset = _known(named.value, place, is_model=named is option)
+            model, preset = _find_known(named.value, place, is_model=named is option)
         if model is not None and preset is not None:
             title = (model.name or preset.name).rpartition("/")[2]
             others = [file for file in files if file.name != named.value]
@@ -82,7 +82,7 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
             preset = msgspec.structs.replace(preset, name=title, run=run, match=_rule(line, named))
             found = PresetFile(key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset)
             found = with_command(_with_files(found, files), command)
-            return _described(found, model, named, is_kind_known=bool(kind or others))
+            return _describe(found, model, named, is_kind_known=bool(kind or others))
     return None
 
 
@@ -117,14 +117,14 @@ def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
     return msgspec.structs.replace(found, preset=preset, known=tuple(known.values()))
 
 
-def _found(name: str, place: JobPlace) -> LocalModel | None:
+def _find_local(name: str, place: JobPlace) -> LocalModel | None:
     path = place.find(name)
     if exists(path):
         return find_model(str(path))
     return None if name.startswith(_PATH_STARTS) else find_model(name, place.environ or None, place.folder)
 
 
-def _known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
+def _find_known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
     """The model that the Hub has under `name`, or that a folder is called after whose files cannot be read.
 
     Args:
@@ -191,7 +191,7 @@ def _run(run: Run, kind: str, family: str) -> Run:
     return run
 
 
-def _described(found: PresetFile, model: LocalModel, named: Option, *, is_kind_known: bool) -> PresetFile:
+def _describe(found: PresetFile, model: LocalModel, named: Option, *, is_kind_known: bool) -> PresetFile:
     """`found`, whose values are those of the command line, with where it is from and what of it is only assumed."""
     place = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
     derived = printable(place if named.value in place else f"{named.value}: {place}")

@@ -38,14 +38,14 @@ def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
     offers = tuple(
         Offer(key=key, value=value, flag=_flag(file, name))
         for name in known
-        if (said := _said(file, name)) != AUTO
+        if (said := _value_under(file, name)) != AUTO
         for key, spell in known[name]
         if (value := spell(said)) is not None
     )
     return tuple(_with_mlp(offer) for offer in offers) if file.values.get(ADAPTED_MLP, "").lower() == "true" else offers
 
 
-def _said(file: JobFile, name: str) -> str:
+def _value_under(file: JobFile, name: str) -> str:
     """What is said under a key; `auto` where the program decides, but what it decides where that is known: axolotl
     takes bf16 on every card that has it.
     """

@@ -40,7 +40,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
         found = preset_named(said[MODEL_FILE], library)
-    elif hub and (named := _named(file)) is not None and is_repository(named):
+    elif hub and (named := _model_name(file)) is not None and is_repository(named):
         found = preset_named(named, library, hub=True)
     elif (exact := _by_its_name(file, library)) is not None:
         found = exact
@@ -52,7 +52,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         raise UserError(f"{shown(path)} {_unknown(file)}")
     notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
     if called is not None:
-        notes += f" The folder {_named(file)} is taken for it by its name: it is not on this machine."
+        notes += f" The folder {_model_name(file)} is taken for it by its name: it is not on this machine."
     if "run.sequence_length" not in said:
         notes += " It says no sequence length: the model's longest is taken."
     notes += "".join(
@@ -64,14 +64,14 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)
 
 
-def _named(file: JobFile) -> str | None:
+def _model_name(file: JobFile) -> str | None:
     """The model's name or folder as the file gives it; of an address on huggingface.co the name."""
     return next((without_address(file.values[key]) for key in MODEL_KEYS if key in file.values), None)
 
 
 def _by_its_name(file: JobFile, library: PresetLibrary) -> PresetFile | None:
     """The very model that the file names, in a local store or by what is known of the Hub's models."""
-    named = _named(file)
+    named = _model_name(file)
     if named is None or not is_repository(named):
         return None
     try:
@@ -82,7 +82,7 @@ def _by_its_name(file: JobFile, library: PresetLibrary) -> PresetFile | None:
 
 def _called_after(file: JobFile, folder: Path, library: PresetLibrary) -> PresetFile | None:
     """The model that the folder is called after, of a file whose model lies where this machine has nothing."""
-    named = _named(file)
+    named = _model_name(file)
     if named is None or is_repository(named):
         return None
     try:
@@ -94,7 +94,7 @@ def _called_after(file: JobFile, folder: Path, library: PresetLibrary) -> Preset
 
 def _unknown(file: JobFile) -> str:
     """Why there is no model, and what to do."""
-    named = _named(file)
+    named = _model_name(file)
     if named is None:
         return "names no model that is known here: give the model, and this file as job file"
     name = printable(named[:100])

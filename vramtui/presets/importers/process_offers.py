@@ -19,7 +19,7 @@ from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLA
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.nearest_preset import nearest_preset
-from vramtui.presets.toml.item_edits import written
+from vramtui.presets.toml.item_edits import value_text
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -244,7 +244,7 @@ def match_words(line: CommandLine, named: Option | None) -> Match | None:
 def _match_offers(line: CommandLine, named: Option | None) -> Iterator[Offer]:
     match = match_words(line, named)
     if match is not None:
-        yield Offer(key="match.all", value=written(msgspec.to_builtins(match.all)), flag=printable(line.script))
+        yield Offer(key="match.all", value=value_text(msgspec.to_builtins(match.all)), flag=printable(line.script))
 
 
 def _offer(key: str, value: str, option: Option) -> Offer:

@@ -203,18 +203,18 @@ def _added(text: str, layout: TomlLayout, key: Key, value: str) -> str:
         table, rest = key[:depth], key[depth:]
         whole = layout.value(table) if depth else None
         if whole is not None:
-            return _into_braces(text, layout, whole, f"{_written(rest)} = {value}")
+            return _into_braces(text, layout, whole, f"{_key_text(rest)} = {value}")
         beside = [pair for pair in layout.pairs if pair.key[:depth] == table and not pair.inline]
         dotted = [pair for pair in beside if len(pair.table) < depth]
         if dotted and depth:
             last = dotted[-1]
-            return _after(text, last, f"{_written(key[len(last.table) :])}", value)
+            return _after(text, last, f"{_key_text(key[len(last.table) :])}", value)
         header = layout.header(table)
         if len(rest) == 1 and (header is not None or not depth):
             own = [pair for pair in beside if pair.table == table]
             if own:
-                return _after(text, own[-1], _written(rest), value)
-            return _first_in(text, header.end if header else None, f"{_written(rest)} = {value}")
+                return _after(text, own[-1], _key_text(rest), value)
+            return _first_in(text, header.end if header else None, f"{_key_text(rest)} = {value}")
     return _in_new_table(text, layout, key, value)
 
 
@@ -258,7 +258,7 @@ def _in_new_table(text: str, layout: TomlLayout, key: Key, value: str) -> str:
     if head and not head.endswith("\n"):
         head += newline
     gap = newline if head else ""
-    block = f"[{_written(key[:-1])}]{newline}{key[-1]} = {value}{newline}"
+    block = f"[{_key_text(key[:-1])}]{newline}{key[-1]} = {value}{newline}"
     return f"{head}{gap}{block}{tail}" if not tail.partition("\n")[0].strip() else f"{head}{gap}{block}{newline}{tail}"
 
 
@@ -269,7 +269,7 @@ def _line_at(text: str, at: int, line: str) -> str:
     return f"{text[:at]}{line}{newline}{text[at:]}"
 
 
-def _written(key: Key) -> str:
+def _key_text(key: Key) -> str:
     return ".".join(str(part) if _BARE.fullmatch(str(part)) else quoted(str(part)) for part in key)
 
 

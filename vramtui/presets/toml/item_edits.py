@@ -82,13 +82,13 @@ def swap_items(text: str, key: Key) -> str:
     return text if spans[0] is None or spans[1] is None else _swapped(text, spans[0], spans[1])
 
 
-def written(value: object) -> str:
+def value_text(value: object) -> str:
     """A value as TOML on one line: tables in braces."""
     if isinstance(value, dict):
-        inside = ", ".join(f"{name} = {written(part)}" for name, part in value.items())
+        inside = ", ".join(f"{name} = {value_text(part)}" for name, part in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(written, value)) + "]"
+        return "[" + ", ".join(map(value_text, value)) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return quoted(value) if isinstance(value, str) else str(value)

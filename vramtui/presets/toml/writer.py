@@ -6,7 +6,7 @@ from typing import Any
 
 from vramtui.core.base.errors import UserError
 from vramtui.presets.library import bundled_folder, config_dir
-from vramtui.presets.reader import BYTE_ORDER_MARK, parse_preset, shown
+from vramtui.presets.reader import BYTE_ORDER_MARK, display_path, parse_preset
 from vramtui.presets.toml.whole_files import write_whole
 
 
@@ -50,7 +50,9 @@ def write_preset_text(path: Path, text: str) -> None:
     try:
         whole = path.resolve()
     except (OSError, RuntimeError):
-        raise UserError(f"{shown(path)} cannot be written: it is a link that leads to itself") from None
+        raise UserError(f"{display_path(path)} cannot be written: it is a link that leads to itself") from None
     if whole.is_relative_to(bundled_folder().resolve()):
-        raise UserError(f"{shown(path)} came with the program; save it as {config_dir() / 'presets' / path.name}")
-    write_whole(whole, text.encode(), shown(path))
+        raise UserError(
+            f"{display_path(path)} came with the program; save it as {config_dir() / 'presets' / path.name}"
+        )
+    write_whole(whole, text.encode(), display_path(path))

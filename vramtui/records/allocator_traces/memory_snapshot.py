@@ -126,14 +126,14 @@ def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: S
     if placed:
         size = format_bytes(sum(event.size for event in placed))
         remarks.append(
-            f"the trace begins with {_counted(len(placed), 'block')} ({size}) already live: they are placed first, and "
-            "what was cached then is not known, so the peaks are those of a tidier start"
+            f"the trace begins with {_count_of(len(placed), 'block')} ({size}) already live: they are placed first, "
+            "and what was cached then is not known, so the peaks are those of a tidier start"
         )
     elif held > 0:
         remarks.append(f"the trace begins with {format_bytes(held)} cached, which the replay does not have")
     if requests.guessed:
         remarks.append(
-            f"segments were given back just before others were taken ({_counted(requests.guessed, 'time')}): this is "
+            f"segments were given back just before others were taken ({_count_of(requests.guessed, 'time')}): this is "
             "taken for empty_cache, though it may have been a lack of memory"
         )
     if any(segment.segment_pool_id != (0, 0) for segment in segments):
@@ -141,7 +141,7 @@ def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: S
     return remarks
 
 
-def _counted(count: int, what: str) -> str:
+def _count_of(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

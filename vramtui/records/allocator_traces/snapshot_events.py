@@ -133,7 +133,7 @@ class Requests:
     def _free(self, entry: TraceEntry, following: TraceEntry | None) -> None:
         if entry.addr is None:
             return
-        number = self._known(entry)
+        number = self._block_id(entry)
         del self.live[entry.addr]
         done = following is not None and following.action == "free_completed" and following.addr == entry.addr
         if not done:
@@ -148,13 +148,13 @@ class Requests:
         number = self._waiting.pop(entry.addr, None)
         if number is None:
             # Freed before the trace began, and only now let go.
-            number = self._known(entry)
+            number = self._block_id(entry)
             del self.live[entry.addr]
             self.events.append(Event("free", number))
         else:
             self.events.append(Event("complete", number))
 
-    def _known(self, entry: TraceEntry) -> int:
+    def _block_id(self, entry: TraceEntry) -> int:
         """The id of the block at an entry's address; one the trace did not see before was live from the start."""
         assert entry.addr is not None
         number = self.live.get(entry.addr)

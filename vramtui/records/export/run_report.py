@@ -17,10 +17,10 @@ from vramtui.records.export.csv_table import Cells, csv_text, ledger_cells
 from vramtui.records.export.files import file_stem, write_files
 from vramtui.records.export.html.drawings import over_time
 from vramtui.records.export.html.parts import (
+    bullet_list,
     categories,
     document,
     legend,
-    listed,
     phase_title,
     sides,
     timeline,
@@ -187,10 +187,10 @@ def _body(report: RunReport) -> Iterator[str]:
     if estimate is not None and estimate.timeline:
         yield tag("h2", "Phase by phase, as predicted")
         yield timeline(estimate)
-    yield from listed("Preset values", (f"[{name}] {told}" for name, told in preset_values(run)))
+    yield from bullet_list("Preset values", (f"[{name}] {told}" for name, told in preset_values(run)))
     if estimate is not None:
         counted = (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts)
-        yield from listed("How it is counted", counted)
-        yield from listed("Assumed", estimate.assumptions)
-    yield from listed("Versions", (f"{name} {known}" for name, known in run.versions.items()))
-    yield from listed("Notes", report.notes)
+        yield from bullet_list("How it is counted", counted)
+        yield from bullet_list("Assumed", estimate.assumptions)
+    yield from bullet_list("Versions", (f"{name} {known}" for name, known in run.versions.items()))
+    yield from bullet_list("Notes", report.notes)

@@ -209,14 +209,14 @@ def _document(job: ObservedJob) -> Changes:
     if beat is not None:
         beat["devices"] = {str(device["index"]): device for device in beat["devices"]}
         del beat["moments"]
-    known: Changes = _known(document)
+    known: Changes = _without_none(document)
     return known
 
 
-def _known(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
+def _without_none(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
     """`value` without what is None in its objects."""
     if isinstance(value, dict):
-        return {name: _known(entry) for name, entry in value.items() if entry is not None}
+        return {name: _without_none(entry) for name, entry in value.items() if entry is not None}
     return value
 
 

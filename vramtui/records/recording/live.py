@@ -47,4 +47,4 @@ class LiveRecording:
 
     def peaks(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """The peaks that were noted up to the sample of `when` and that no sample shows; each is given once."""
-        return self._decoder.peaks.taken(when)
+        return self._decoder.peaks.pop_until(when)

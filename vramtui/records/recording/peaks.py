@@ -72,7 +72,7 @@ class ReadPeaks:
         """What was noted at the sample that was taken at exactly `when`."""
         return self._told.get(when, ())
 
-    def taken(self, until: float) -> Sequence[tuple[ProcessKey, Peak]]:
+    def pop_until(self, until: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """What was noted at samples up to that time, which is then forgotten."""
         due = [when for when in list(self._told) if when <= until]
         return [entry for when in due for entry in self._told.pop(when)]

@@ -79,7 +79,7 @@ class AmdgpuSource:
         cards = self.cards()
         if not cards:
             raise SourceFailed("")  # what was asked before it has said what is missing
-        held, unseen = self._held()
+        held, unseen = self._read_vram()
         self._processes.update({pid for pids in held.values() for pid in pids})
         version = _read(self._sys / "module/amdgpu/version") or os.uname().release
         problems: tuple[Problem, ...] = ()
@@ -89,7 +89,7 @@ class AmdgpuSource:
         return Sample(
             taken_at=self._clock(),
             source=self.name,
-            host=self._named(version),
+            host=self._read_host(version),
             gpus=tuple(self._gpu(at, card, held) for at, card in enumerate(cards)),
             problems=problems,
         )
@@ -97,7 +97,7 @@ class AmdgpuSource:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _named(self, version: str) -> Host:
+    def _read_host(self, version: str) -> Host:
         return self._host.read(printable(f"amdgpu {version}"), None)
 
     def cards(self) -> list[Path]:
@@ -142,7 +142,7 @@ class AmdgpuSource:
         for pid, size in sorted(pids.items()):
             yield self._processes.row(pid, bus, "C", size, None)
 
-    def _held(self) -> tuple[dict[str, dict[int, int]], int]:
+    def _read_vram(self) -> tuple[dict[str, dict[int, int]], int]:
         """Bytes of VRAM that each pid holds on each card, by the card's address; how many pids may not be looked at."""
         held: dict[str, dict[int, int]] = {}
         unseen = 0

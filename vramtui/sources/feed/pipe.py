@@ -59,7 +59,7 @@ class PipeSource:
         self._number = 0
         self._waiting: Sample | None = None
         self._is_closed = False
-        threading.Thread(target=self._read_on, name="read feed", daemon=True).start()
+        threading.Thread(target=self._read_lines, name="read feed", daemon=True).start()
 
     def read(self) -> Sample:
         """The newest sample that was not given yet, for which it waits.
@@ -73,7 +73,7 @@ class PipeSource:
         """Read no more; what waits for the pipe is a daemon."""
         self._is_closed = True
 
-    def _read_on(self) -> None:
+    def _read_lines(self) -> None:
         try:
             while not self._is_closed:
                 self._step(os.read(self._descriptor, PIECE))

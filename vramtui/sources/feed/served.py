@@ -172,7 +172,7 @@ class ServedFeed:
             lines = self._read_earlier(lines[1:], decoder)
         except (UserError, ValueError, IndexError, LineTooLarge) as error:
             raise UserError(f"that is nothing that vramtui serve sends: {error}") from None
-        threading.Thread(target=self._read_on, args=(lines,), name="read hosts", daemon=True).start()
+        threading.Thread(target=self._read_more, args=(lines,), name="read hosts", daemon=True).start()
 
     def run_hosts(self) -> tuple[str, ...]:
         """The hosts whose past runs may be shown, as people and as they themselves name them; none where none are."""
@@ -203,7 +203,7 @@ class ServedFeed:
                 return lines
         return []
 
-    def _read_on(self, lines: list[bytes]) -> None:
+    def _read_more(self, lines: list[bytes]) -> None:
         ended = "vramtui serve has ended."
         try:
             while True:

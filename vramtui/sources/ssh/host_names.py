@@ -36,15 +36,15 @@ def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None 
                 for name in _expanded(member.strip()):
                     found[_checked(name, text)] = None
                     if len(found) > MOST_HOSTS:
-                        raise UserError(f"--host {_shown(text)}: more than {MOST_HOSTS} hosts")
+                        raise UserError(f"--host {_short_text(text)}: more than {MOST_HOSTS} hosts")
     return tuple(found)
 
 
 def _group(name: str, groups: Mapping[str, Sequence[str]]) -> Sequence[str]:
     if name not in groups:
         raise UserError(
-            f"there is no group of hosts called {_shown(name)}{nearest(name, groups)}; "
-            f"groups are in the table [hosts] of the settings: {_shown(name)} = ['gpu[01-08]']"
+            f"there is no group of hosts called {_short_text(name)}{nearest(name, groups)}; "
+            f"groups are in the table [hosts] of the settings: {_short_text(name)} = ['gpu[01-08]']"
         )
     return groups[name]
 
@@ -57,7 +57,7 @@ def _expanded(text: str) -> Iterable[str]:
     for choice in choices:
         count *= len(choice)
         if count > MOST_HOSTS:
-            raise UserError(f"--host {_shown(text)}: more than {MOST_HOSTS} hosts")
+            raise UserError(f"--host {_short_text(text)}: more than {MOST_HOSTS} hosts")
     return ("".join(parts) for parts in itertools.product(*choices))
 
 
@@ -66,10 +66,14 @@ def _numbers(ranges: str, text: str) -> list[str]:
     for part in ranges.split(","):
         matched = _RANGE.fullmatch(part.strip())
         if matched is None:
-            raise UserError(f"--host {_shown(text)}: [{_shown(ranges)}] is no range; write gpu[01-08] or gpu[1,4]")
+            raise UserError(
+                f"--host {_short_text(text)}: [{_short_text(ranges)}] is no range; write gpu[01-08] or gpu[1,4]"
+            )
         first, last = matched[1], matched[2] or matched[1]
         if int(last) < int(first) or int(last) - int(first) >= MOST_HOSTS:
-            raise UserError(f"--host {_shown(text)}: {_shown(part)} is not a range of at most {MOST_HOSTS} hosts")
+            raise UserError(
+                f"--host {_short_text(text)}: {_short_text(part)} is not a range of at most {MOST_HOSTS} hosts"
+            )
         found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return found
 
@@ -81,11 +85,11 @@ def _checked(name: str, text: str) -> str:
         UserError: it is no name.
     """
     if not _NAME.fullmatch(name):
-        shown = _shown(name) or "nothing"
-        raise UserError(f"--host {_shown(text)}: {shown} is no name of a host")
+        shown = _short_text(name) or "nothing"
+        raise UserError(f"--host {_short_text(text)}: {shown} is no name of a host")
     return name
 
 
-def _shown(text: str) -> str:
+def _short_text(text: str) -> str:
     """As it stands in a sentence, which stays one however long a name was typed."""
     return printable(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")

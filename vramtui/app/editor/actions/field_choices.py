@@ -84,21 +84,21 @@ class FieldChoices:
         ]
         now = field.value if field.value is not None else field.default
 
-        def chosen(at: int | None) -> None:
+        def on_choice(at: int | None) -> None:
             if at is not None:
                 self._choose(field, field.choices[at])
 
         first = field.choices.index(now) if now in field.choices else 0
-        self._screen.app.push_screen(Pick(field.key, lines, first), chosen)
+        self._screen.app.push_screen(Pick(field.key, lines, first), on_choice)
 
     def find(self, go_to: Callable[[str], None]) -> None:
         """List all fields, those that are not set among them, and go to the chosen one."""
 
-        def chosen(key: str | None) -> None:
+        def on_choice(key: str | None) -> None:
             if key is not None:
                 go_to(key)
 
-        self._screen.app.push_screen(FieldChooser(self._open.draft.form), chosen)
+        self._screen.app.push_screen(FieldChooser(self._open.draft.form), on_choice)
 
     def _choose(self, field: FormField, choice: str) -> None:
         self._open.put(field.key, choice)
@@ -112,12 +112,12 @@ class FieldChoices:
         if not keys:
             return
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             if key == "y":
                 self._open.draft.edits.drop_unknown()
                 self._open.refresh()
 
         question = f"Of {kind}, these are not keys of that kind: {', '.join(keys)}. Ctrl+Z restores them."
         self._screen.app.push_screen(
-            QuestionDialog("Another kind", question, (QuestionOption("y", "remove them"),)), answered
+            QuestionDialog("Another kind", question, (QuestionOption("y", "remove them"),)), on_answer
         )

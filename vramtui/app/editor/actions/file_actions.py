@@ -90,14 +90,14 @@ class FileActions:
         """The place is taken: another name, or over the file that is there."""
         answers = (QuestionOption("r", "replace the file"), QuestionOption("n", "choose another name"))
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             if key == "r":
                 self.save(then, replace=True)
             elif key == "n":
                 self._ask_name(then, self._open.draft.name)
 
         self._screen.app.push_screen(
-            QuestionDialog("Save the preset", f"{error.path} exists already.", answers), answered
+            QuestionDialog("Save the preset", f"{error.path} exists already.", answers), on_answer
         )
 
     def _ask_name(self, then: Then | None, name: str, prompt: str = "Name of the preset, as commands use it:") -> None:
@@ -129,7 +129,7 @@ class FileActions:
                 return str(error)
             return ""
 
-        def named(name: str | None) -> None:
+        def on_name(name: str | None) -> None:
             if name is None or name == before:
                 return
             if draft.path is None or draft.bundled:
@@ -144,7 +144,7 @@ class FileActions:
             self._screen.notify(said, title="Preset", markup=False)
 
         prompt = "New name of the preset, as commands use it:"
-        self._screen.app.push_screen(Ask("Rename the preset", prompt, before, check), named)
+        self._screen.app.push_screen(Ask("Rename the preset", prompt, before, check), on_name)
 
     # --- back, and away ------------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class FileActions:
             self._screen.notify("There are no changes to discard.", timeout=3, markup=False)
             return
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             if key == "y":
                 self._open.draft.revert()
                 self._open.refresh()
@@ -170,7 +170,7 @@ class FileActions:
         question = "Discard the changes? Ctrl+Z restores them."
         self._screen.app.push_screen(
             QuestionDialog("Revert", question, (QuestionOption("y", "discard"),), self._open.draft.difference()),
-            answered,
+            on_answer,
         )
 
     def delete(self) -> None:
@@ -181,13 +181,13 @@ class FileActions:
             self._screen.notify(f"{printable(self._open.draft.name)} {sentence}.", markup=False)
             return
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             if key == "y":
                 self._delete(path)
 
         question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
         self._screen.app.push_screen(
-            QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),)), answered
+            QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),)), on_answer
         )
 
     def _delete(self, path: Path) -> None:
@@ -218,7 +218,7 @@ class FileActions:
             return
         self._is_asking = True
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             self._is_asking = False
             if key == "s":
                 self.save(then)
@@ -227,4 +227,4 @@ class FileActions:
 
         question = f"{printable(self._open.draft.name)} is not saved."
         difference = self._open.draft.difference() if self._open.draft.path is not None else ""
-        self._screen.app.push_screen(QuestionDialog("Unsaved changes", question, UNSAVED, difference), answered)
+        self._screen.app.push_screen(QuestionDialog("Unsaved changes", question, UNSAVED, difference), on_answer)

@@ -53,7 +53,7 @@ class FileWatcher:
             QuestionOption("k", "keep mine; saving overwrites the file"),
         )
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             if key == "t":
                 self._take_theirs()
             elif key == "k":
@@ -66,7 +66,7 @@ class FileWatcher:
         name = at_home(self._open.draft.path) if self._open.draft.path is not None else ""
         question = f"{name} was changed by another program. From yours to the file's:"
         difference = difference_between(self._open.draft.text, there, "yours", "theirs")
-        self._screen.app.push_screen(QuestionDialog("Changed on disk", question, answers, difference), answered)
+        self._screen.app.push_screen(QuestionDialog("Changed on disk", question, answers, difference), on_answer)
 
     def _take_theirs(self) -> None:
         self._open.draft.take_disk()

@@ -46,12 +46,12 @@ class MeasuredFigures:
             self._measure(runs[0])
             return
 
-        def chosen(at: int | None) -> None:
+        def on_choice(at: int | None) -> None:
             if at is not None:
                 self._measure(runs[at])
 
         self._screen.app.push_screen(
-            Pick("Which run's figures?", [(_name(run), _figures(run)) for run in runs]), chosen
+            Pick("Which run's figures?", [(_name(run), _figures(run)) for run in runs]), on_choice
         )
 
     def _measure(self, run: Run, *, anyway: bool = False) -> None:
@@ -69,13 +69,13 @@ class MeasuredFigures:
             self._screen.notify(why[:1].upper() + why[1:], severity="warning", markup=False)
             return
 
-        def answered(key: str | None) -> None:
+        def on_answer(key: str | None) -> None:
             if key == "y":
                 self._measure(run, anyway=True)
 
         question = f"{why[:1].upper()}{why[1:]}. Write its figures anyway?"
         self._screen.app.push_screen(
-            QuestionDialog(_name(run), question, (QuestionOption("y", "write them"),)), answered
+            QuestionDialog(_name(run), question, (QuestionOption("y", "write them"),)), on_answer
         )
 
 

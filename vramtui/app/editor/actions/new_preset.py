@@ -47,11 +47,11 @@ class NewPreset:
             lines.append((f"pid {running[0]}", running[1]))
             begins.append(partial(self._from_process, *running))
 
-        def chosen(at: int | None) -> None:
+        def on_choice(at: int | None) -> None:
             if at is not None:
                 begins[at]()
 
-        self._screen.app.push_screen(Pick("A new preset from", lines), chosen)
+        self._screen.app.push_screen(Pick("A new preset from", lines), on_choice)
 
     def _from_model(self) -> None:
         def check(path: str) -> str:
@@ -91,12 +91,12 @@ class NewPreset:
                 return str(error)
             return ""
 
-        def given(path: str | None) -> None:
+        def on_path(path: str | None) -> None:
             if path is not None:
                 self._from_job_file(read[0])
 
         prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
-        self._screen.app.push_screen(Ask("A new preset from a training file", prompt, "", check), given)
+        self._screen.app.push_screen(Ask("A new preset from a training file", prompt, "", check), on_path)
 
     def _from_job_file(self, file: JobFile) -> None:
         name = PurePath(file.name).stem

@@ -5,7 +5,7 @@ from typing import Protocol
 from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.core.base import toml
 from vramtui.presets.form.types import FormField
-from vramtui.presets.toml.item_edits import written
+from vramtui.presets.toml.item_edits import value_text
 
 
 class DraftWriter(Protocol):
@@ -106,6 +106,6 @@ def on_one_line(field: FormField) -> str:
     if "\n" not in value or field.kind not in {"list", "table"}:
         return value
     try:
-        return written(toml.loads(f"v = {value}")["v"])
+        return value_text(toml.loads(f"v = {value}")["v"])
     except ValueError:
         return value

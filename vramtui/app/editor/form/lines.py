@@ -98,7 +98,7 @@ def _ink(palette: Palette, on: str, *, said: bool) -> Style:
 
 
 def _value(field: FormField, place: FieldState, palette: Palette, room: int, on: str) -> list[Piece]:
-    text, name = _said(field, place) if place.refused is None else (shown_text(place.refused), "error")
+    text, name = _value_text(field, place) if place.refused is None else (shown_text(place.refused), "error")
     style = palette.ink("error" if place.is_wrong else name, on, bold=field.value is not None and name == "foreground")
     arrow = palette.ink("foreground", on)
     unit = f" {field.unit}" if field.unit and field.value is not None else ""
@@ -109,7 +109,7 @@ def _value(field: FormField, place: FieldState, palette: Palette, room: int, on:
     return [("‹ ", arrow), *inner, (" ›", arrow)] if steps else inner
 
 
-def _said(field: FormField, place: FieldState) -> tuple[str, str]:
+def _value_text(field: FormField, place: FieldState) -> tuple[str, str]:
     """The value and its colour; of a field that says nothing, what holds then."""
     if field.is_new:
         return ("Enter add" if field.kind in {"table", "list"} else "type here" if place.in_hand else ""), "muted"

@@ -91,17 +91,17 @@ class CardChooser(Chooser):
                 shown.replace_option_prompt(row.key, self._line(row, now))
 
     def _answers(self, row: CardRow) -> tuple[CardFit | None, ...]:
-        return tuple(answers.found.get(row.device) for _, answers in self._shown)
+        return tuple(answers.found.get(row.device) for _, answers in self._visible_tables)
 
     @property
-    def _shown(self) -> Sequence[tuple[str, CardAnswers]]:
+    def _visible_tables(self) -> Sequence[tuple[str, CardAnswers]]:
         """As many jobs as there is room for."""
         room = self.room(116) - NAME - MEMORY
         return self._tables[: max(1, room // (FIT + LARGEST + SHARED))]
 
     def _heading(self) -> str:
         """The columns' names, and above them those of the jobs where there are two."""
-        shown = self._shown
+        shown = self._visible_tables
         columns, names = f"{'card':<{NAME}}{'memory':>{MEMORY}}", " " * (NAME + MEMORY)
         for name, answers in shown:
             shared = "FSDP" if can_share(answers.workload) else ""

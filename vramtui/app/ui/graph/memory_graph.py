@@ -112,7 +112,7 @@ class MemoryGraph(Framed[View]):
         """Whose memory it is, and what the letters in the picture mean."""
         if view.series is None:
             return "Memory", ""
-        key = [f"{SIGNS[name]} {_TITLES[name]}" for name in _named(view.series)]
+        key = [f"{SIGNS[name]} {_TITLES[name]}" for name in _visible_layers(view.series)]
         layers = view.series.layers
         return (
             f"Memory · {view.series.title}",
@@ -120,7 +120,7 @@ class MemoryGraph(Framed[View]):
         )
 
 
-def _named(series: Series) -> list[str]:
+def _visible_layers(series: Series) -> list[str]:
     """The layers that are large enough to be seen."""
     layers = series.layers
     if layers is None:

@@ -10,7 +10,7 @@ from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
 from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
-from vramtui.estimators.analytic.sizes.tensor_bytes import held
+from vramtui.estimators.analytic.sizes.tensor_bytes import block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.training.parts import model_facts
@@ -35,7 +35,7 @@ class Transcription:
     def estimate(self) -> Estimate:
         """Follow the three passes."""
         recipe, stages = self.program.recipe, self.program.stages
-        weights, workspace = held(self.program.frozen, recipe.frozen), workspace_bytes(self.device.capability)
+        weights, workspace = block_bytes(self.program.frozen, recipe.frozen), workspace_bytes(self.device.capability)
         moments = MomentLog()
         built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": self.program.buffers}
         moments.note("build", 0, built)

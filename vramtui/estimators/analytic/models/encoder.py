@@ -143,7 +143,7 @@ class Encoder:
         part.ops.tape.touch(*made)
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
             part.outlive(x)
-        part.done(x)
+        part.finish(x)
 
     def _dropped(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         return part.ops.dropout(x, self.model.hidden_dropout if self.net.training else 0.0, label)
@@ -227,7 +227,7 @@ class Encoder:
             class_loss(part.ops, x, "sum")
         elif loss:
             cross_entropy(part.ops, x, upcast=self.style.upcast)
-        part.done(None if loss else x)
+        part.finish(None if loss else x)
 
     def _pooled(self, part: ModuleBuilder, x: Tensor, *, norm: bool) -> Tensor:
         model, d = self.model, self.model.hidden_size

@@ -53,12 +53,12 @@ class EncoderDecoder:
             )
         x = self._positioned(part, x, self.source, model.max_source_positions, encoder=True)
         part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
-        part.done(blocks.drop(part, x, "embedding dropout"))
+        part.finish(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.encoder_layers, decoder=False)
         if model.final_norm:
             part = self.net.part(STREAM)
             x = blocks.norm(part, part.follow(), "encoder's last norm")
-            part.done(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
+            part.finish(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
 
     def decoder(self, side: BlockSide) -> None:
         """Embeddings, blocks, last norm, output layer; the loss in training."""
@@ -74,7 +74,7 @@ class EncoderDecoder:
         x = self._positioned(part, x, side.tokens, model.max_target_positions, encoder=False)
         blocks = Blocks(model, net, side)
         part.outlive(x)
-        part.done(blocks.drop(part, x, "embedding dropout"))
+        part.finish(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.decoder_layers, decoder=True)
         self._answer(blocks)
 
@@ -109,7 +109,7 @@ class EncoderDecoder:
             part = self.net.part(STREAM, times=count, layer=True)
             x = part.follow()
             encoded = self._encoded(part, fresh=fresh) if decoder else None
-            part.done(blocks.block(part, x, encoded, bucketed=bucketed), checkpointed=True)
+            part.finish(blocks.block(part, x, encoded, bucketed=bucketed), checkpointed=True)
 
     def _encoded(self, part: ModuleBuilder, *, fresh: bool) -> Tensor:
         """What the encoder answered, which stands outside; its gradient grows from the last block to the first."""
@@ -139,7 +139,7 @@ class EncoderDecoder:
             cross_entropy(part.ops, logits, upcast=False)
         else:
             part.ops.tape.touch(logits, part.ops.cast(logits, 4, "logits in fp32"))
-        part.done(None)
+        part.finish(None)
 
     def program(self, target: int) -> Program:
         """What has been written, with `target` ids for each sample beside the source."""

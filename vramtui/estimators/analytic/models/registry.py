@@ -76,12 +76,12 @@ def parameter_count(model: Model) -> int:
     if isinstance(model, PipelineModel):
         groups = [group for encoder in model.encoders for group in encoder.tensors]
         rest = sum(group.numel * group.count for group in (*groups, *model.vae.tensors))
-        return model.denoisers * _written(model.denoiser) + rest
-    return _written(model)
+        return model.denoisers * _count_by_program(model.denoiser) + rest
+    return _count_by_program(model)
 
 
 @lru_cache(maxsize=64)
-def _written(model: Model) -> int:
+def _count_by_program(model: Model) -> int:
     """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
     short = isinstance(model, (EncoderModel, EncoderDecoderModel)) and not _fixed(model)
     run = InferRun(precision="fp32", sequence_length=1 if short else None)

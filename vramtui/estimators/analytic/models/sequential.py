@@ -134,8 +134,8 @@ class LayerList:
         self.frozen += writer.frozen
         self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
-    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
-        ops, shape = writer.ops, self.shape
+    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:  # noqa: C901, PLR0912, PLR0915 - a case each
+        graph, shape = GraphOps(writer), self.shape
         match layer:
             case Linear():
                 x, self.shape = writer.linear(x, shape, layer.out_features, bias=layer.bias, strided=self.strided)
@@ -149,19 +149,17 @@ class LayerList:
             case Act():
                 x = writer.activation(x, layer)
             case Dropout():
-                x = ops.dropout(x, layer.probability, "dropout")
+                x = writer.ops.dropout(x, layer.probability, "dropout")
             case Flatten():
                 self.shape = (prod(shape),)
-            case Embedding() | SelfAttention() | Recurrent():
-                x = self._tokens(writer, x, layer)
-            case _:
-                x = self._branched(GraphOps(writer), x, layer)
-        return x
-
-    def _branched(self, graph: GraphOps, x: Tensor, layer: Layer) -> Tensor:
-        """The layers of nets with branches, and what is between images and rows."""
-        shape = self.shape
-        match layer:
+            case Embedding():
+                x = self._embedding(writer, x, layer)
+            case SelfAttention():
+                x = self._attention(writer, x, layer)
+            case Recurrent():
+                x, self.shape = RecurrentStack(writer, shape, layer, training=self.training).write(x)
+                # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
+                self.strided = layer.batch_first and layer.output == "sequence"
             case Permute():
                 _need_image(shape, "permute")
                 self.shape = (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
@@ -172,53 +170,33 @@ class LayerList:
             case Upsample():
                 _need_image(shape, "upsampling")
                 sides = tuple(layer.scale * side for side in shape[1:])
-                self.shape = (shape[0], *(self._found(layer.like)[1][1:] if layer.like else sides))
-                x = graph.moved(x, graph.writer.batch * prod(self.shape), "upsampled")
+                self.shape = (shape[0], *(self._marked_output(layer.like)[1][1:] if layer.like else sides))
+                x = graph.moved(x, writer.batch * prod(self.shape), "upsampled")
             case WindowAttention():
                 x = graph.windows(x, shape, layer)
             case PatchMerging():
                 _need_image(shape, "patch merging")
                 x, self.shape = graph.merge(x, shape)
-            case _:
-                x = self._marks(graph, x, layer)
-        return x
-
-    def _marks(self, graph: GraphOps, x: Tensor, layer: Layer) -> Tensor:
-        """Where branches part, meet and end."""
-        shape = self.shape
-        match layer:
             case Mark():
                 self.marked[layer.name] = x, shape
             case Take():
-                x, self.shape = self._found(layer.name)
-                graph.writer.batch = x.numel // prod(self.shape)
+                x, self.shape = self._marked_output(layer.name)
+                writer.batch = x.numel // prod(self.shape)
                 graph.tape.touch(x)
             case Join():
-                x, self.shape = graph.join(x, shape, [self._found(name) for name in layer.names], layer)
+                x, self.shape = graph.join(x, shape, [self._marked_output(name) for name in layer.names], layer)
             case Regions():
                 count = layer.training if self.training else layer.inference
-                x, self.shape = graph.regions([self._found(name) for name in layer.names], layer, count)
+                x, self.shape = graph.regions([self._marked_output(name) for name in layer.names], layer, count)
             case ModelOutput():
                 x = graph.output(x, rows=layer.rows)
                 self.outputs.append((x, shape, layer))
         return x
 
-    def _found(self, name: str) -> tuple[Tensor, Shape]:
+    def _marked_output(self, name: str) -> tuple[Tensor, Shape]:
         if name not in self.marked:
             raise UserError(f"model.layers: nothing before it is marked {name!r}{nearest(name, self.marked)}")
         return self.marked[name]
-
-    def _tokens(self, writer: LayerOps, x: Tensor, layer: Embedding | SelfAttention | Recurrent) -> Tensor:
-        """The layers that know a sequence."""
-        match layer:
-            case Embedding():
-                return self._embedding(writer, x, layer)
-            case SelfAttention():
-                return self._attention(writer, x, layer)
-        x, self.shape = RecurrentStack(writer, self.shape, layer, training=self.training).write(x)
-        # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
-        self.strided = layer.batch_first and layer.output == "sequence"
-        return x
 
     def _embedding(self, writer: LayerOps, x: Tensor, layer: Embedding) -> Tensor:
         if len(self.shape) != 1:

@@ -79,7 +79,7 @@ class Net:
         for count in (alone, times - alone):
             if count:
                 part = self.part(group, times=count, layer=True)
-                part.done(write(part, part.follow()), checkpointed=True)
+                part.finish(write(part, part.follow()), checkpointed=True)
 
     def once(self, key: Hashable, write: Callable[[], None]) -> None:
         """`write` stages, or put those there again that were written under the same key, if there is one."""
@@ -152,7 +152,7 @@ class ModuleBuilder:
             raise ValueError("the stage before hands nothing on")
         return self.ops.tape.enter(before.numel, before.itemsize, tracked=before.tracked)
 
-    def done(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
+    def finish(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
         """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
         if output is not None and self.ops.tape.input is not None and self.times > 1:
             output.storage.group = self.ops.tape.input.storage.group

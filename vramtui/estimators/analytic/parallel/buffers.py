@@ -9,7 +9,7 @@ from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.parallel.zero_fsdp import FSDP_SOURCE, ZERO_SOURCE, Sharing
 from vramtui.estimators.analytic.sizes.quantization import quantized
-from vramtui.estimators.analytic.sizes.tensor_bytes import held
+from vramtui.estimators.analytic.sizes.tensor_bytes import block_bytes
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import Parameter
@@ -195,7 +195,7 @@ def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
         )
     ]
     if sharing.stage == 3:
-        whole = held(program.frozen, program.recipe.frozen).bytes + held(program.trained, itemsize).bytes
+        whole = block_bytes(program.frozen, program.recipe.frozen).bytes + block_bytes(program.trained, itemsize).bytes
         live = min(whole, ZERO_LIVE * max(itemsize if trained else 0, program.recipe.frozen))
         found.append(
             Buffer(
@@ -223,8 +223,8 @@ def _whole(program: Program, layers: int) -> tuple[int, int]:
             block += quantized(inner, itemsize, program.quantization, 1).bytes
             root += quantized(outer, itemsize, program.quantization, 1).bytes
         else:
-            block += held(inner, itemsize).bytes
-            root += held(outer, itemsize).bytes
+            block += block_bytes(inner, itemsize).bytes
+            root += block_bytes(outer, itemsize).bytes
     return block, root
 
 
@@ -232,7 +232,7 @@ def _gradients(program: Program, layers: int) -> tuple[int, int]:
     """Bytes of the gradients of a block, and of what is outside the blocks, each of which is reduced at once."""
     itemsize = program.recipe.weights
     outer = [tensor for tensor in program.trained if not tensor.layer]
-    return held(_of_block(program.trained, layers), itemsize).bytes, held(outer, itemsize).bytes
+    return block_bytes(_of_block(program.trained, layers), itemsize).bytes, block_bytes(outer, itemsize).bytes
 
 
 def _head_gradient(program: Program) -> int:

@@ -15,7 +15,7 @@ from vramtui.estimators.analytic.parallel.buffers import Buffer
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, sharing_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.parts import training_facts
@@ -58,9 +58,9 @@ class ShardedTrainer:
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
         if sharing.stage in {1, 2}:
             trainer.states = optimizer_states(own, mine.recipe.states, run.optimizer, run.stepping, card_limits(device))
-            trainer.master = held(own, 4) if mine.recipe.master else BlockBytes()
+            trainer.master = block_bytes(own, 4) if mine.recipe.master else BlockBytes()
         if sharing.stage == 2:
-            trainer.gradients = held(own, mine.recipe.weights)
+            trainer.gradients = block_bytes(own, mine.recipe.weights)
         if parallel.cpu_offload:
             trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
         trainer.beside = _beside(buffers, flight.beside(trainer.first.forward.end))

@@ -86,11 +86,11 @@ class PipelineJob:
         self.model, self.run, self.device = model, run, device
         self.itemsize = 2 if run.precision.endswith("mixed") else inference_recipe(run.precision).weights
         self.batch = run.batch_size
-        inner = msgspec.structs.replace(run, batch_size=run.batch_size * self._asked)
+        inner = msgspec.structs.replace(run, batch_size=run.batch_size * self._copies_of_each)
         self.program = program_of(model.denoiser, inner, device)
 
     @property
-    def _asked(self) -> int:
+    def _copies_of_each(self) -> int:
         """How often the denoiser's batch holds each image."""
         return self.model.guidance_batch if isinstance(self.run, InferRun) else 1
 

@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.schema.diffusion_models import PipelineEncoder, PipelineVae
 from vramtui.core.schema.stored_tensors import TensorGroup
 from vramtui.core.schema.workload import Precision
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.models.spec import Parameter
 
 FP32 = 32
@@ -47,7 +47,7 @@ def part_weights(name: str, tensors: Iterable[Parameter], itemsize: int) -> Part
     return PartWeights(
         name=name,
         numbers=sum(t.numel * t.count for t in kept),
-        blocks=held(kept, itemsize),
+        blocks=block_bytes(kept, itemsize),
         largest=max(sizes, default=0),
     )
 

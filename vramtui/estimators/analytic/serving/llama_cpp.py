@@ -20,7 +20,7 @@ from vramtui.estimators.analytic.sizes.kv_cache import (
 )
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
 from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import held
+from vramtui.estimators.analytic.sizes.tensor_bytes import block_bytes
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import decoder_spec
 
@@ -52,7 +52,7 @@ class Offloaded:
             return share + (stored.output if self.output else 0)
         tensors = self._tensors()
         if self.run.quantization is None:
-            return held(tensors, self.recipe.frozen).bytes
+            return block_bytes(tensors, self.recipe.frozen).bytes
         return quantized(tensors, self.recipe.frozen, self.run.quantization, self.model.num_hidden_layers).bytes
 
     def _tensors(self) -> tuple[Parameter, ...]:

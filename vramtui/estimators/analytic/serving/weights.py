@@ -11,7 +11,7 @@ from vramtui.estimators.analytic.serving.parts import ServingPart
 from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.models.spec import Parameter
 
 # vLLM keeps these as one tensor each: QKVParallelLinear and MergedColumnParallelLinear
@@ -44,7 +44,7 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
 
     def bytes_of(some: Iterable[Parameter]) -> BlockBytes:
         if run.quantization is None:
-            return held(some, recipe.frozen)
+            return block_bytes(some, recipe.frozen)
         return quantized(some, recipe.frozen, run.quantization, layers)
 
     words = f"{count:,} parameters x {recipe.frozen} B"

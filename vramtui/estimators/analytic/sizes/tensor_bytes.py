@@ -19,7 +19,7 @@ class BlockBytes(msgspec.Struct, frozen=True):
         return BlockBytes(self.bytes + other.bytes, self.tails + other.tails, self.count + other.count)
 
 
-def held(tensors: Iterable[Parameter], element: int) -> BlockBytes:
+def block_bytes(tensors: Iterable[Parameter], element: int) -> BlockBytes:
     """What `tensors` take at `element` bytes a number."""
     whole = tails = count = 0
     for tensor in tensors:

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, blocks_of, quantized
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held, numel_of
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes, numel_of
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.models.spec import Parameter
 
@@ -73,7 +73,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def gradients(self) -> BlockBytes:
         """Of all trained parameters, in the type of each."""
-        return held(self.trained, self.recipe.weights)
+        return block_bytes(self.trained, self.recipe.weights)
 
     @property
     def weights(self) -> BlockBytes:
@@ -114,5 +114,5 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _stored(self, tensors: Sequence[Parameter]) -> BlockBytes:
         if self.quantization is None:
-            return held(tensors, self.recipe.frozen)
+            return block_bytes(tensors, self.recipe.frozen)
         return quantized(tensors, self.recipe.frozen, self.quantization, self.layers)

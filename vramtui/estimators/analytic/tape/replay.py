@@ -209,7 +209,7 @@ def _gradients(
     expanded = _expanded(node, arrived) if grad_bytes else 0
     if expanded:
         meter.take(BACKWARD, expanded)
-    fresh = _made(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
+    fresh = _make_gradients(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
     _look_backward(node, meter, accumulate=accumulate)
     if recomputed:
         _let_go(saved, meter)
@@ -233,7 +233,9 @@ def _look_backward(node: Node, meter: ReplayListener, *, accumulate: bool) -> No
         meter.scratch(node.backward_workspace, node.backward_pieces)
 
 
-def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:
+def _make_gradients(
+    node: Node, arrived: list[list[int]], meter: ReplayListener, into: str
+) -> list[tuple[Tensor, list[int]]]:
     """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
     product, grad_bytes = node.gemm and not node.grads_in_forward, node.grad_bytes
     bias = node.bias_grad_bytes if into == GRADIENTS else 0

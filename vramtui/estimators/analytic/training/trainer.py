@@ -10,7 +10,7 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import precision_notes
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program
@@ -58,7 +58,7 @@ class Trainer:
         self.states: States = optimizer_states(
             program.trained, recipe.states, run.optimizer, run.stepping, card_limits(device)
         )
-        self.master = held(program.trained, 4) if recipe.master else BlockBytes()
+        self.master = block_bytes(program.trained, 4) if recipe.master else BlockBytes()
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
         self.first: Passes = replayed(program.stages)
         self.later = self.first
@@ -115,7 +115,7 @@ class Trainer:
         if self.before:
             moments.note("input", step, summed(fed, self.before), end=False)
         moments.note("input", step, fed)
-        fed = self._seen(moments, step, fed)
+        fed = self._after_tower(moments, step, fed)
         done = self._micro_batch(moments, step, fed, self.first, {}, main=step > 0, autograd=step > 0)
         if self.run.gradient_accumulation_steps > 1:
             kept = {GRADIENTS: self.gradients.bytes}
@@ -149,7 +149,7 @@ class Trainer:
         self._pass_back(moments, step, passes, early=summed(start, one), late=two)
         return self._seen_backward(moments, step, summed(two, passes.backward.end))
 
-    def _seen(self, moments: MomentLog, step: int, fed: BytesByGroup) -> BytesByGroup:
+    def _after_tower(self, moments: MomentLog, step: int, fed: BytesByGroup) -> BytesByGroup:
         """What stays of a tower's pass over the images, which comes before the words are read."""
         tower = self.program.tower
         if tower is None:

@@ -84,7 +84,7 @@ class TraceRecorder:
             unseen=int(peak_reserved * memory.unseen_share),
             context=context,
             peak_categories=self.categories.sums(at_peak),
-            largest=tuple(_held(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
+            largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
             warnings=(*memory.warnings, *_differing_batches(self.rows)),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
@@ -110,7 +110,7 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
         )
 
 
-def _held(entry: StorageEntry) -> LiveAllocation:
+def _live_allocation(entry: StorageEntry) -> LiveAllocation:
     return LiveAllocation(
         bytes=entry.size,
         category=category_of(entry),

@@ -76,7 +76,7 @@ class KnownResults:
         if recipe[0] == "given":
             return _arguments_at(recipe[1], args, kwargs)
         with torch._C._DisableTorchDispatch():
-            return _made(recipe, self._mode)
+            return _build_result(recipe, self._mode)
 
     def remember(self, key: Any, asked: tuple[Any, tuple[Any, ...], dict[str, Any]], out: Any) -> None:
         """Keep what a call (operator, arguments, keywords) gave, where it can be had from its description alone."""
@@ -86,7 +86,7 @@ class KnownResults:
             return
         func, args, kwargs = asked
         if func._schema.is_mutable:
-            recipe = _given(func, args, kwargs, out)
+            recipe = _returned_arguments(func, args, kwargs, out)
         else:
             given = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, torch.Tensor)]
             recipe = _recipe(out, {tensor.untyped_storage()._cdata for tensor in given})
@@ -171,17 +171,17 @@ def _recipe(out: Any, seen: set[int]) -> Any:
     return "tensor", tuple(out.shape), out.stride(), out.dtype, out._fake_device
 
 
-def _made(recipe: Any, mode: Any) -> Any:
+def _build_result(recipe: Any, mode: Any) -> Any:
     kind = recipe[0]
     if kind == "tensor":
         _kind, shape, stride, dtype, device = recipe
         return fake_of(mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), device)
     if kind == "value":
         return recipe[1]
-    return kind(_made(part, mode) for part in recipe[1])
+    return kind(_build_result(part, mode) for part in recipe[1])
 
 
-def _given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+def _returned_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """The names of the arguments that an operator in place gives back."""
     if out is None:
         return "given", None

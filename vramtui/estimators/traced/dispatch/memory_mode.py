@@ -105,9 +105,9 @@ class Call:
         known = self.memory.known_results
         key = known.key(self.func, self.args, self.kwargs)
         out = NotImplemented if key is None else known.answer(key, self.args, self.kwargs)
-        return self._asked(key) if out is NotImplemented else out
+        return self._ask_fake_mode(key) if out is NotImplemented else out
 
-    def _asked(self, key: Any) -> Any:
+    def _ask_fake_mode(self, key: Any) -> Any:
         """What the fake mode gives, or what stands for it where that has no answer."""
         try:
             out = self.func(*self.args, **self.kwargs)
@@ -274,7 +274,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         """A call that writes into what was there before it leaves more behind than its result."""
         book, recording = self.memory.book, self.memory.recording
         if asked[0]._schema.is_mutable and not all(
-            recording.own(book.find(tensor)) for tensor in values.written(asked)
+            recording.own(book.find(tensor)) for tensor in values.written_tensors(asked)
         ):
             self.memory.only_once()
 

@@ -47,7 +47,7 @@ def choose(call: SdpaCall) -> SdpaBackend:
         "efficient": flags._get_mem_efficient_sdp_enabled,
         "math": flags._get_math_sdp_enabled,
     }
-    asked = _asked(call)
+    asked = _attention_call(call)
     strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (call.query, call.key, call.value))
     for backend in backend_order(call.capability):
         fits = backend == "math" or not strided
@@ -56,7 +56,7 @@ def choose(call: SdpaCall) -> SdpaBackend:
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
-def _asked(call: SdpaCall) -> AttentionCall:
+def _attention_call(call: SdpaCall) -> AttentionCall:
     types = {t.dtype for t in (call.query, call.key, call.value)}
     return AttentionCall(
         dtype=_TYPES.get(call.query.dtype, "other") if len(types) == 1 else "mixed",

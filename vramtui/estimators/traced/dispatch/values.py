@@ -122,7 +122,7 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
             entry.guessed = not known or torch.Tag.nondeterministic_seeded in call[0].tags
             entry.is_filled = tensor.dtype is torch.bool and (substitution.has_filled or result is None)
         if mutable and not known and call[0] is not _FINITE_CHECK:  # gradients are taken to be finite
-            for tensor in written(call):
+            for tensor in written_tensors(call):
                 held = book.find(tensor)
                 if held is not None:
                     held.guessed = True
@@ -245,7 +245,7 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
         mirror.fill_(1 if fraction or func.overloadpacket in _HOLDS else 0)
 
 
-def written(call: OperatorCall) -> list[torch.Tensor]:
+def written_tensors(call: OperatorCall) -> list[torch.Tensor]:
     """The tensors an operator writes to."""
     func, args, kwargs = call
     found: list[torch.Tensor] = []

@@ -99,10 +99,10 @@ def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
     """FSDP's `device_id=0` is the card by its number, which PyTorch takes for the device that stands in for it."""
     plain = fsdp._get_device_from_device_id
 
-    def named(device_id: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(device_id: Any, *args: Any, **kwargs: Any) -> Any:
         return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, *args, **kwargs)
 
-    patches.set(fsdp, "_get_device_from_device_id", named)
+    patches.set(fsdp, "_get_device_from_device_id", wrapper)
 
 
 def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:

@@ -36,7 +36,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     def formatted(tensor: torch.Tensor, spec: str) -> str:
         return format(tensor.item() if tensor.dim() == 0 else str(tensor), spec)
 
-    def shown(tensor: torch.Tensor, **kwargs: Any) -> str:
+    def show(tensor: torch.Tensor, **kwargs: Any) -> str:
         if not isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
             return str(plain["__repr__"](tensor, **kwargs))
         value = values.array_of(memory.book, tensor)
@@ -48,8 +48,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch.Tensor, "__array__", array)
     patches.set(torch.Tensor, "tolist", tolist)
     patches.set(torch.Tensor, "__format__", formatted)
-    patches.set(torch.Tensor, "__repr__", shown)
-    patches.set(torch.Tensor, "__str__", shown)
+    patches.set(torch.Tensor, "__repr__", show)
+    patches.set(torch.Tensor, "__str__", show)
     patches.set(torch.Tensor, "share_memory_", lambda tensor: tensor)
     _pickle(patches)
 

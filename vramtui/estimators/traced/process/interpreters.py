@@ -106,7 +106,7 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
         UserError: there is none, or its torch is of a release that cannot be traced.
     """
     if named is not None:
-        chosen = _named(named)
+        chosen = _interpreter_at(named)
     else:
         within_reach = list(interpreters(script))
         with_torch = [one for one in within_reach if one.torch is not None]
@@ -178,7 +178,7 @@ def _shebang(script: str) -> Path | None:
     return Path(program) if "python" in Path(program).name else None
 
 
-def _named(text: str) -> Interpreter:
+def _interpreter_at(text: str) -> Interpreter:
     path = Path(text).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"

@@ -57,7 +57,7 @@ class Observer:
         """Begin; False where somebody else profiles the code."""
         if sys.getprofile() is not None:
             return False
-        sys.setprofile(self._seen)
+        sys.setprofile(self._on_event)
         return True
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class Observer:
             now == before for now, before in self.settings
         )
 
-    def _seen(self, frame: FrameType, event: str, arg: Any) -> None:
+    def _on_event(self, frame: FrameType, event: str, arg: Any) -> None:
         if self._skipped:
             self._skipped += (event == "call") - (event == "return")
         elif event == "call":

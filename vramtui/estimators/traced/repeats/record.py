@@ -79,7 +79,7 @@ class CallRecorder:
             return None
         held: set[int] = set()
         try:
-            result = self._described(out, given, find, held)
+            result = self._describe(out, given, find, held)
         except Unrecognisable:
             return None
         if held != {place for place, entry in enumerate(self.entries) if entry.block is not None}:
@@ -89,11 +89,11 @@ class CallRecorder:
             births[place].guessed = self.entries[place].guessed
         return Record(tuple(self.events), tuple(sorted(held)), result)
 
-    def _described(self, out: Any, given: list[Any], find: Any, held: set[int]) -> Any:
+    def _describe(self, out: Any, given: list[Any], find: Any, held: set[int]) -> Any:
         if type(out) in _PLAIN:
             return "value", out
         if type(out) in {tuple, list}:
-            return type(out), [self._described(part, given, find, held) for part in out]
+            return type(out), [self._describe(part, given, find, held) for part in out]
         if isinstance(out, torch.Tensor):
             for place, tensor in enumerate(given):
                 if out is tensor:
@@ -131,12 +131,12 @@ class Record:
     def give(self, entries: list[StorageEntry], given: list[Any], mode: Any, book: Any) -> Any:
         """The result, whose memory is in `entries`; only without dispatch."""
         bases: dict[int, torch.Tensor] = {}
-        out = self._made(self.result, given, (entries, bases, mode))
+        out = self._make_result(self.result, given, (entries, bases, mode))
         for place, base in bases.items():
             book.follow(base.untyped_storage(), entries[place])
         return out
 
-    def _made(
+    def _make_result(
         self, result: Any, given: list[Any], where: tuple[list[StorageEntry], dict[int, torch.Tensor], Any]
     ) -> Any:
         kind = result[0]
@@ -145,7 +145,7 @@ class Record:
         if kind == "given":
             return given[result[1]]
         if kind != "tensor":
-            return kind(self._made(part, given, where) for part in result[1])
+            return kind(self._make_result(part, given, where) for part in result[1])
         _kind, place, shape, stride, offset, dtype, device = result
         entries, bases, mode = where
         base = bases.get(place)

@@ -6,7 +6,16 @@ from vramtui.core.base.units import GIB, format_gib, format_percent
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, over_time, stacked
-from vramtui.records.export.html.parts import categories, document, legend, listed, sides, size, timeline, two_sides
+from vramtui.records.export.html.parts import (
+    bullet_list,
+    categories,
+    document,
+    legend,
+    sides,
+    size,
+    timeline,
+    two_sides,
+)
 from vramtui.records.export.html.text import table, tag, text
 from vramtui.records.export.sanitize import iso_time
 
@@ -29,8 +38,8 @@ def html_page(snapshot: Snapshot) -> str:
             for holding in snapshot.holdings
             if holding.comparison
         ),
-        *listed("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
-        *listed("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
+        *bullet_list("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
+        *bullet_list("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
     ]
     return document(title, body)
 
@@ -118,7 +127,7 @@ def _predicted(holding: Holding, vendor: str) -> Iterator[str]:
     if estimate.timeline:
         yield tag("h3", "Phase by phase, as predicted")
         yield timeline(estimate)
-    yield from listed(
+    yield from bullet_list(
         "How it is counted", (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts), 3
     )
-    yield from listed("Assumed", estimate.assumptions, 3)
+    yield from bullet_list("Assumed", estimate.assumptions, 3)

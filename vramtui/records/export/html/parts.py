@@ -71,7 +71,7 @@ def timeline(estimate: Estimate) -> str:
     bars = [
         BarDrawing(
             phase_title(moment),
-            tuple(_held(moment)),
+            tuple(_bar_pieces(moment)),
             f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
         )
         for moment in estimate.timeline
@@ -82,7 +82,7 @@ def timeline(estimate: Estimate) -> str:
     return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
 
 
-def _held(moment: Moment) -> Iterator[BarPiece]:
+def _bar_pieces(moment: Moment) -> Iterator[BarPiece]:
     known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
     yield from (BarPiece(TITLES[line], colour(line), size) for line, size in known)
     if not known:
@@ -139,7 +139,7 @@ def _ledger_rows(shown: Iterable[ShownRow], unit: int) -> Iterator[tuple[str, ..
         )
 
 
-def listed(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
+def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
     """A heading and a list; nothing where there are no entries."""
     told = [tag("li", text(entry)) for entry in entries]
     return [tag(f"h{level}", title), tag("ul", *told)] if told else []

@@ -78,7 +78,7 @@ class DiffusionTransformer:
         widths += [(model.pooled_projection_dim, "text_embedder")] if model.design != "qwen-image" else []
         widths += [(STEPS, "guidance_embedder")] if model.guidance_embeds else []
         for inner, name in widths:
-            x = part.activation(part.dense(self._given(net.batch * inner), inner, d, f"{name}_1"), "silu")
+            x = part.activation(part.dense(self._input_tensor(net.batch * inner), inner, d, f"{name}_1"), "silu")
             part.dense(x, d, d, f"{name}_2")
         if streams.rotary:
             numbers = 2 * streams.tokens * model.attention_head_dim
@@ -88,14 +88,14 @@ class DiffusionTransformer:
         else:
             self._table()
         packed = model.packed[0]
-        image = part.dense(self._given(net.batch * streams.image * packed), packed, d, "x_embedder")
-        words = self._given(net.batch * model.text_length * model.joint_attention_dim)
+        image = part.dense(self._input_tensor(net.batch * streams.image * packed), packed, d, "x_embedder")
+        words = self._input_tensor(net.batch * model.text_length * model.joint_attention_dim)
         if model.design == "qwen-image":
             words = part.normed(words, model.joint_attention_dim, "txt_norm", rms=True)
         text = part.dense(words, model.joint_attention_dim, d, "context_embedder")
-        part.done(streams.together(part, image, text))
+        part.finish(streams.together(part, image, text))
 
-    def _given(self, numel: int) -> Tensor:
+    def _input_tensor(self, numel: int) -> Tensor:
         """A tensor that the batch holds."""
         storage = storage_of(numel, self.net.recipe.stream, EMBEDDINGS, "input")
         storage.borrowed = True
@@ -115,7 +115,7 @@ class DiffusionTransformer:
         y = part.dense(y, streams.width, model.packed[1], "proj_out")
         if net.training:
             net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
-        part.done(None if net.training else y)
+        part.finish(None if net.training else y)
 
 
 def check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:

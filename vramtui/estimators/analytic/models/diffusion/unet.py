@@ -79,7 +79,7 @@ class UNet:
         if self.pending is not None:
             self.pending.keep_until_end(part)
             self.pending = None
-        part.done(x, checkpointed=checkpointed)
+        part.finish(x, checkpointed=checkpointed)
 
     def _remember(self) -> None:
         """What the last stage hands on is needed on the way up too; a checkpoint keeps it for itself."""
@@ -102,7 +102,7 @@ class UNet:
                 part.dense(x, wide, wide, f"{name}_2")
         x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
         x, self.image = part.convolution(x, self.image, first, 3, "conv_in")
-        part.done(x)
+        part.finish(x)
         self._remember()
 
     def _resnet(self, channels: int, *, checkpointed: bool = True) -> None:
@@ -148,7 +148,7 @@ class UNet:
         self._close(part, inner)
         self.net.repeat(GROUPS, layers, spatial.block)
         part = self.net.part(GROUPS, layer=True)
-        part.done(spatial.out_of(part, part.follow(), residual.tensor))
+        part.finish(spatial.out_of(part, part.follow(), residual.tensor))
 
     def _down(self, level: int) -> None:
         model = self.model
@@ -209,7 +209,7 @@ class UNet:
         if self.net.training:
             self.net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
         part.ops.tape.touch(*self.held)
-        part.done(None if self.net.training else x)
+        part.finish(None if self.net.training else x)
 
 
 def _each(given: tuple[int, ...], levels: int) -> tuple[int, ...]:

@@ -71,10 +71,10 @@ class WanTransformer:
         """Patches, step and text in the width of the blocks."""
         model, net, d = self.model, self.net, self.width
         part = net.part(EMBEDDINGS)
-        x = part.activation(part.dense(self._given(net.batch * STEPS), STEPS, d, "time_embedder_1"), "silu")
+        x = part.activation(part.dense(self._input_tensor(net.batch * STEPS), STEPS, d, "time_embedder_1"), "silu")
         x = part.dense(x, d, d, "time_embedder_2")
         part.dense(part.activation(x, "silu"), d, 6 * d, "time_proj")
-        words = self._given(net.batch * model.text_length * model.joint_attention_dim)
+        words = self._input_tensor(net.batch * model.text_length * model.joint_attention_dim)
         text = part.dense(words, model.joint_attention_dim, d, "text_embedder_1")
         text = part.dense(part.activation(text, "gelu_pytorch_tanh"), d, d, "text_embedder_2")
         part.ops.tape.hold(text)
@@ -82,8 +82,8 @@ class WanTransformer:
         part.ops.tape.record(Operator([], [turns]))
         part.ops.tape.hold(turns)
         packed = model.packed[0]
-        video = part.dense(self._given(net.batch * self.tokens * packed), packed, d, "patch_embedding")
-        part.done(part.ops.pointwise(video, "patches in rows", saves="nothing"))
+        video = part.dense(self._input_tensor(net.batch * self.tokens * packed), packed, d, "patch_embedding")
+        part.finish(part.ops.pointwise(video, "patches in rows", saves="nothing"))
         net.buffers = 2 * rounded(ROPE_ROWS * model.attention_head_dim * 4)
 
     def _end(self) -> None:
@@ -96,9 +96,9 @@ class WanTransformer:
         y = part.ops.pointwise(part.dense(y, self.width, model.packed[1], "proj_out"), "video", saves="nothing")
         if net.training:
             net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
-        part.done(None if net.training else y)
+        part.finish(None if net.training else y)
 
-    def _given(self, numel: int) -> Tensor:
+    def _input_tensor(self, numel: int) -> Tensor:
         """A tensor that the batch holds."""
         storage = storage_of(numel, self.net.recipe.stream, EMBEDDINGS, "input")
         storage.borrowed = True
