@@ -61,13 +61,8 @@ SHORT = {
 }
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.
 WIDE = {
-    "an option of the command line each, which Typer reads from the function": """
-        cli/allocator:allocator=7 cli/export/command:export=9 cli/history/command:history=17
-        cli/record/command:record=10 cli/run/command:run=10 cli/serve/command:serve=12
-        cli/snapshot:snapshot=8 cli/trace/command:trace=18""",
-    "what such options come to, handed on by name": """
-        cli/allocator:_compare=7
-        cli/export/command:_export=7 cli/record/host_follower:__init__=9""",
+    "what options come to, handed on by name": """
+        cli/record/host_follower:__init__=9""",
     "the sizes and settings of one kernel or layer, each with its default": """
         estimators/analytic/models/encoder_decoder_blocks:biased_attention=7
         estimators/analytic/ops/attention_kernels:eager_attention=7

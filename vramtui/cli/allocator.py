@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -9,6 +10,7 @@ import typer
 
 from vramtui.cli.common.console import print_table, text_width
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
+from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, asked_size, format_bytes
 
@@ -37,52 +39,57 @@ class SettingColumn(NamedTuple):
     replay: "AllocatorReplay | None"
 
 
-def allocator(
-    file: Annotated[Path, typer.Argument(help="An event trace (JSON) or a memory snapshot (pickle), plain or .gz.")],
+@dataclass(frozen=True, kw_only=True)
+class AllocatorOptions:
+    """What `vramtui allocator` takes."""
+
+    file: Annotated[Path, typer.Argument(help="An event trace (JSON) or a memory snapshot (pickle), plain or .gz.")]
     alloc_conf: Annotated[
         list[str] | None,
         typer.Option("--alloc-conf", help="Another PYTORCH_CUDA_ALLOC_CONF to try; may be given again."),
-    ] = None,
-    memory: Annotated[str | None, typer.Option(help="The device's memory, as 24GiB; else what the file says.")] = None,
-    gpu: Annotated[int | None, typer.Option(min=0, metavar="INDEX", help="Which GPU of a memory snapshot.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="With --json: the counters after every event.")] = False,
+    ] = None
+    memory: Annotated[str | None, typer.Option(help="The device's memory, as 24GiB; else what the file says.")] = None
+    gpu: Annotated[int | None, typer.Option(min=0, metavar="INDEX", help="Which GPU of a memory snapshot.")] = None
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+    rows: Annotated[bool, typer.Option("--rows", help="With --json: the counters after every event.")] = False
     plot: Annotated[
         bool, typer.Option("--plot", help="Also draw allocated and reserved, over milliseconds where they are known.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@command_of(AllocatorOptions)
+def allocator(options: AllocatorOptions) -> None:
     """What another allocator setting would have done with the requests of a recorded job.
 
     Ends with 1 where a setting that was asked about refuses more requests than the recording does.
     """
     with exit_on_user_error():
-        refused = _compare(file, alloc_conf or [], memory, gpu, json=json, rows=rows, plot=plot)
+        refused = _compare(options)
     if refused:
         raise typer.Exit(NO)
 
 
-def _compare(
-    file: Path, settings: list[str], memory: str | None, gpu: int | None, *, json: bool, rows: bool, plot: bool
-) -> bool:
+def _compare(options: AllocatorOptions) -> bool:
     from vramtui.core.base.errors import UserError  # noqa: PLC0415 - beside what it is raised for
     from vramtui.records.allocator_traces.trace import read_allocator_trace  # noqa: PLC0415 - only this command needs it
 
-    if rows and not json:
+    if options.rows and not options.json:
         raise UserError("--rows goes with --json")
-    if plot and json:
+    if options.plot and options.json:
         raise UserError("--plot is for people; --json --rows has the same figures")
-    total = None if memory is None else asked_size(memory)
+    total = None if options.memory is None else asked_size(options.memory)
     if total == 0:
         raise UserError("--memory 0 leaves nothing to allocate from")
-    trace = read_allocator_trace(file, gpu)
-    columns = _columns(trace, settings, total or trace.total_memory or UNLIMITED, keep_rows=rows or plot)
+    trace = read_allocator_trace(options.file, options.gpu)
+    settings, room = options.alloc_conf or [], total or trace.total_memory or UNLIMITED
+    columns = _columns(trace, settings, room, keep_rows=options.rows or options.plot)
     for warning in trace.warnings:
         sys.stderr.write(f"vramtui: {warning}\n")
-    if json:
-        _print_document(trace, columns, rows=rows, total=total or trace.total_memory)
+    if options.json:
+        _print_document(trace, columns, rows=options.rows, total=total or trace.total_memory)
     else:
         _print_columns(trace, columns, total or trace.total_memory)
-    if plot:
+    if options.plot:
         _print_plot(trace, columns[0])
     suffered = (trace.recorded.ooms if trace.recorded else None) or 0
     asked = columns[: max(1, len(settings))]

@@ -1,6 +1,7 @@
 """`vramtui snapshot`: the moment as files, without opening the dashboard."""
 
 from contextlib import closing
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
+from vramtui.cli.options.command_options import command_of
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import SourceFailed
@@ -35,36 +37,46 @@ class Format(str, Enum):
     png = "png"
 
 
-def snapshot(
+@dataclass(frozen=True, kw_only=True)
+class SnapshotOptions:
+    """What `vramtui snapshot` takes."""
+
     formats: Annotated[
         list[Format] | None,
         typer.Option(
             "--format", "-f", help="Which files to write; by default as the settings say, or else all but PNG."
         ),
-    ] = None,
+    ] = None
     folder: Annotated[
         Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
-    ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
-    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
-    host: HostOption = None,
-    slurm: SlurmOption = None,
-    prometheus: PrometheusOption = None,
-    token_file: TokenOption = None,
-) -> None:
+    ] = None
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
+    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
+    host: HostOption = None
+    slurm: SlurmOption = None
+    prometheus: PrometheusOption = None
+    token_file: TokenOption = None
+
+
+@command_of(SnapshotOptions)
+def snapshot(options: SnapshotOptions) -> None:
     """Write what is seen and predicted as JSON, CSV, Markdown, SVG, HTML and PNG; never overwrites.
 
     Of several hosts each has files of its own.
     """
     with exit_on_user_error():
         settings = snapshot_settings()
-        chosen = [entry.value for entry in formats] if formats else list(settings.formats)
-        where = folder or folder_of(settings)
-        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), HOST_INTERVAL, demo or replay)
+        chosen = [entry.value for entry in options.formats] if options.formats else list(settings.formats)
+        where = options.folder or folder_of(settings)
+        hosts = open_hosts(
+            Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            HOST_INTERVAL,
+            options.demo or options.replay,
+        )
         if hosts:
             _save_hosts(hosts, chosen, where)
             return
-        for path in _save(chosen, where, demo=demo, replay=replay):
+        for path in _save(chosen, where, demo=options.demo, replay=options.replay):
             typer.echo(path)
 
 

@@ -4,12 +4,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
+from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
 
 if TYPE_CHECKING:
@@ -30,21 +32,27 @@ class Tls(NamedTuple):
     client_ca: Path | None = None
 
 
-def export(
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What `vramtui export` takes."""
+
     listen: Annotated[
         str | None, typer.Option(metavar="ADDRESS:PORT", help=f"Serve /metrics here; {LOOPBACK} by default.")
-    ] = None,
+    ] = None
     textfile: Annotated[
         Path | None, typer.Option(help="Write a file for node-exporter's textfile collector, anew each interval.")
-    ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 5.0,
-    per_process: Annotated[bool, typer.Option("--per-process", help="A label for each process's pid.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False,
-    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None,
-    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
-    client_ca: Annotated[Path | None, typer.Option(help="Serve only clients with a certificate of this CA.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
-) -> None:
+    ] = None
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 5.0
+    per_process: Annotated[bool, typer.Option("--per-process", help="A label for each process's pid.")] = False
+    once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False
+    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None
+    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None
+    client_ca: Annotated[Path | None, typer.Option(help="Serve only clients with a certificate of this CA.")] = None
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
+
+
+@command_of(ExportOptions)
+def export(options: ExportOptions) -> None:
     """Export memory, predictions and their errors for Prometheus; what DCGM knows as well has its names and units.
 
     Listens on localhost only; --listen changes it. A dashboard for Grafana, alert rules and a systemd unit
@@ -52,9 +60,9 @@ def export(
     """
     with exit_on_user_error():
         require_open_files(RECORDER_ROOM)
-        tls = Tls(certificate, key, client_ca)
-        check_options(listen, textfile, tls, once=once)
-        _export(listen, textfile, tls, interval, per_process=per_process, once=once, demo=demo)
+        tls = Tls(options.certificate, options.key, options.client_ca)
+        check_options(options.listen, options.textfile, tls, once=options.once)
+        _export(options, tls)
 
 
 def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
@@ -83,16 +91,7 @@ def address_of(listen: str) -> tuple[str, int]:
     return address.strip("[]") or "127.0.0.1", int(port)
 
 
-def _export(
-    listen: str | None,
-    textfile: Path | None,
-    tls: Tls,
-    interval: float,
-    *,
-    per_process: bool,
-    once: bool,
-    demo: bool,
-) -> None:
+def _export(options: ExportOptions, tls: Tls) -> None:
     try:
         from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
     except ImportError:
@@ -101,10 +100,14 @@ def _export(
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
 
     collector = SampleCollector()
-    publish = _file_of(textfile, collector) if textfile else serve_metrics(listen or LOOPBACK, tls, collector)
+    publish = (
+        _file_of(options.textfile, collector)
+        if options.textfile
+        else serve_metrics(options.listen or LOOPBACK, tls, collector)
+    )
     over = threading.Event()
-    opened = open_source(demo=demo, replay=None)
-    with closing(ReadQueue(opened.source, interval)) as reads:
+    opened = open_source(demo=options.demo, replay=None)
+    with closing(ReadQueue(opened.source, options.interval)) as reads:
 
         def end() -> None:
             over.set()
@@ -113,9 +116,9 @@ def _export(
         on_end_signals(end)
         session = _session(opened)
         while not over.is_set():
-            _put(reads, session, collector, interval, per_process=per_process)
+            _put(reads, session, collector, options.interval, per_process=options.per_process)
             publish()
-            if once:
+            if options.once:
                 return
 
 

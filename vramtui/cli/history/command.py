@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -15,6 +16,7 @@ import typer
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import beginning
+from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun, spreads
@@ -34,65 +36,84 @@ _AGO = re.compile(r"(\d+) *(m|h|d|w)")
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def history(
+@dataclass(frozen=True, kw_only=True)
+class HistoryOptions:
+    """What `vramtui history` takes."""
+
     run: Annotated[
         str | None, typer.Argument(metavar="[RUN|import]", help="One run by its number; or import, with --slurm.")
-    ] = None,
-    preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = "",
-    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid holds this.")] = "",
-    host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = "",
-    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False,
-    sort: Sort = "when",
-    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50,
+    ] = None
+    preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = ""
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid holds this.")] = ""
+    host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = ""
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = ""
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False
+    sort: Sort = "when"
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50
     calibration: Annotated[
         bool, typer.Option("--calibration", help="Constants calibrated from this host's (or --host's) runs.")
-    ] = False,
-    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None,
-    share: Share = None,
-    yes: Yes = False,
-    import_: Import = None,
+    ] = False
+    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
+    share: Share = None
+    yes: Yes = False
+    import_: Import = None
     slurm: Annotated[
         bool,
         typer.Option("--slurm", help="With `import`: score finished jobs by sacct; --since, --preset, --gpu."),
-    ] = False,
-    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-) -> None:
+    ] = False
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+
+
+@command_of(HistoryOptions)
+def history(options: HistoryOptions) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
         from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
         from vramtui.cli.history import text as history_text  # noqa: PLC0415 - as above
 
         kept_in = run_history()
-        if import_ is not None or run == IMPORT or slurm:
-            _import(kept_in, import_, since, preset, gpu, is_whole=slurm == (run == IMPORT))
+        if options.import_ is not None or options.run == IMPORT or options.slurm:
+            _import(
+                kept_in,
+                options.import_,
+                options.since,
+                options.preset,
+                options.gpu,
+                is_whole=options.slurm == (options.run == IMPORT),
+            )
             return
-        if forget is not None:
-            _forget(kept_in, forget)
+        if options.forget is not None:
+            _forget(kept_in, options.forget)
             return
-        if calibration:
-            _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
+        if options.calibration:
+            _print_calibration(kept_in.runs(limit=ALL), options.host or platform.node(), json=options.json)
             return
-        if run is not None:
-            kept = _as_they_stand([kept_in.run(_number(run))])
+        if options.run is not None:
+            kept = _as_they_stand([kept_in.run(_number(options.run))])
         else:
-            wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
+            wanted = RunFilter(
+                preset=options.preset,
+                gpu=options.gpu,
+                host=options.host,
+                since=_moment(options.since),
+                failed=options.failed,
+            )
             every = filtered(_as_they_stand(kept_in.runs(limit=ALL)), wanted)
-            kept = in_order(every, _column(sort), reverse=reverse)[:limit]
+            kept = in_order(every, _column(options.sort), reverse=options.reverse)[: options.limit]
         _tell_damaged(kept_in)
-        if share is not None:
+        if options.share is not None:
             from vramtui.cli.history.share import share as write_shared  # noqa: PLC0415 - as above
 
-            write_shared([entry.run for entry in kept], share, yes=yes)
-        elif json:
+            write_shared([entry.run for entry in kept], options.share, yes=options.yes)
+        elif options.json:
             print_json(document(kept))
-        elif run is not None:
+        elif options.run is not None:
             history_text.print_run(kept[0])
         else:
             history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
-            if plot and kept:
+            if options.plot and kept:
                 _print_plots(kept)
 
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.common.open_source import OpenedSource, open_source
+from vramtui.cli.options.command_options import command_of
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
     from vramtui.records.recording.writer import RecordingWriter
 
 
-def record(
-    file: Annotated[Path, typer.Argument(help="Output file; compressed when the name ends in .gz.")],
-    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
-    duration: Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """What `vramtui record` takes."""
+
+    file: Annotated[Path, typer.Argument(help="Output file; compressed when the name ends in .gz.")]
+    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
+    duration: Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds.")] = None
     close: Annotated[
         str,
         typer.Option(
@@ -32,32 +37,39 @@ def record(
             help="Sample ten times a second, so that peaks between two samples are recorded: jobs that match a "
             "preset or have a probe (auto), nothing, or the processes with these pids.",
         ),
-    ] = "auto",
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
-    host: HostOption = None,
-    slurm: SlurmOption = None,
-    prometheus: PrometheusOption = None,
-    token_file: TokenOption = None,
+    ] = "auto"
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
+    host: HostOption = None
+    slurm: SlurmOption = None
+    prometheus: PrometheusOption = None
+    token_file: TokenOption = None
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui stream` sends; - is standard input.")
-    ] = None,
-) -> None:
+    ] = None
+
+
+@command_of(RecordOptions)
+def record(options: RecordOptions) -> None:
     """Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`.
 
     What jobs with a probe tell, what presets predict for processes, and every process's peak is recorded with it.
     """
     with exit_on_user_error():
         require_open_files(RECORDER_ROOM)
-        targets = fast_targets(close)
-        seconds = float("inf") if duration is None else duration
-        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or feed)
+        targets = fast_targets(options.close)
+        seconds = float("inf") if options.duration is None else options.duration
+        hosts = open_hosts(
+            Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            options.interval,
+            options.demo or options.feed,
+        )
         if len(hosts) > 1:
             from vramtui.cli.record.hosts import record_hosts  # noqa: PLC0415 - only where there are several
 
-            record_hosts(hosts, file, interval, seconds)
+            record_hosts(hosts, options.file, options.interval, seconds)
             return
-        opened = hosts.popitem()[1] if hosts else open_source(demo=demo, replay=None, feed=feed)
-        _record(opened, targets, file, interval, seconds)
+        opened = hosts.popitem()[1] if hosts else open_source(demo=options.demo, replay=None, feed=options.feed)
+        _record(opened, targets, options.file, options.interval, seconds)
 
 
 def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: float, duration: float) -> None:

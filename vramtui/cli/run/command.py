@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -14,6 +15,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
 from vramtui.cli.completion import cards, presets
+from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.models.named_files import exists, path_named
 from vramtui.probe.place import PRESET
@@ -48,40 +50,48 @@ Needs = Annotated[
 ]
 
 
-def run(
-    command: Command,
-    preset: Preset = None,
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None,
-    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What `vramtui run` takes."""
+
+    command: Command
+    preset: Preset = None
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None
+    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
     when_fits: Annotated[
         bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run on that one alone.")
-    ] = False,
-    needs: Needs = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None,
-    on: On = None,
-    steps: Steps = None,
-    json: Json = False,
-) -> None:
+    ] = False
+    needs: Needs = None
+    gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None
+    on: On = None
+    steps: Steps = None
+    json: Json = False
+
+
+@command_of(RunOptions)
+def run(options: RunOptions) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
     Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
     With --on it runs on an emulated card: no GPU is needed, kernels do nothing, and the exit code says whether it fits.
     """
     with exit_on_user_error():
-        if on is not None:
-            if when_fits or record is not None:
+        if options.on is not None:
+            if options.when_fits or options.record is not None:
                 raise UserError("--on runs on no GPU, so it goes neither with --when-fits nor with --record")
-            run_emulated(on, command, preset, steps, json=json)
-        if steps is not None or json:
+            run_emulated(options.on, options.command, options.preset, options.steps, json=options.json)
+        if options.steps is not None or options.json:
             raise UserError("--steps and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
-        found = None if preset is None else changed_preset(preset, [])
-        placed = {} if preset is None else {PRESET: resolved_preset(preset)}
-        if when_fits:
-            placed |= _placed(found if needs or found is not None else placed_by(command), needs, gpus)
-        elif needs is not None or gpus is not None:
+        found = None if options.preset is None else changed_preset(options.preset, [])
+        placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
+        if options.when_fits:
+            placed |= _placed(
+                found if options.needs or found is not None else placed_by(options.command), options.needs, options.gpus
+            )
+        elif options.needs is not None or options.gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
         mask = hold_signals()
         mark = secrets.token_hex(8)
@@ -89,17 +99,17 @@ def run(
             listener = _listener(mark)
             if listener is not None:
                 at_end.callback(listener.close)
-            watch = _watch(interval, record, listener, found)
+            watch = _watch(options.interval, options.record, listener, found)
             if watch is not None:
                 at_end.callback(watch.close)
             try:
-                code, started_at = _run(command, listener, watch, mark, mask, placed)
+                code, started_at = _run(options.command, listener, watch, mark, mask, placed)
             except NotStarted as error:
                 fail(error.code, str(error))
         from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - not while the job waits to start
 
         finished = CompletedRun(
-            command=tuple(command),
+            command=tuple(options.command),
             code=code,
             started_at=started_at,
             ended_at=max(started_at, time.time()),  # the clock may have been set back

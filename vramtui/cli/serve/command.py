@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -15,6 +16,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error, require_open_files
 from vramtui.cli.export.command import address_of
+from vramtui.cli.options.command_options import command_of
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import UserError, install_hint, os_reason
@@ -41,26 +43,30 @@ class Place(NamedTuple):
     key: Path | None
 
 
-def serve(
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What `vramtui serve` takes."""
+
     listen: Annotated[str, typer.Option(metavar="ADDRESS:PORT", help="Where to serve; port 0 takes a free one.")] = (
         LISTEN
-    ),
-    name: Annotated[
-        str, typer.Option(help="The name that browsers call this server, where it is not loopback's.")
-    ] = "",
-    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None,
-    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
-    tabs: Annotated[int, typer.Option(min=1, max=256, help="Tabs that may be open at once.")] = 8,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
-    host: HostOption = None,
-    slurm: SlurmOption = None,
-    prometheus: PrometheusOption = None,
-    token_file: TokenOption = None,
+    )
+    name: Annotated[str, typer.Option(help="The name that browsers call this server, where it is not loopback's.")] = ""
+    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None
+    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None
+    tabs: Annotated[int, typer.Option(min=1, max=256, help="Tabs that may be open at once.")] = 8
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
+    host: HostOption = None
+    slurm: SlurmOption = None
+    prometheus: PrometheusOption = None
+    token_file: TokenOption = None
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Show what `vramtui stream` sends; - is standard input.")
-    ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
-) -> None:
+    ] = None
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
+
+
+@command_of(ServeOptions)
+def serve(options: ServeOptions) -> None:
     """Show the dashboard in a browser, to look at: nothing is signalled, traced, edited or written from there.
 
     The address that is printed has a token of this start, which the browser exchanges for a cookie. However many tabs
@@ -68,7 +74,7 @@ def serve(
     none.
     """
     with exit_on_user_error():
-        place = place_of(listen, name, certificate, key)
+        place = place_of(options.listen, options.name, options.certificate, options.key)
         require_open_files()
         try:
             import aiohttp  # noqa: F401, PLC0415 - of an extra
@@ -78,8 +84,12 @@ def serve(
             static_folder()
         except ImportError:
             raise UserError(f"serve needs textual-serve: {install_hint('serve')}") from None
-        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or feed)
-        _serve(place, tabs, interval, hosts or {"": _open_here(feed, demo=demo)})
+        hosts = open_hosts(
+            Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            options.interval,
+            options.demo or options.feed,
+        )
+        _serve(place, options.tabs, options.interval, hosts or {"": _open_here(options.feed, demo=options.demo)})
 
 
 def _open_here(feed: str | None, *, demo: bool) -> "OpenedSource":

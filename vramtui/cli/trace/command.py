@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,11 @@ from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_by, exit_on_user_error, fail
 from vramtui.cli.completion import cards, scripts
 from vramtui.cli.completion import settings as known_settings
+from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB, format_bytes
-from vramtui.core.estimate.devices import DEFAULT_CARD, Device, chosen_device
+from vramtui.core.estimate.devices import DEFAULT_CARD, chosen_device
 from vramtui.core.estimate.fits import SIGNS, Fit
 
 if TYPE_CHECKING:
@@ -74,11 +76,14 @@ Settings = Annotated[
 CONTEXT_ERROR = 200 * MIB
 
 
-def trace(
-    target: Target,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments for the script.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions:
+    """What `vramtui trace` takes."""
+
+    target: Target
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments for the script.")] = (
+        None
+    )
     device: Annotated[
         str,
         typer.Option(
@@ -88,23 +93,26 @@ def trace(
             help="The card to simulate: H200, A100, T4, 24GB …",
             autocompletion=cards,
         ),
-    ] = DEFAULT_CARD,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
-    alloc_conf: AllocConf = "",
-    settings: Settings = None,
-    share: Share = 1.0,
-    ranks: Ranks = 0,
-    python: JobPython = None,
-    keep_files: KeepFiles = False,
-    show_output: ShowOutput = False,
-    baseline: Baseline = None,
-    fail_over: FailOver = "",
-    update_baseline: UpdateBaseline = False,
-    markdown: Markdown = None,
-    timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-) -> None:
+    ] = DEFAULT_CARD
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None
+    steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3
+    alloc_conf: AllocConf = ""
+    settings: Settings = None
+    share: Share = 1.0
+    ranks: Ranks = 0
+    python: JobPython = None
+    keep_files: KeepFiles = False
+    show_output: ShowOutput = False
+    baseline: Baseline = None
+    fail_over: FailOver = ""
+    update_baseline: UpdateBaseline = False
+    markdown: Markdown = None
+    timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+
+
+@command_of(TraceOptions)
+def trace(options: TraceOptions) -> None:
     """Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.
 
     The code runs, in a process of its own, up to the end of the last step: it is your own code. What it writes is
@@ -114,21 +122,25 @@ def trace(
     with exit_on_user_error():
         from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
 
-        check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
-        interpreter = chosen_interpreter(_script_of(target), python)
-        request = msgspec.structs.replace(
-            _what_to_run(
-                target, arguments or [], settings or [], chosen_device(device, memory, rename=False), interpreter
-            ),
-            steps=steps,
-            alloc_conf=alloc_conf,
-            share=share,
-            ranks=ranks,
-            keep_files=keep_files,
+        check = baseline_check(
+            options.target,
+            options.baseline,
+            options.fail_over,
+            update=options.update_baseline,
+            markdown=options.markdown,
         )
-        tracer = functools.partial(_trace, interpreter=interpreter, timeout=timeout)
-        result = _run(target, request, tracer, show_output=show_output, quiet=json)
-        _answer(request, result, tracer, json=json, search=baseline is None)
+        interpreter = chosen_interpreter(_script_of(options.target), options.python)
+        request = msgspec.structs.replace(
+            _what_to_run(options, interpreter),
+            steps=options.steps,
+            alloc_conf=options.alloc_conf,
+            share=options.share,
+            ranks=options.ranks,
+            keep_files=options.keep_files,
+        )
+        tracer = functools.partial(_trace, interpreter=interpreter, timeout=options.timeout)
+        result = _run(options.target, request, tracer, show_output=options.show_output, quiet=options.json)
+        _answer(request, result, tracer, json=options.json, search=options.baseline is None)
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))
         grown = None if check is None else check.grown(result)
@@ -236,23 +248,22 @@ def _script_of(target: str) -> str:
     return split_target(target)[0] if is_file_target(target) else ""
 
 
-def _what_to_run(
-    target: str, arguments: list[str], settings: list[str], device: Device, interpreter: "Interpreter"
-) -> "TraceRequest":
+def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceRequest":
     from vramtui.estimators.traced.process.results import TraceRequest  # noqa: PLC0415 - only this command needs it
     from vramtui.estimators.traced.process.run import is_file_target, split_target  # noqa: PLC0415 - as above
 
-    if is_file_target(target):
-        if settings:
+    device, arguments = chosen_device(options.device, options.memory, rename=False), tuple(options.arguments or ())
+    if is_file_target(options.target):
+        if options.settings:
             raise UserError("--set changes presets, not Python files; pass a script's arguments after --")
-        path, function = split_target(target)
-        return TraceRequest(path=path, function=function, arguments=tuple(arguments), device=device)
+        path, function = split_target(options.target)
+        return TraceRequest(path=path, function=function, arguments=arguments, device=device)
     from vramtui.cli.estimate.command import changed_preset, naming_setting  # noqa: PLC0415 - takes time to load
     from vramtui.estimators.traced.estimator import request_of  # noqa: PLC0415 - as above
 
-    found = changed_preset(target, settings)
+    found = changed_preset(options.target, options.settings or [])
     with naming_setting(found):
-        return request_of(found.preset.workload, device, tuple(arguments), interpreter)
+        return request_of(found.preset.workload, device, arguments, interpreter)
 
 
 def _run(target: str, request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
