@@ -293,12 +293,12 @@ def test_after_esc_the_cursor_stays_where_it_was() -> None:
 
 
 def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
-    desk = desk_with(*climbing())
-    assert desk.toggle_monitor()
-    view = desk.view()
+    state = state_with(*climbing())
+    assert state.toggle_monitor()
+    view = state.view()
     assert (view.is_monitor, view.predicts, view.panel, view.sort) == (True, False, None, "now")
     assert not any(row.predicted for row in view.rows)
     held = [row.now for row in view.rows if row.kind == "process" and row.now is not None]
     assert held == sorted(held, reverse=True)
-    assert not desk.toggle_monitor()
-    assert desk.view().panel is not None
+    assert not state.toggle_monitor()
+    assert state.view().panel is not None

@@ -108,9 +108,9 @@ def host_line(host: Host, width: int) -> str:
     """The host's processors, memory, load and swap, as far as they are known and fit `width` columns."""
     facts = [
         "" if host.cpu_percent is None else f"CPU {host.cpu_percent:.0f} %",
-        _taken("memory", host.memory_total, host.memory_available),
+        _used_of_total("memory", host.memory_total, host.memory_available),
         "" if host.load is None else "load " + " ".join(f"{average:.1f}" for average in host.load),
-        _taken("swap", host.swap_total, host.swap_free) if host.swap_total else "",
+        _used_of_total("swap", host.swap_total, host.swap_free) if host.swap_total else "",
     ]
     line = ""
     for fact in filter(None, facts):
@@ -119,7 +119,7 @@ def host_line(host: Host, width: int) -> str:
     return line
 
 
-def _taken(name: str, total: int | None, left: int | None) -> str:
+def _used_of_total(name: str, total: int | None, left: int | None) -> str:
     if total is None or left is None:
         return ""
     return f"{name} {format_gib(total - left)}/{format_gib(total)} GiB"

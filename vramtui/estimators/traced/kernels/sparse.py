@@ -170,14 +170,14 @@ def _coalesce(call: Any) -> Any:
 def _each(call: Any) -> Any:
     """An operator that works on values alone, and copies the places: args: a sparse tensor first, or last."""
     tensor = next(one for one in call.args if isinstance(one, torch.Tensor) and one.layout is not torch.strided)
-    *places, held = _held(tensor)
+    *places, held = _parts(tensor)
     places = [part.clone() for part in places]
     args = [held if one is tensor else one for one in call.args]
     made = call.func(*args, **{key: one for key, one in call.kwargs.items() if key != "memory_format"})
     return _again(call, tensor, (*places, made))
 
 
-def _held(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return vars(tensor).get("parts") or parts_of(tensor)
 
 
@@ -205,7 +205,7 @@ def _clone(call: Any) -> Any:
 
 def _detach(call: Any) -> Any:
     tensor = call.args[0]
-    return _again(call, tensor, [part.detach() for part in _held(tensor)])
+    return _again(call, tensor, [part.detach() for part in _parts(tensor)])
 
 
 def _to_copy(call: Any) -> Any:
@@ -214,7 +214,7 @@ def _to_copy(call: Any) -> Any:
     given = {key: value for key, value in call.kwargs.items() if key in ("device", "non_blocking")}
     places: int | None = None
     if isinstance(tensor, FakeTensor):
-        parts = _held(tensor)
+        parts = _parts(tensor)
     else:
         with torch._C._DisableTorchDispatch():
             parts = parts_of(tensor)
@@ -239,7 +239,7 @@ def _transpose(call: Any) -> Any:
     tensor = call.args[0]
     if tensor.layout is not torch.sparse_coo:
         shape = tensor.shape[::-1]
-        return _compressed(tensor, _held(tensor), _TRANSPOSED[tensor.layout], shape)
+        return _compressed(tensor, _parts(tensor), _TRANSPOSED[tensor.layout], shape)
     indices, held = parts_of(tensor)
     copies = [indices.clone(), held.clone()]
     call.take(copies)
@@ -323,7 +323,7 @@ def _mask(call: Any) -> Any:
 def _dense(call: Any) -> Any:
     """args: a sparse tensor."""
     tensor = call.args[0]
-    out = _held(tensor)[-1].new_empty(tensor.shape, dtype=call.kwargs.get("dtype"))
+    out = _parts(tensor)[-1].new_empty(tensor.shape, dtype=call.kwargs.get("dtype"))
     call.take(out)
     return out
 
@@ -346,7 +346,7 @@ def _part(place: int) -> _Rule:
 
     def rule(call: Any) -> Any:
         tensor = call.args[0]
-        return _plain(call) if tensor.layout is torch.sparse_coo else _held(tensor)[place].detach()
+        return _plain(call) if tensor.layout is torch.sparse_coo else _parts(tensor)[place].detach()
 
     return rule
 
