@@ -3,6 +3,8 @@
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,12 @@ from vramtui.presets.job_flags import FLAGS
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|#|mailto:)([^)#\s]+)")
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md"))
+MESSAGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.64 GiB "
+    "of which 1.32 GiB is free. Process 4711 has 4.10 GiB memory in use. Including non-PyTorch memory, this process "
+    "has 18.20 GiB memory in use. Of the allocated memory 17.05 GiB is allocated by PyTorch, and 622.10 MiB is "
+    "reserved by PyTorch but unallocated."
+)
 REPOSITORY = "https://github.com/vramtui/vramtui/"
 
 
@@ -101,6 +109,29 @@ def _fault(root: Any, called: str) -> str | None:
         if "Missing parameter" not in str(error) and not re.search(r"'[A-Z]+'", str(error)):
             return str(error)
     return None
+
+
+def _sessions() -> Iterator[tuple[str, str, list[str]]]:
+    """Each command whose output a page prints: page, words behind the prompt, the lines; `…` stands for any number."""
+    for path in PAGES:
+        for block in re.findall(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+            prompt, *lines = block.rstrip().splitlines()
+            yield path.name, prompt.removeprefix("$ "), lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "command", "lines"), [pytest.param(*one, id=one[1]) for one in _sessions()])
+def test_a_page_prints_what_its_command_prints(page: str, command: str, lines: list[str], tmp_path: Path) -> None:
+    """The message of oom's page is the one below; everything else a page names is there in an empty folder."""
+    (tmp_path / "train.log").write_text(MESSAGE)
+    program, *words = shlex.split(command)
+    assert program == "vramtui", page
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "COLUMNS": "158"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "vramtui", *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    pattern = "".join(r"(?:.*\n)*?" if line == "…" else re.escape(line) + r" *\n" for line in lines)
+    assert re.fullmatch(pattern, ran.stdout), f"{page}: {command} prints\n{ran.stdout}{ran.stderr}"
 
 
 def test_the_readme_is_short_and_has_three_pictures() -> None:
