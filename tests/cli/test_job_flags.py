@@ -5,10 +5,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from vramtui.cli.main import program
+from vramtui.cli.options.synonyms import spell_words
+from vramtui.presets import PresetLibrary
+from vramtui.presets.overrides import apply_overrides
 
 RUNNER = CliRunner()
 MODEL = "Llama-3.1-8B"
@@ -29,7 +33,6 @@ def settings(typed: str) -> dict[str, Any]:
     """Run and parallel of the preset that `presets new` writes for what was typed."""
     done = RUNNER.invoke(program(["presets"]), ["presets", "new", "mine", "--from", MODEL, *shlex.split(typed)])
     assert done.exit_code == 0, done.stderr
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - reads the folder of this test
 
     preset = PresetLibrary().get("mine").preset
     import msgspec  # noqa: PLC0415 - as above
@@ -90,7 +93,7 @@ def settings(typed: str) -> dict[str, Any]:
         ("--fsdp 8", "parallel.strategy", "fsdp"),
         ("--train --set lora=16", "run.lora.rank", 16),
         ("--train --set lora.rank=16", "run.lora.target_modules", ["q_proj", "k_proj", "v_proj", "o_proj"]),
-        ("--train --set run.lora.target_modules=q_proj,v_proj", "run.lora.target_modules", ["q_proj", "v_proj"]),
+        ("--train --set run.lora.target_modules=q_proj,v_proj", "run.lora.target_modules", ("q_proj", "v_proj")),
         ("--set seq=32k", "run.sequence_length", 32_768),
         ("--set sequence_length=32k", "run.sequence_length", 32_768),
         ("--set context=32k", "run.sequence_length", 32_768),
@@ -115,8 +118,62 @@ def test_a_card_is_its_name_or_its_size(command: str, typed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "key", "value"),
+    [
+        ("--users 16", "run.batch_size", 16),
+        ("--tokens 4096", "run.sequence_length", 4096),
+        ("--max-new-tokens 64", "run.new_tokens", 64),
+        ("--awq", "run.quantization", "int4"),
+        ("--gguf Q4_K_M", "run.quantization", "q4_k_m"),
+        ("--kv-quant fp8", "run.kv_cache", "fp8"),
+        ("--mixed-precision bf16 --mode training", "run.precision", "bf16-mixed"),
+        ("--train --grad-accum 8", "run.gradient_accumulation_steps", 8),
+        ("--train --compile", "run.compile", True),
+        ("--compile --train", "run.compile", True),
+        ("--type qlora", "run.quantization", "nf4-double"),
+        ("--finetune lora", "run.lora.rank", 16),
+        ("--lora-rank 64 --lora-target all", "run.lora.target_modules", ("all-linear",)),
+        ("--lora --target-modules q_proj,v_proj", "run.lora.target_modules", ("q_proj", "v_proj")),
+        ("--lora --dora", "run.lora.use_dora", True),
+        ("--backend vllm", "run.engine", "vllm"),
+        ("--train --ddp 4", "parallel.data", 4),
+    ],
+)
+def test_words_of_scripts_and_keys_of_presets_are_options(typed: str, key: str, value: object) -> None:
+    words = spell_words(typed.split(), {"--set", "--gpu", "--memory", "--method"})
+    settings = [word if "=" in word else f"{word}=" for word in words if word != "--set"]
+    preset = apply_overrides(PresetLibrary().get("llama-3.1-8b-infer").preset, settings)
+    table: Any = msgspec.to_builtins(preset)
+    for part in key.split("."):
+        table = table[part]
+    assert table == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--gpu 2x4090", ["--gpu=4090", "--gpus=2"]),
+        ("--gpu a100:8", ["--gpu=a100", "--gpus=8"]),
+        ("--gpu RTX4090", ["--gpu", "RTX4090"]),
+        ("--gpu 24GB", ["--gpu", "24GB"]),
+        ("--vram 24GB", ["--memory=24GB"]),
+        ("--verbose", ["--explain"]),
+        ("--method rules", ["--method", "rules"]),
+        ("--bogus 3", ["--bogus", "3"]),
+        ("x.toml -- --awq", ["x.toml", "--", "--awq"]),
+    ],
+)
+def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> None:
+    assert spell_words(typed.split(), {"--set", "--gpu", "--memory", "--method"}) == words
+
+
+@pytest.mark.parametrize(
     ("typed", "sentence"),
     [
+        ("--epochs 3", "--epochs changes nothing about memory: leave it out"),
+        ("--zero 3", "no such option: --zero; write --set parallel.strategy=zero"),
+        ("--bf16 --precision fp16", "both set the precision: use one of them"),
+        ("--lora 8 --qlora", "both set the adapters: use one of them"),
         ("--infer --lora", "--infer is for inference and --lora for training: use one of them"),
         ("--serve --optimizer adamw", "--serve is for a server and --optimizer for training"),
         ("--batch-size 0", "--batch-size=0: run.batch_size is 0; it must be at least 1"),

@@ -37,7 +37,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (("estimate", "gone.py"), "no such file is here"),
         (("estimate", "empty"), "the folder empty holds no config.json"),
         (("estimate", "log.txt"), "log.txt is no preset (.toml)"),
-        (("estimate", PRESET, "--gradient_accumulation_steps", "8"), "--set run.gradient_accumulation_steps=8"),
+        (("trace", PRESET, "--gradient_accumulation_steps", "8"), "--set run.gradient_accumulation_steps=8"),
         (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
         (("trace", "train.py", "--bs", "4"), "vramtui trace SCRIPT.py -- --bs 4"),
         (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is no NVIDIA card"),

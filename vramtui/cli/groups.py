@@ -106,9 +106,11 @@ class WordedCommand(TyperCommand):
         """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command."""
         given = list(args)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
+            from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - as below
             from vramtui.cli.options.synonyms import spell_words  # noqa: PLC0415 - only of commands that take a job's flags
 
-            args = spell_words(args)
+            with exit_on_user_error():
+                args = spell_words(args, {name for parameter in self.params for name in parameter.opts})
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -147,11 +149,11 @@ def _of_job(command: str, option: str, arguments: list[str]) -> str:
     """What to write for an option of a training script or a server, such as `--batch-size 8`; empty for another."""
     from vramtui.presets.importers.flags import spelled_option  # noqa: PLC0415 - only after a slip
 
-    if command not in {"estimate", "fit", "card", "pick", "trace"}:
+    if command != "trace":
         return ""
     at = next((at for at, word in enumerate(arguments) if word.partition("=")[0] == option), len(arguments))
     written = " ".join(arguments[at : at + 2])
-    if command == "trace" and any(word.endswith(".py") for word in arguments[:at]):
+    if any(word.endswith(".py") for word in arguments[:at]):
         return f". A script's own options stand behind --: vramtui trace SCRIPT.py -- {written}"
     name, equals, value = written.replace(" ", "=", 1).partition("=")
     offered = spelled_option(name.lstrip("-").replace("-", "_"), value) if equals else None

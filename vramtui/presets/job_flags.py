@@ -9,8 +9,18 @@ from typing import Any, get_args
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.workload import USUAL_RANK, Checkpointing, Engine, Quantization
-from vramtui.presets.importers.flags import ATTENTIONS, CACHES, DTYPES, OPTIMIZERS, whole
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import (
+    USUAL_RANK,
+    Checkpointing,
+    Engine,
+    InferRun,
+    Lora,
+    Quantization,
+    ServeRun,
+    TrainRun,
+)
+from vramtui.presets.importers.flags import ATTENTIONS, CACHES, DTYPES, OPTIMIZERS, spelled_option, whole
 
 KINDS = {"train": "training", "infer": "inference", "serve": "a server"}
 QUANTIZATIONS = {
@@ -86,14 +96,14 @@ FLAGS = (
         name="batch-size", short="b", metavar="N", help="Sequences at once on one GPU; requests of a server.",
         key="run.batch_size", serve_key="run.max_num_seqs",
         spellings=("batch", "bs", "micro-batch-size", "per-device-train-batch-size", "train-batch-size",
-                   "max-num-seqs", "max-batch-size"),
+                   "max-num-seqs", "max-batch-size", "users", "concurrency", "concurrent", "requests", "num-requests"),
     ),
     JobFlag(
         name="seq-len", short="s", metavar="TOKENS", help="Tokens in each sequence: 4096, 32k; a server's longest.",
         key="run.sequence_length", serve_key="run.max_model_len",
         spellings=("seq", "seqlen", "sequence", "seq-length", "sequence-len", "sequence-length", "context",
                    "context-len", "context-length", "ctx", "ctx-len", "ctx-size", "max-model-len", "max-seq-len",
-                   "max-seq-length", "max-length", "max-len", "model-max-length", "cutoff-len", "block-size"),
+                   "max-seq-length", "max-length", "max-len", "model-max-length", "cutoff-len", "block-size", "tokens"),
     ),
     JobFlag(
         name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
@@ -112,7 +122,8 @@ FLAGS = (
     ),
     JobFlag(
         name="quant", metavar="TYPE", help="Weights as 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
-        key="run.quantization", words=QUANTIZATIONS, spellings=("quantization", "quantize", "quantisation", "bits"),
+        key="run.quantization", words=QUANTIZATIONS,
+        spellings=("quantization", "quantize", "quantisation", "bits", "gguf"),
     ),
     JobFlag(
         name="optimizer", metavar="NAME", help="adamw, adamw_8bit, adafactor, muon, sgd …", kind="train",
@@ -131,7 +142,7 @@ FLAGS = (
     JobFlag(
         name="kv-cache", metavar="TYPE", help="Keys and values kept as fp8, int8 …", key="run.kv_cache",
         words={name.replace("_", "-"): known for name, known in CACHES.items()},
-        spellings=("kv-cache-dtype", "kv-dtype", "cache-type", "cache-type-k"),
+        spellings=("kv-cache-dtype", "kv-cache-type", "kv-dtype", "kv-quant", "cache-type", "cache-type-k"),
     ),
     JobFlag(
         name="tp", metavar="N", help="Tensor parallel over so many GPUs.", key="parallel.tensor",
@@ -147,7 +158,8 @@ FLAGS = (
     ),
     JobFlag(
         name="gpus", metavar="N", help="GPUs to share the job: FSDP of training, else tensor parallel.",
-        spellings=("num-gpus", "gpu-count", "n-gpus", "devices", "nproc-per-node", "world-size"),
+        spellings=("num-gpus", "gpu-count", "n-gpus", "devices", "nproc-per-node", "world-size",
+                   "num-gpus-per-node", "n"),
     ),
 )  # fmt: skip
 BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, flag.short, *flag.spellings) if name}
@@ -166,9 +178,75 @@ SWITCHES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("4bit", "load-in-4bit", "nf4", "int4"), ("quant", "4bit")),
     **dict.fromkeys(("8bit", "load-in-8bit", "int8"), ("quant", "8bit")),
     "fp8": ("quant", "fp8"),
+    **dict.fromkeys(("awq", "gptq", "w4a16"), ("quant", "int4")),
+    **{name.replace("_", "-"): ("quant", name) for name in get_args(Quantization) if name.startswith("q")},
+    **dict.fromkeys(("flash", "flash-attention", "flash-attn-2", "use-flash-attention-2"), ("attention", "flash")),
+    "amp": ("precision", "fp16-mixed"),
     **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "tensorrt-llm")},
     **dict.fromkeys(("training", "finetune", "fine-tune", "full"), ("train", "")),
 }
+
+
+# Words that name what the job is, and stand before it: `--mode train`, `--finetune lora`, `--backend vllm`.
+HEADINGS = frozenset({"mode", "task", "type", "method", "finetune", "finetuning-type", "backend", "mixed-precision"})
+# Options of training scripts that change nothing about memory.
+WEIGHTLESS = frozenset(
+    {"epochs", "num-epochs", "num-train-epochs", "lr", "learning-rate", "lora-alpha", "warmup-steps", "max-steps",
+     "seed", "weight-decay", "cuda", "framework"}
+)  # fmt: skip
+# Of others what to write.
+ADVICE = {
+    **dict.fromkeys(
+        ("zero", "zero-stage", "deepspeed"),
+        "write --set parallel.strategy=zero --set parallel.zero_stage=3 --set parallel.data=8 for ZeRO-3 over 8 GPUs",
+    ),
+    **dict.fromkeys(("no-flash", "no-flash-attention", "no-flash-attn"), "write --attention eager"),
+    **dict.fromkeys(("params", "model-size", "size"), "the model's name says it: vramtui estimate Llama-3.1-8B"),
+    **dict.fromkeys(("freeze", "freeze-layers"), "write --set run.frozen_layers=N"),
+}
+# A preset's own keys are options, too: of a run, of its adapters, of how it is shared.
+_OWN_KEYS = {
+    field.encode_name: f"{table}{field.encode_name}"
+    for table, struct in (
+        ("parallel.", Parallel), ("run.lora.", Lora), ("run.", ServeRun), ("run.", InferRun), ("run.", TrainRun)
+    )
+    for field in msgspec.structs.fields(struct)
+}  # fmt: skip
+_MORE_KEYS = {
+    **dict.fromkeys(("max_new_tokens", "max_tokens", "output_tokens"), "run.new_tokens"),
+    **dict.fromkeys(("grad_accum", "gradient_accumulation", "accumulation_steps"), "run.gradient_accumulation_steps"),
+    **dict.fromkeys(("dp", "ddp", "data_parallel"), "parallel.data"),
+    **dict.fromkeys(("dora", "use_dora"), "run.lora.use_dora"),
+    **dict.fromkeys(("torch_compile", "compile"), "run.compile"),
+}
+
+
+_SWITCHES = frozenset(
+    field.encode_name
+    for struct in (Parallel, Lora, ServeRun, InferRun, TrainRun)
+    for field in msgspec.structs.fields(struct)
+    if field.type is bool
+)
+
+
+def own_setting(name: str, value: str | None) -> tuple[str, bool]:
+    """`KEY=VALUE` of an option that is a preset's key, or a script's word for one, and whether it took its value; empty
+    where it is none, or lacks its value.
+
+    Args:
+        name: of the option, without its dashes.
+        value: what stands behind it; None where nothing does, as behind a switch.
+    """
+    name = name.lower().replace("-", "_")
+    offered = spelled_option(name, "true" if value is None else value)
+    if offered is not None:
+        return f"{offered[0]}={offered[1]}", value is not None
+    key = _MORE_KEYS.get(name) or _OWN_KEYS.get(name)
+    is_switch = key is not None and key.rpartition(".")[2] in _SWITCHES
+    takes = value is not None and (not is_switch or value.lower() in {"true", "false"})
+    if key is None or not (takes or is_switch):
+        return "", False
+    return f"{key}={value if takes and not is_switch else value.lower() if takes and value else 'true'}", takes
 
 
 def flag_named(name: str) -> JobFlag | None:

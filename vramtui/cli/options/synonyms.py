@@ -1,18 +1,39 @@
 """Words of a command line as this program spells them: other libraries' names of an option, and values left out."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 
-from vramtui.presets.job_flags import SWITCHES, flag_named
+from vramtui.core.base.errors import UserError
+from vramtui.presets.job_flags import ADVICE, HEADINGS, SWITCHES, WEIGHTLESS, JobFlag, flag_named, own_setting
+
+# Other names of options that every such command has.
+_OPTIONS = {
+    **dict.fromkeys(("vram", "gpu-memory", "gpu-mem", "gpu-ram", "mem"), "--memory"),
+    **dict.fromkeys(("card", "device", "gpu-type", "gpu-name"), "--gpu"),
+    "verbose": "--explain",
+}
+# Cards and how many: 2x4090, 2 x H100, H100x8, a100:8.
+_COUNTED = re.compile(
+    r"(?P<before>\d{1,2})\s*[x×*]\s*(?P<first>\S.*)|(?P<second>.*\D.*?)\s*[x×*:]\s*(?P<behind>\d{1,2})"
+)
 
 
-def spell_words(words: Iterable[str]) -> list[str]:
-    """`words` with each job's flag by its own name: `--dtype bf16` and `--bf16` are `--precision bf16`, and `--lora`
-    without a rank has the usual one. What stands behind `--` belongs to another program.
+def spell_words(words: Iterable[str], known: Collection[str] = ()) -> list[str]:
+    """`words` with each job's flag by its own name: `--dtype bf16` and `--bf16` are `--precision bf16`, `--lora`
+    without a rank has the usual one, and a preset's own key is `--set`. What stands behind `--` belongs to another
+    program.
+
+    Args:
+        words: as they were typed.
+        known: the command's own options, with their dashes.
+
+    Raises:
+        UserError: an option changes nothing about memory, or is several here.
     """
-    return list(_own_words([*words]))
+    return list(_own_words([*words], known))
 
 
-def _own_words(words: list[str]) -> Iterator[str]:
+def _own_words(words: list[str], known: Collection[str]) -> Iterator[str]:
     at = 0
     while at < len(words):
         word = words[at]
@@ -24,17 +45,48 @@ def _own_words(words: list[str]) -> Iterator[str]:
         if not name.startswith("-") or len(name.lstrip("-")) < 2:
             yield word
             continue
-        switch = SWITCHES.get(name.lstrip("-").lower().replace("_", "-"))
-        if switch is not None:
-            yield f"--{switch[0]}={switch[1]}" if switch[1] else f"--{switch[0]}"
-            at += at < len(words) and words[at].lower() == "true"
-            continue
-        flag = flag_named(name)
-        if flag is None:
-            yield word
-        elif flag.metavar.startswith("[") and not equals:
-            follows = at < len(words) and flag.is_value(words[at])
-            yield f"--{flag.name}={words[at] if follows else flag.alone}"
-            at += follows
-        else:
-            yield f"--{flag.name}{equals}{value}"
+        behind = words[at] if at < len(words) and not words[at].startswith("-") else None
+        spelt, taken = _spelt(name, value if equals else behind, known)
+        at += taken if not equals else 0
+        yield from spelt or [word]
+
+
+def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[str], bool]:
+    """One option as it is written here, and whether that took its value; no words where it stays as it is."""
+    plain = name.lstrip("-").lower().replace("_", "-")
+    if plain in {"gpu", "card", "device"} and value is not None and (counted := _COUNTED.fullmatch(value)):
+        found = counted.groupdict()
+        return [f"--gpu={found['first'] or found['second']}", f"--gpus={found['before'] or found['behind']}"], True
+    if plain in HEADINGS and name not in known and value is not None:
+        spelt, _ = _spelt(f"--{value}", None, known)
+        if spelt:
+            return spelt, True
+    switch = SWITCHES.get(plain)
+    if switch is not None:
+        return [f"--{switch[0]}={switch[1]}" if switch[1] else f"--{switch[0]}"], (value or "").lower() == "true"
+    flag = flag_named(name)
+    if flag is not None:
+        return _of_flag(flag, value)
+    if name in known or not name.startswith("--"):
+        return [], False
+    return _foreign(name, plain, value)
+
+
+def _of_flag(flag: JobFlag, value: str | None) -> tuple[list[str], bool]:
+    if flag.metavar.startswith("["):
+        follows = value is not None and flag.is_value(value)
+        return [f"--{flag.name}={value if follows else flag.alone}"], follows
+    takes = value is not None and bool(flag.metavar)
+    return [f"--{flag.name}={value}" if takes else f"--{flag.name}"], takes
+
+
+def _foreign(name: str, plain: str, value: str | None) -> tuple[list[str], bool]:
+    """The same of an option that the command does not have."""
+    if plain in _OPTIONS:
+        return ([_OPTIONS[plain]], False) if value is None else ([f"{_OPTIONS[plain]}={value}"], True)
+    if plain in WEIGHTLESS:
+        raise UserError(f"{name} changes nothing about memory: leave it out")
+    if plain in ADVICE:
+        raise UserError(f"no such option: {name}; {ADVICE[plain]}")
+    setting, takes = own_setting(plain, value)
+    return (["--set", setting], takes) if setting else ([], False)
