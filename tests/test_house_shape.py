@@ -41,6 +41,7 @@ SHORT = {
         app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
         cli/export/collector cli/remote/options""",
     "read by several that do not read one another": """
+        estimators/torch_facts/releases
         core/base/late app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/timeline/view app/view_only cli/common/snapshot_settings
         core/estimate/prediction core/observation/signals core/schema/common_types core/schema/rule_inputs/base

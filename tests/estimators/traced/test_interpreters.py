@@ -11,7 +11,8 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter, release_of
+from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import TraceFailed, trace
 

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from vramtui.cli.doctor.check import Check, Finding
-from vramtui.estimators.traced.process.interpreters import TAKES, Interpreter, interpreters
+from vramtui.estimators.torch_facts.releases import TAKES
+from vramtui.estimators.traced.process.interpreters import Interpreter, interpreters
 
 NARROWEST, LOWEST = 80, 24
 

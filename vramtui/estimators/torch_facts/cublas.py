@@ -1,5 +1,8 @@
 """Workspaces of cuBLAS: taken from PyTorch's allocator, one for each thread's handle and stream, never given back.
 
+From PyTorch 2.15 on each call takes its own and gives it back (seen on the CUDA builds of 2.12 to 2.15: a product of
+matrices leaves a workspace allocated up to 2.14 and nothing in 2.15, whose peak has it still).
+
 aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, getCUDABlasLtWorkspaceSize) of PyTorch 2.13.
 """
 
@@ -16,6 +19,8 @@ SEPARATE_LT_WORKSPACE = MIB
 """What cuBLASLt keeps beside it where the variable below is 0, as it was by default up to PyTorch 2.11."""
 UNIFIED = "TORCH_CUBLASLT_UNIFIED_WORKSPACE"
 SOURCE = "PyTorch 2.13, aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize"
+KEPT_BEFORE = (2, 15)
+"""The first release that keeps none after a call."""
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _PAIR = re.compile(r":([0-9]+):([0-9]+)")
 

@@ -8,6 +8,7 @@ import torch
 from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
+from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.categories import Categories
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
@@ -69,7 +70,7 @@ class TraceSession:
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
         self.memory.share = share
-        facts.workspaces = Workspaces(self.memory, facts.capability)
+        facts.workspaces = Workspaces(self.memory, facts.capability, release_of(self.torch_version))
         self.where = Whereabouts()
         self.recorder = TraceRecorder(self.memory, progress)
         self.phases = PhaseTracker(self.where, steps, self.recorder.ended)

@@ -109,7 +109,6 @@ def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "is_bf16_supported": lambda *_args, **_kwargs: card.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
         "init": nothing,
         "_lazy_init": nothing,

@@ -1,9 +1,9 @@
-"""cuBLAS workspaces: one per thread's handle and stream, taken at the first matrix product, never given back."""
+"""cuBLAS workspaces: one per thread's handle and stream, taken at the first matrix product; or one for each product."""
 
 import os
 import threading
 
-from vramtui.estimators.torch_facts.cublas import SEPARATE_LT_WORKSPACE, UNIFIED, workspace_bytes
+from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, SEPARATE_LT_WORKSPACE, UNIFIED, workspace_bytes
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 
@@ -14,11 +14,13 @@ class Workspaces:
     Args:
         memory: where they are taken.
         capability: decides their size.
+        release: of PyTorch, which decides whether they are kept.
     """
 
-    def __init__(self, memory: SimulatedMemory, capability: tuple[int, int]) -> None:
+    def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], release: tuple[int, int]) -> None:
         self._memory = memory
         self._capability = capability
+        self._kept = release < KEPT_BEFORE
         self._held: dict[tuple[str, int, int], StorageEntry] = {}
 
     def cublas(self) -> None:
@@ -42,4 +44,8 @@ class Workspaces:
         key = (library, threading.get_ident(), self._memory.stream)
         if key not in self._held:
             size = workspace_bytes(self._capability) if nbytes is None else nbytes
-            self._held[key] = self._memory.take(size, "workspaces")
+            entry = self._memory.take(size, "workspaces")
+            if self._kept:
+                self._held[key] = entry
+            else:
+                self._memory.release(entry)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vramtui.estimators.traced.session import TraceSession
 
 TESTED = "2.13"
-OUTSIDE = "torch {} ran; figures are held to the real PyTorch {} alone, whose rules allocator and kernels follow"
+OUTSIDE = "torch {} ran; figures are held to the real PyTorch {}, but for cuBLAS workspaces, which follow this release"
 MOST_LINES = 3  # that a note names
 SILENCE = 5.0  # seconds after which a running trace says what it is at
 

@@ -1,7 +1,6 @@
 """The job's own Python: which one it is, and whether the PyTorch in it is one that traces; none is imported."""
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -14,10 +13,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, TAKES, release_of
 
-OLDEST, NEWEST = (2, 12), (2, 15)
-"""The first and the last release of PyTorch under which a trace is held to that release's own figures."""
-TAKES = f"a trace takes torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 LIMIT = 4.0
 _FIRST = 256  # bytes of a script in which its shebang stands
 # Finds torch's version and CUDA release without importing it, which would take seconds and much memory. Python puts the
@@ -87,12 +84,6 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         """Its torch and where it is, for people."""
         built = f"CUDA {self.cuda}" if self.cuda else "CPU build"
         return printable(f"torch {self.torch} ({built}) in {self.path}, Python {self.python}, {self.why}")
-
-
-def release_of(version: str) -> tuple[int, int]:
-    """`2.13.0+cu130` as (2, 13); (0, 0) for what is no version."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:

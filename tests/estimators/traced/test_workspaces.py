@@ -1,0 +1,67 @@
+"""Which cuBLAS workspaces a release of PyTorch keeps, and what it says of bf16 on older cards."""
+
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.torch_facts.cublas import LARGE_WORKSPACE, WORKSPACE
+from vramtui.estimators.traced.dispatch.workspaces import Workspaces
+from vramtui.estimators.traced.process.results import TraceRequest
+from vramtui.estimators.traced.process.run import trace
+
+
+class Memory:
+    """Counts bytes that are held, and their peak."""
+
+    stream = 0
+
+    def __init__(self) -> None:
+        self.held = self.peak = 0
+
+    def take(self, size: int, _category: str) -> Any:
+        self.held += size
+        self.peak = max(self.peak, self.held)
+        return SimpleNamespace(size=size)
+
+    def release(self, entry: Any) -> None:
+        self.held -= entry.size
+
+
+@pytest.mark.parametrize("release", [(2, 12), (2, 13), (2, 14), (2, 15)])
+@pytest.mark.parametrize(("capability", "size"), [((9, 0), LARGE_WORKSPACE), ((7, 5), WORKSPACE)])
+def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
+    release: tuple[int, int], capability: tuple[int, int], size: int
+) -> None:
+    memory: Any = Memory()
+    workspaces = Workspaces(memory, capability, release)
+    for _ in range(3):
+        workspaces.cublas()
+        workspaces.cublaslt()
+    assert memory.held == (size if release < (2, 15) else 0)
+    assert memory.peak == size
+    workspaces.clear()
+    assert memory.held == 0
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("warm_children")
+@pytest.mark.parametrize(("name", "native"), [("T4", False), ("V100", False), ("A100", True)])
+def test_bf16_is_what_pytorch_says_of_a_card(tmp_path: Path, name: str, native: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import torch
+        assert torch.cuda.is_bf16_supported()
+        assert torch.cuda.is_bf16_supported(including_emulation=False) is {native}
+        assert torch.cuda.is_tf32_supported() is {native}
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            product = torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
+        assert product.dtype is torch.bfloat16
+        """),
+        encoding="utf-8",
+    )
+    assert trace(TraceRequest(path=str(script), device=card(name))).peak_allocated > WORKSPACE
