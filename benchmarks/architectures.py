@@ -42,7 +42,7 @@ KINDS = {
     "text-embedding": "embeddings of texts",
     "ranking": "classes of texts, and rerankers",
 }
-# What each has that no family and no blueprint describes yet: those that are not equal.
+# What each has that no family and no generated shape describes yet: those that are not equal.
 REASONS: dict[str, dict[str, str]] = {
     "causal": {
         "blt": "no size of the whole model, only of its parts",
@@ -51,22 +51,18 @@ REASONS: dict[str, dict[str, str]] = {
     "image-text": {
         "dots3_note": "towers with experts, and one for sound",
         "mistral_large4": "scales of its scores, and layers without rotary keys",
-        "muse_spark": "experts on a narrower stream, and a tower for sound",
     },
     "audio-text": {},
     "masked": {},
     "speech": {
         "speech-encoder-decoder": "two models of any types",
-        "vibevoice": "a diffusion head and two tokenizers of sound",
     },
     "ctc": {},
     "image-classes": {
-        **dict.fromkeys(("mobilevitv2", "swiftformer"), "stages of convolutions"),
+        "swiftformer": "stages of convolutions",
     },
     "zero-shot-images": {},
-    "segmentation": {
-        "mobilevitv2": "stages of convolutions",
-    },
+    "segmentation": {},
     "depth": {
         "depth_pro": "three encoders over patches of three sizes",
     },
@@ -76,7 +72,6 @@ REASONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("pp_doclayout_v2", "pp_doclayout_v3", "pp_doclayout_v4"), "a detector that orders what it finds"
         ),
-        "pp_ocrv5_mobile_det": "stages of convolutions",
     },
     "mask-generation": {
         **dict.fromkeys(("edgetam_video", "sam2_video"), "Hiera with a pyramid, and a memory of frames"),
@@ -85,7 +80,7 @@ REASONS: dict[str, dict[str, str]] = {
     "text-embedding": {},
     "ranking": {
         **dict.fromkeys(("canine", "xlnet"), "a head or a stream of its own"),
-        **dict.fromkeys(("opt", "zamba", "zamba2"), "a head for classes on layers that other rules read"),
+        **dict.fromkeys(("zamba", "zamba2"), "a head for classes on layers that other rules read"),
     },
 }
 # As `architectures_golden.py` ran them.

@@ -1,6 +1,6 @@
 """What transformers takes a key of a model's config for where the file does not say it. Printed as JSON.
 
-    python benchmarks/architectures_defaults.py >vramtui/models/blueprints/defaults.json
+    python benchmarks/architectures_defaults.py >vramtui/models/shapes/defaults.json
 
 Of every type that the goldens of `architectures_golden.py` name, and of the parts of each: their keys that can shape
 a tensor, and the types of the parts that are not free to choose.

@@ -33,7 +33,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import ErrorRange, Kind, kind_of
-from vramtui.models.blueprints.vision import vision_table
+from vramtui.models.readers.torchvision import vision_table
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "stated.json"
 STAGES = (64, 128, 256, 512)

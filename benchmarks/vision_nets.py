@@ -1,4 +1,4 @@
-"""Writes torchvision's nets down as lists of layers: `vramtui/models/blueprints/vision_nets.json`.
+"""Writes torchvision's nets down as lists of layers: `vramtui/models/readers/torchvision_nets.json`.
 
 usage: python -m benchmarks.vision_nets OUT.json      (needs torch and torchvision 0.28)
 

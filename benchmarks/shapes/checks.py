@@ -24,6 +24,8 @@ COUNTED = (
     "num_channels",
 )
 MOST_KEYS = 70
+# Of lists, those of widths.
+WIDTHS = ("hidden_sizes", "dims", "channels", "embed_dim", "widths", "neck")
 
 
 def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str, Any]) -> str:
@@ -46,7 +48,13 @@ def check(gathered: Gathered, name: str, config_class: Any, changes: Mapping[str
     return f"not {str(dict(list(more.items())[:3]))[:60]} but {str(dict(list(missing.items())[:3]))[:80]}"
 
 
-def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[str, int]) -> str:
+def verified(
+    gathered: Gathered,
+    name: str,
+    config_class: Any,
+    numbers: Mapping[str, int],
+    lists: Mapping[str, list[int]],
+) -> str:
     """What is wrong by the defaults, with many keys changed at once, or with each alone; empty where nothing is.
 
     Args:
@@ -54,6 +62,7 @@ def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[
         name: of the class.
         config_class: of its config.
         numbers: the keys to change, with their defaults.
+        lists: the same of lists.
     """
     wrong = check(gathered, name, config_class, {})
     if wrong:
@@ -62,7 +71,12 @@ def verified(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[
     changes = {key: value for key, value in changes.items() if value != numbers[key]}
     deeper = {key: value + 2 for key, value in numbers.items() if "layers" in key or key in {"depth", "n_layer"}}
     counted = {key: 2 * value for key, value in numbers.items() if key not in changes}
-    for group in (changes, deeper, counted):
+    wider = {key: [2 * one for one in value] for key, value in lists.items() if any(one in key for one in WIDTHS)}
+    longer = {key: [one + 1 for one in value] for key, value in lists.items() if "depth" in key}
+    shuffled = {
+        key: [value[0], *(value[-1] + one for one in value[1:])] for key, value in lists.items() if "depth" in key
+    }
+    for group in (changes, deeper, counted, wider, longer, shuffled):
         wrong = _wrong_with(gathered, name, config_class, group)
         if wrong:
             return wrong

@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from benchmarks.shapes.built import Built, build
 from benchmarks.shapes.checks import COUNTED, doubled, verified
-from benchmarks.shapes.configs import Gathered, add_config, fresh, values_of
+from benchmarks.shapes.configs import STARTS, Gathered, add_config, fresh, values_of
 from benchmarks.shapes.rules import Paths, lines, simpler
 from vramtui.models.shapes.expressions import evaluate
 
@@ -20,6 +20,13 @@ IDLE = (
     "dropout", "_from",
 )  # fmt: skip
 MOST_FLAGS = 60
+# Texts that choose how layers are built, and what each may be.
+CHOICES = {
+    "layer_type": ("basic", "bottleneck", "preactivation", "x", "y"),
+    "feat_extract_norm": ("group", "layer"),
+    "readout_type": ("ignore", "project"),
+    "feed_forward_proj": ("relu", "gated-gelu"),
+}
 
 
 class Described:
@@ -39,12 +46,13 @@ class Described:
         self.base = build(self.cls, fresh(config_class))
         self.values = values_of(fresh(config_class))
         self.parts = dict(self._parts(self.base))
+        self.second_values: dict[str, Any] = {}
         self.second = self._second()
 
     def work_out(self) -> None:
         """Adds the class."""
         found = dict.fromkeys(self._lines(self.base, {}), "")
-        for path, value, text in self._flags():
+        for path, value, was, now in self._flags():
             try:
                 config = fresh(self.config_class, {path: value})
                 other = build(self.cls, config)
@@ -54,7 +62,6 @@ class Described:
                 continue
             values = values_of(config)
             variant = set(self._lines(other, values))
-            was, now = _conditions(text, value)
             for line in list(found):
                 if line not in variant and not found[line].startswith("only "):
                     found[line] = _and(found[line], was)
@@ -115,7 +122,9 @@ class Described:
             {k: v + 1 for k, v in numbers.items() if k in used and "layers" in k},
         ):
             with contextlib.suppress(Exception):
-                return build(self.cls, fresh(self.config_class, wanted))
+                found = build(self.cls, fresh(self.config_class, wanted))
+                self.second_values = values_of(fresh(self.config_class, wanted))
+                return found
         return None
 
     def _is_used(self, path: str) -> bool:
@@ -133,6 +142,17 @@ class Described:
             and value > 1
             and self._is_own(key)
             and not any(key.startswith(f"{one}.") for one in inner)
+        }
+
+    def own_lists(self) -> dict[str, list[int]]:
+        """The lists of numbers of which tensors outside its parts are made, with their defaults."""
+        return {
+            key: list(value)
+            for key, value in self.values.items()
+            if isinstance(value, (list, tuple))
+            and len(value) > 1
+            and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+            and self._is_own(key)
         }
 
     def _is_own(self, path: str) -> bool:
@@ -182,8 +202,13 @@ class Described:
 
     def _guess(self, shape: tuple[int, ...], other: tuple[int, ...] | None, at: int, table: Mapping[int, str]) -> str:
         number = shape[at]
-        if other is not None and len(other) == len(shape) and other[at] == number:
-            return str(number)
+        if other is not None and len(other) == len(shape):
+            if other[at] == number:
+                return str(number)
+            both = (text for text, value in self._numbers(self.second_values).items() if value == other[at])
+            fitting = [text for text in both if _evaluated(text, self.values) == number]
+            if fitting:
+                return simpler(min(fitting, key=len))
         return simpler(table[number]) if number in table and number > 4 else str(number)
 
     def _count(self, built: Built, path: str, length: int, known: Mapping[str, Any]) -> str:
@@ -207,8 +232,10 @@ class Described:
                     return simpler(f"{key} + {more}")
         return ""
 
-    def _flags(self) -> Iterator[tuple[str, Any, str]]:
-        """Keys that may switch tensors on and off: its own, and those of parts that are not classes of their own."""
+    def _flags(self) -> Iterator[tuple[str, Any, str, str]]:
+        """Keys that may switch tensors on and off, another value of each, what holds by default, and what holds then:
+        its own keys, and those of parts that are not classes of their own.
+        """
         inner = {path for _cls, path in self.parts.values() if path}
         count = 0
         types = types_of(self.config_class)
@@ -219,17 +246,39 @@ class Described:
                 continue
             if isinstance(value, bool):
                 count += 1
-                yield path, not value, path
+                yield path, not value, *_conditions(path, not value)
+            elif isinstance(value, str):
+                others = (one for one in CHOICES.get(path.rpartition(".")[2], ()) if one != value)
+                yield from ((path, one, f"{path} != {one!r}", f"{path} == {one!r}") for one in others)
+            elif value == -1:
+                yield path, 32, f"{path} <= 0", f"{path} > 0"
             elif "." not in path and isinstance(value, int) and "None" in types.get(path, "") and value > 0:
                 count += 1
-                yield path, None, path
+                yield path, None, *_conditions(path, None)
             elif (
                 "." not in path and value is None and "int" in types.get(path, "") and "list" not in types.get(path, "")
             ):
                 count += 1
-                yield path, 16, path
+                yield path, 16, *_conditions(path, 16)
+        yield from self._other_flags()
+
+    def _other_flags(self) -> Iterator[tuple[str, Any, str, str]]:
+        """Parts that a config may leave out, and widths that are projected where they differ."""
+        for path, value in STARTS.get(self.config_class.model_type, {}).items():
+            if value == {}:
+                yield path, None, f"has({path})", f"not has({path})"
+        hidden = self.values.get("hidden_size")
+        for path, value in self.values.items():
+            is_width = (
+                isinstance(value, int) and "embed" in path and not any(one in path for one in ("position", "vocab"))
+            )
+            if isinstance(hidden, int) and is_width and "." not in path and value > 4:
+                signs = ("==", "!=") if value == hidden else ("!=", "==")
+                other = 2 * value if value == hidden else hidden
+                yield path, other, f"{path} {signs[0]} hidden_size", f"{path} {signs[1]} hidden_size"
         if "tie_word_embeddings" not in self.values and hasattr(self.config_class(), "tie_word_embeddings"):
-            yield "tie_word_embeddings", not self.config_class().tie_word_embeddings, "tie_word_embeddings"
+            other = not self.config_class().tie_word_embeddings
+            yield "tie_word_embeddings", other, *_conditions("tie_word_embeddings", other)
 
 
 def _frozen(line: Any) -> Any:
@@ -292,4 +341,4 @@ def add_class(gathered: Gathered, name: str, config_class: Any) -> None:
     except Exception as error:  # noqa: BLE001 - of any kind: it is listed
         gathered.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
         return
-    gathered.reasons[name] = verified(gathered, name, config_class, described.own_numbers())
+    gathered.reasons[name] = verified(gathered, name, config_class, described.own_numbers(), described.own_lists())

@@ -14,6 +14,14 @@ from benchmarks.shapes.rules import simpler
 from benchmarks.shapes.symbols import Real, Size, symbol
 from vramtui.models.shapes.known import Generated, ShapeTable
 
+# What is built instead of a type's defaults: where these cannot be built, or leave out parts or kinds of layers that
+# most of its models have.
+STARTS: dict[str, dict[str, Any]] = {
+    "aya_vision": {"vision_config.num_attention_heads": 16},
+    "gemma4": {"vision_config": {}, "audio_config": {}},
+    "gemma4_unified": {"vision_config": {}, "audio_config": {}},
+}
+
 
 class Gathered:
     """Everything that is known so far, and the table that reads it.
@@ -49,13 +57,14 @@ class _Encoded(dict[str, Any]):
 def fresh(config_class: Any, changes: Mapping[str, Any] | None = None) -> Any:
     """A config with its defaults but for `changes`, by paths."""
     top: dict[str, Any] = {}
-    for path, value in (changes or {}).items():
+    for path, value in (STARTS.get(config_class.model_type, {}) | dict(changes or {})).items():
         *parts, key = path.split(".")
         if not parts:
             top[key] = value
             continue
         if parts[0] not in top:
-            top[parts[0]] = _plain_part(getattr(config_class(), parts[0]))
+            whole = config_class(**{key: value for key, value in top.items() if key != parts[0]})
+            top[parts[0]] = _plain_part(getattr(whole, parts[0]))
         inner = top[parts[0]]
         for part in parts[1:]:
             inner = inner[part]
@@ -111,6 +120,7 @@ def add_config(gathered: Gathered, config_class: Any) -> None:
     for part in (config_class.sub_configs or {}).values():
         if part is not AutoConfig and part.model_type:
             add_config(gathered, part)
+    row["keys"].setdefault("tie_word_embeddings", bool(getattr(config, "tie_word_embeddings", True)))
     labels = config.num_labels
     if labels not in {None, 2}:
         row["keys"]["num_labels"] = labels

@@ -6,13 +6,16 @@ from typing import Any
 LOOPS = ("i", "j", "k", "l")
 # Keys whose number says in which of many layers something is.
 HINTS = (
-    "first", "interval", "period", "freq", "step", "every", "dense", "sparse", "pattern", "layers", "hash", "shared",
+    "first", "interval", "period", "freq", "step", "every", "dense", "sparse", "pattern", "hash", "shared",
     "offset",
 )  # fmt: skip
 Index = tuple[int, ...]
 Predicate = tuple[str, frozenset[Index]]
 # How likely it is, the text, and whether it holds at a place.
 Rule = tuple[int, str, Callable[[int], bool]]
+# Keys that list places, and those that say of how many layers one is of its kind.
+LISTING = ("layer", "index", "indices", "idx", "block", "attn")
+REPEATING = ("interval", "period", "freq", "step", "every", "pattern", "offset")
 # Lists that name stages, and say nothing of them.
 NAMED = ("stage_names", "out_features", "out_indices")
 STEPS = (2, 3, 4, 5, 6, 8)
@@ -50,13 +53,14 @@ def _rules(name: str, count: str, size: int, values: Mapping[str, Any]) -> Itera
 
 def _by_list(name: str, key: str, listed: Sequence[Any], size: int) -> Iterator[Rule]:
     fits = len(listed) == size or ("type" in key and len(listed) > size)
-    if fits and not key.endswith(NAMED) and all(isinstance(item, (str, int, float)) for item in listed):
+    kinds = all(isinstance(item, (str, bool)) or item in (0, 1) for item in listed)
+    if fits and kinds and not key.endswith(NAMED):
         for item in dict.fromkeys(listed):
             text = f"{key}[{name}] == {item!r}"
             if isinstance(item, bool):
                 text = f"{key}[{name}]" if item else f"not {key}[{name}]"
             yield 0 if isinstance(item, (str, bool)) else 2, text, lambda at, item=item: listed[at] == item  # type: ignore[misc] # bound where it is made
-    if all(isinstance(item, int) for item in listed):
+    if all(isinstance(item, int) for item in listed) and any(one in key for one in LISTING):
         yield 1, f"{name} in {key}", lambda at: at in listed
         yield 1, f"{name} not in {key}", lambda at: at not in listed
 
@@ -67,10 +71,10 @@ def _by_key(name: str, count: str, size: int, key: str, number: int) -> Iterator
     yield rank, f"{name} >= {key}", lambda at: at >= number
     yield rank, f"{name} < {count} - {key}", lambda at: at < size - number
     yield rank, f"{name} >= {count} - {key}", lambda at: at >= size - number
-    if 1 < number < size:
+    if 1 < number < size and any(one in key for one in REPEATING):
         for more, shifted in ((1, f"({name} + 1)"), (0, name), (-1, f"({name} - 1)")):
             yield 1, f"{shifted} % {key} == 0", lambda at, more=more: (at + more) % number == 0  # type: ignore[misc] # bound where it is made
-            yield 1, f"{shifted} % {key} != 0", lambda at, more=more: (at + more) % number != 0  # type: ignore[misc] # bound where it is made
+            yield 2, f"{shifted} % {key} != 0", lambda at, more=more: (at + more) % number != 0  # type: ignore[misc] # bound where it is made
 
 
 def _by_itself(name: str, count: str, size: int) -> Iterator[Rule]:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from vramtui.core.base.errors import UserError, nearest, nearest_few
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
-from vramtui.models.blueprints.vision import net_names, vision_table
 from vramtui.models.named_files import exists, is_plain_file
+from vramtui.models.readers.torchvision import net_names, vision_table
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
 from vramtui.models.stores.resolve import (

@@ -16,7 +16,7 @@ from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
-from vramtui.models.blueprints.vision import vision_table
+from vramtui.models.readers.torchvision import vision_table
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 

@@ -10,8 +10,8 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.models.blueprints.nets import is_net
 from vramtui.models.readers.config_json import parse_config
+from vramtui.models.shapes.nets import is_net
 
 THOUSAND = {str(number): f"LABEL_{number}" for number in range(1000)}
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

@@ -13,8 +13,8 @@ from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.traced.workloads.limits import check
-from vramtui.models.blueprints.vision import vision_table
 from vramtui.models.readers.config_json import parse_config
+from vramtui.models.readers.torchvision import vision_table
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 

@@ -14,6 +14,9 @@ from benchmarks.architectures import KINDS, recorded
 from tests.properties import examples
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.shapes.known import shape_table
+from vramtui.models.shapes.nets import STREAMS
+from vramtui.models.shapes.texts import TEXTS, TRANSLATORS
+from vramtui.models.shapes.towers import JOINED
 
 TABLE = shape_table()
 # Classes that are not complete, each with what differs; `python -m benchmarks.shapes` writes it.
@@ -72,3 +75,10 @@ KEYS = ("hidden_size", "num_hidden_layers", "layer_types", "text_config", "visio
 def test_anybodys_config_is_counted_or_refused(architecture: str, keys: dict[str, Any]) -> None:
     with suppress(Damaged):
         assert counted(architecture, keys) >= 0
+
+
+def test_every_type_that_is_read_by_shapes_has_a_class() -> None:
+    inside_others = {"kosmos_2_text_model", "kosmos_2_5_text_model"}  # their classes are those of the whole
+    names = TABLE.names()
+    for kind in (JOINED | STREAMS.keys() | TEXTS.keys() | TRANSLATORS) - inside_others:
+        assert any(TABLE.knows(name, kind) for name in names), kind

@@ -6,10 +6,6 @@ from typing import Any
 import msgspec
 
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
-from vramtui.models.blueprints.blueprint import HEADED, WHOLE_FAMILIES
-from vramtui.models.blueprints.composite import add_parts, joins
-from vramtui.models.blueprints.full_config import filled_in, text_type
-from vramtui.models.blueprints.nets import PLAIN, NetShape, is_net, read_net, twin_of
 from vramtui.models.families.decoder import read_decoder
 from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
@@ -18,19 +14,19 @@ from vramtui.models.families.generic import guess_family
 from vramtui.models.families.keys import Keys, head_of, layer_count
 from vramtui.models.families.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.models.families.older import BERT_LIKE, OLDER
-from vramtui.models.families.tensor_list import CacheList, TensorList, numbers_in
 from vramtui.models.readers.bounded import Damaged
+from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.listed import as_encoder, generated_tensors, stream_of
+from vramtui.models.shapes.nets import PLAIN, NetShape, is_net, read_net, twin_of
+from vramtui.models.shapes.texts import TEXTS, TRANSLATORS, read_text, text_caches
+from vramtui.models.shapes.towers import TEXT_PARTS, add_towers, joins
+from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
-KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
-# Where models of several parts keep the one that reads words.
-TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
-
+KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC}
+# Whose words are read by a translator with its encoder, or by layers that are no part of their own.
+OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
 # Whose words are read by another model than the type of its text says.
-OTHER_TEXT = {"florence2": "bart_whole", "idefics": "llama", "phi4_multimodal": "phi3"}
-
-# Translators of which this architecture has the encoder as well.
-TRANSLATORS = {"bart": "bart_whole", "mbart": "mbart_whole", "mvp": "bart_whole", "plbart": "bart_whole"}
+OTHER_TEXT = {"idefics": "llama", "phi4_multimodal": "phi3"}
 
 ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
 
@@ -118,15 +114,17 @@ def _by_family(values: dict[str, object]) -> Found:
     keys = _with_thinkers_parts(Keys(full))
     if joins(keys.text("model_type")):
         said = keys.values if "thinker_config" in values else values
-        return _of_parts(keys, said.get("tie_word_embeddings"))
+        return _of_parts(keys, full, said.get("tie_word_embeddings"))
     if is_net(keys.text("model_type")):
         return _of_net(read_net(keys))
     named = " ".join(map(str, keys.items("architectures")))
     kind, generates = keys.text("model_type"), "ConditionalGeneration" in named
-    family = KNOWN.get(TRANSLATORS.get(kind, kind) if generates else kind)
+    if kind in TEXTS or (kind in TRANSLATORS and generates):
+        return _of_text(keys)
+    family = KNOWN.get(kind)
     if family is not None:
-        exact = kind in TRANSLATORS and not keys.flag("use_prompt") if generates else not OTHER_HEADS.search(named)
-        exact = exact or bool(head_of(keys) and (family.whole is None or kind in HEADED or kind in BERT_LIKE))
+        exact = not generates and not OTHER_HEADS.search(named)
+        exact = exact or bool(head_of(keys) and (family.whole is None or kind in BERT_LIKE))
         return _found(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
@@ -140,6 +138,12 @@ def _of_net(net: NetShape) -> Found:
     found = msgspec.structs.replace(found, counted=net.exact)
     twin = twin_of(net, numbers_in(found.tensors)) if net.exact else None
     return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
+
+
+def _of_text(keys: Keys) -> Found:
+    """An encoder of text or a translator; of a head that is not known it is the layers alone."""
+    tensors, caches, exact = read_text(keys)
+    return _as_found(keys, PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
 
 
 def _has_encoder(keys: Keys) -> bool:
@@ -158,11 +162,12 @@ def _with_thinkers_parts(keys: Keys) -> Keys:
     return Keys({**thinker, **own, **silent})
 
 
-def _of_parts(keys: Keys, tied: object) -> Found:
+def _of_parts(keys: Keys, full: dict[str, Any], tied: object) -> Found:
     """A model of several parts whose towers and what joins them are counted.
 
     Args:
-        keys: its config, filled in.
+        keys: its config, filled in, with the parts of a thinker at its top.
+        full: the same as its class has it.
         tied: whether the file says at its top that the output layer is the embedding. Where it does not, the part that
             reads words says it, as it did for transformers 4, which wrote these files.
     """
@@ -172,11 +177,14 @@ def _of_parts(keys: Keys, tied: object) -> Found:
         part = part.changed(tie_word_embeddings=tied)
     kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
     family = KNOWN.get(kind)
-    nearest = family or guess_family(part)
-    tensors, caches = read_decoder(part, nearest)
-    joined = add_parts(tensors, dict(keys.values), name)
+    nearest = family or (PLAIN if kind in TEXTS else guess_family(part))
+    tensors, caches = (TensorList(), CacheList()) if kind in TEXTS else read_decoder(part, nearest)
+    if kind in TEXTS or keys.text("model_type") in OWN_TEXT:
+        tensors = TensorList()
+        caches = text_caches(part) if kind in TEXTS or kind == "bart" else caches
+    joined = add_towers(tensors, keys, full)
     named = " ".join(map(str, keys.items("architectures")))
-    exact = family is not None and joined.complete and not OTHER_HEADS.search(named)
+    exact = (family is not None or kind in TEXTS) and joined.complete and not OTHER_HEADS.search(named)
     basis = "family" if exact else "generic"
     found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
     towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}

@@ -2,7 +2,7 @@
 
 from vramtui.models.families.family import Layer, truth
 from vramtui.models.families.keys import Keys
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 SLIDING = frozenset({"sliding_attention", "local", "hybrid_sliding", "sliding"})
 CHUNKED = frozenset({"chunked_attention"})

@@ -13,7 +13,7 @@ from vramtui.models.families.keys import (
     layer_count,
     sizes_of,
 )
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"

@@ -13,7 +13,7 @@ from vramtui.models.families.keys import (
     sizes_of,
 )
 from vramtui.models.families.recurrent import mamba2
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 PLAIN = Family()
 

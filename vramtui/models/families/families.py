@@ -2,21 +2,6 @@
 
 from functools import partial
 
-from vramtui.models.blueprints.public_keys import (
-    deci_keys,
-    deepseek_v4_keys,
-    gemma4_keys,
-    half_ffn,
-    hunyuan_keys,
-    kimi_keys,
-    laguna_keys,
-    lfm2_width,
-    llama4_keys,
-    minimax_m3_keys,
-    mpt_keys,
-    nemotron_keys,
-    step_keys,
-)
 from vramtui.models.families.attention import compressed_attention
 from vramtui.models.families.family import Family
 from vramtui.models.families.family_parts import (
@@ -56,6 +41,21 @@ from vramtui.models.families.family_parts import (
     no_mlp,
     post_mlp_norm,
     rope_norm,
+)
+from vramtui.models.families.public_keys import (
+    deci_keys,
+    deepseek_v4_keys,
+    gemma4_keys,
+    half_ffn,
+    hunyuan_keys,
+    kimi_keys,
+    laguna_keys,
+    lfm2_width,
+    llama4_keys,
+    minimax_m3_keys,
+    mpt_keys,
+    nemotron_keys,
+    step_keys,
 )
 from vramtui.models.families.recurrent import (
     bailing_delta,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.models.families.keys import Keys, LayerSizes
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 Truth = bool | str | tuple[str, bool]
 

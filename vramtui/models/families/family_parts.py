@@ -2,12 +2,12 @@
 
 import msgspec
 
-from vramtui.models.blueprints.public_keys import SPARSE, deci_width
 from vramtui.models.families.attention import SLIDING, attention, window_of
 from vramtui.models.families.family import Layer
 from vramtui.models.families.feed_forward import dense, experts, shared_width
 from vramtui.models.families.keys import Keys, LayerSizes, layer_count, sizes_of
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.families.public_keys import SPARSE, deci_width
+from vramtui.models.tensor_list import CacheList, TensorList
 
 FULL, LINEAR = "full_attention", "linear_attention"
 

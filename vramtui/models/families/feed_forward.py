@@ -10,7 +10,7 @@ from vramtui.models.families.keys import (
     SHARED_WIDTH,
     Keys,
 )
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 # The width of a narrower stream that experts work on.
 EXPERT_STREAM = ("moe_latent_size", "routed_expert_hidden_size")

@@ -11,8 +11,8 @@ from vramtui.models.families.recurrent import (
     rg_lru,
     short_conv,
 )
-from vramtui.models.families.tensor_list import CacheList, TensorList
 from vramtui.models.readers.bounded import Damaged
+from vramtui.models.tensor_list import CacheList, TensorList
 
 GATED = ("silu", "swish", "swiglu", "geglu", "gelu_pytorch_tanh")
 PLAIN_KEYS = ("n_embd", "n_layer", "ffn_dim", "dff")

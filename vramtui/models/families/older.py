@@ -15,7 +15,7 @@ from vramtui.models.families.keys import (
     labels_of,
     layer_count,
 )
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 Whole = Callable[[TensorList, CacheList, Keys, Family], None]
 More = Callable[[TensorList, Keys], None]

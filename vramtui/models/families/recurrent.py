@@ -7,7 +7,7 @@ so (cache_utils.py, LinearAttentionLayer).
 
 from vramtui.models.families.family import Layer
 from vramtui.models.families.keys import Keys
-from vramtui.models.families.tensor_list import CacheList, TensorList
+from vramtui.models.tensor_list import CacheList, TensorList
 
 
 def mamba1(tensors: TensorList, caches: CacheList, layer: Layer, *, normed: bool = False) -> None:

@@ -11,9 +11,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.core.base.text import printable
-from vramtui.models.blueprints.nets import is_net
-from vramtui.models.blueprints.vision import timm_table
-from vramtui.models.families.any_config import TEXT_PARTS, read_any
+from vramtui.models.families.any_config import read_any
 from vramtui.models.readers import decoders, encoders
 from vramtui.models.readers import moe as mixtures
 from vramtui.models.readers.bounded import Damaged, Unmodelled, read_plain, shown
@@ -25,6 +23,9 @@ from vramtui.models.readers.quantization import exl3
 from vramtui.models.readers.quantization.methods import quantization_of
 from vramtui.models.readers.quantization.mixed import in_all_layers, kind_of, with_mixed_bits
 from vramtui.models.readers.quantization.mlx import mlx_quantization, mlx_tensors
+from vramtui.models.readers.torchvision import timm_table
+from vramtui.models.shapes.nets import is_net
+from vramtui.models.shapes.towers import TEXT_PARTS
 from vramtui.models.stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
-from vramtui.models.families.from_weights import decoder_of_weights, listed_weights
 from vramtui.models.readers.bounded import Damaged, shown
 from vramtui.models.readers.config_json import ConfigFile, read_config, what_answers
 from vramtui.models.readers.diffusers.denoisers import INDEX as PIPELINE
+from vramtui.models.readers.from_weights import decoder_of_weights, listed_weights
 from vramtui.models.readers.gguf import read_gguf
 from vramtui.models.readers.gguf_model import GgufHeader
 from vramtui.models.readers.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors

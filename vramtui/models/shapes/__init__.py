@@ -1,1 +1,1 @@
-"""Shapes of every tensor of transformers' models, generated from transformers, and their reader."""
+"""Shapes of every tensor of transformers' models, generated from transformers, and what reads models by them."""

@@ -3,6 +3,7 @@
 import ast
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from math import ceil, floor
 from typing import Any, Protocol
@@ -108,7 +109,9 @@ def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401, C901, PLR0911,
         case ast.ListComp(elt=one, generators=[ast.comprehension(target=ast.Name(id=name), iter=ast.Call(args=[end]))]):
             return [_value(one, _With(names, name, at)) for at in range(_few(_value(end, names)))]
         case ast.Call(func=ast.Name(id="has"), args=[key]):
-            return _value(key, names) is not None
+            with suppress(Damaged):
+                return _value(key, names) is not None
+            return False
         case ast.Call(func=ast.Name(id=name)):
             return _bounded(_FUNCTIONS[name](*(_value(one, names) for one in node.args)))
     raise TypeError(ast.dump(node))

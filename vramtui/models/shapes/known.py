@@ -1,6 +1,7 @@
 """The tensors of a config's model by the generated shapes: for each class of transformers, each size an expression."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from itertools import islice
@@ -15,6 +16,8 @@ from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, w
 LOOPS = ("i", "j", "k", "l")
 # How deep models stand within models.
 DEEPEST = 8
+# A part's key in an expression: `vision_config.` before one of its keys.
+PART = re.compile(r"\b(\w+(?:\.\w+)*)\.[A-Za-z_]\w*\b")
 
 Line = tuple[str, str, str, int]  # a name, its sizes, its condition, how many
 
@@ -118,6 +121,14 @@ class Config:
         named = values.get("model_type")
         return Config(values, named if isinstance(named, str) else kind, self._data)
 
+    def leaves_out(self, path: str) -> bool:
+        """Whether it has no part of that name, on purpose: null, or a part that is there only where it is said.
+
+        Raises:
+            Damaged: nothing says whether it has.
+        """
+        return self.value(path.partition(".")[0]) is None
+
     def at(self, path: str) -> "Config":
         """The part at a path with dots; itself where that is empty.
 
@@ -137,11 +148,11 @@ class _Round:
     """A config's keys and the numbers of the loops around a line."""
 
     def __init__(self, config: Config, numbers: Mapping[str, int]) -> None:
-        self._config = config
+        self.config = config
         self._numbers = numbers
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - as Config
-        return self._numbers[name] if name in self._numbers else self._config.value(name)
+        return self._numbers[name] if name in self._numbers else self.config.value(name)
 
 
 class ShapeTable:
@@ -160,6 +171,11 @@ class ShapeTable:
         """Whether it has the class, and the class a config of the type `kind`."""
         return architecture in self._data.classes and self._shapes(architecture).of == kind
 
+    def class_of(self, role: str, kind: object) -> str:
+        """The class of a type for a role (`base`, `causal`, `masked` …); empty where it is not known."""
+        name = self._data.roles.get(role, {}).get(str(kind), "")
+        return name if name in self._data.classes else ""
+
     def names(self) -> list[str]:
         """Of every class."""
         return list(self._data.classes)
@@ -171,14 +187,14 @@ class ShapeTable:
             self._configs[kind] = ConfigKeys() if raw is None else msgspec.json.decode(raw, type=ConfigKeys)
         return self._configs[kind]
 
-    def tensors(self, architecture: str, values: Mapping[str, Any]) -> list[NamedShape]:
-        """Every tensor of a class with the config `values`.
+    def tensors(self, architecture: str, values: Mapping[str, Any], without: Container[str] = ()) -> list[NamedShape]:
+        """Every tensor of a class with the config `values`, but for those of the parts at the paths `without`.
 
         Raises:
             Damaged: the class is not known, a key is missing or of the wrong kind, or there are too many layers.
         """
         shapes = self._shapes(architecture)
-        return list(self._of(shapes, Config(values, shapes.of, self), "", 0, repeats=False))
+        return list(self._of(shapes, Config(values, shapes.of, self), "", without))
 
     def _shapes(self, name: str) -> ClassShapes:
         if name not in self._classes:
@@ -187,7 +203,9 @@ class ShapeTable:
             self._classes[name] = msgspec.json.decode(self._data.classes[name], type=ClassShapes)
         return self._classes[name]
 
-    def _of(self, shapes: ClassShapes, config: Config, path: str, depth: int, *, repeats: bool) -> Iterator[NamedShape]:
+    def _of(
+        self, shapes: ClassShapes, config: Config, path: str, without: Container[str], depth: int = 0
+    ) -> Iterator[NamedShape]:
         if depth > DEEPEST:
             raise Damaged("has models within models without end")
         for loops, lines in shapes.loops.items():
@@ -196,31 +214,54 @@ class ShapeTable:
             if len(rounds) > MOST_ROUNDS:
                 raise Damaged(f"has more than {MOST_ROUNDS} layers")
             for line in lines:
+                own = f"{path}.{_part_of(loops, line[1], tuple(shapes.loops))}".strip(".")
                 moving = [one for one in LOOPS[: len(counts)] if _mentions(line, one)]
                 for numbers, count in _merged(rounds, moving):
-                    for found in self._line(line, _Round(config, numbers), config, path, depth):
-                        yield msgspec.structs.replace(
-                            found, count=found.count * count, repeats=found.repeats or bool(counts) or repeats
-                        )
+                    names = _Round(config, numbers)
+                    inner = self._part(line, names, path, without, depth) if line[0].startswith("@") else None
+                    for found in _tensor(line, names, own) if inner is None else inner:
+                        repeats = found.repeats or bool(counts)
+                        yield msgspec.structs.replace(found, count=found.count * count, repeats=repeats)
 
-    def _line(self, line: Line, names: _Round, config: Config, path: str, depth: int) -> Iterator[NamedShape]:
-        name, sizes, condition, count = line
-        if condition and not evaluate(condition, names):
+    def _part(
+        self, line: Line, names: "_Round", path: str, without: Container[str], depth: int
+    ) -> Iterator[NamedShape]:
+        name, inside, condition, count = line
+        where = f"{path}.{inside}".strip(".")
+        if where in without or (condition and not evaluate(condition, names)):
             return
-        if not name.startswith("@"):
-            shape = tuple(whole_number(size, f"the sizes of {name}") for size in evaluate(f"({sizes},)", names))
-            if 0 not in shape:
-                yield NamedShape(name, shape, count, repeats=False, path=path)
+        if inside and names.config.leaves_out(inside):
             return
-        part = config.at(sizes)
+        part = names.config.at(inside)
         inner = self._shapes(self._class_of(name[1:], part))
-        where = f"{path}.{sizes}".strip(".")
-        for found in self._of(inner, part, where, depth + 1, repeats=False):
+        for found in self._of(inner, part, where, without, depth + 1):
             yield msgspec.structs.replace(found, count=found.count * count)
 
     def _class_of(self, name: str, part: Config) -> str:
         roles = self._data.roles.get(name)
         return name if roles is None else roles.get(part.kind, part.kind)
+
+
+@cache
+def _part_of(loops: str, sizes: str, others: tuple[str, ...]) -> str:
+    """The part whose layers these are, or, where its layers stand in the class, by whose keys alone they are shaped."""
+    parts = set(PART.findall(loops))
+    if not parts:
+        inside = set(PART.findall("; ".join(others)))
+        parts = set(PART.findall(sizes))
+        parts = parts if parts <= inside else set()
+    return parts.pop() if len(parts) == 1 else ""
+
+
+def _tensor(line: Line, names: _Round, path: str) -> Iterator[NamedShape]:
+    name, sizes, condition, count = line
+    if condition and not evaluate(condition, names):
+        return
+    if any(names.config.leaves_out(part) for part in PART.findall(sizes)):
+        return
+    shape = tuple(whole_number(size, f"the sizes of {name}") for size in evaluate(f"({sizes},)", names))
+    if 0 not in shape:
+        yield NamedShape(name, shape, count, repeats=False, path=path)
 
 
 def _mentions(line: Line, name: str) -> bool:
@@ -249,6 +290,8 @@ def _rounds(config: Config, counts: tuple[str, ...], numbers: dict[str, int]) ->
 
 @cache
 def shape_table() -> ShapeTable:
-    """The shapes that come with the program; made by `python -m benchmarks.shapes`."""
-    text = resources.files("vramtui.models.shapes").joinpath("shapes.json").read_bytes()
-    return ShapeTable(msgspec.json.decode(text, type=Generated))
+    """The shapes that come with the program: made by `python -m benchmarks.shapes`, and by hand what that cannot."""
+    files = resources.files("vramtui.models.shapes")
+    generated = msgspec.json.decode(files.joinpath("shapes.json").read_bytes(), type=Generated)
+    by_hand = msgspec.json.decode(files.joinpath("by_hand.json").read_bytes(), type=dict[str, msgspec.Raw])
+    return ShapeTable(msgspec.structs.replace(generated, classes=generated.classes | by_hand))

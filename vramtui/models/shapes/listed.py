@@ -1,15 +1,15 @@
-"""Tensors of a model by the shapes that are generated from transformers, for what no family describes whole."""
+"""Tensors of a model by the shapes that are generated from transformers, named as a `[model]` table lists them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, Place, TensorGroup
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, POSITIONS, Keys, labels_of
-from vramtui.models.families.tensor_list import TensorList
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.shapes.known import NamedShape, shape_table
+from vramtui.models.tensor_list import TensorList
 
 # Of a head where a config says no number of them.
 HEAD = 64
@@ -21,10 +21,67 @@ NAMES = {
     "position_embeddings": "embed_positions",
     "wpe": "embed_positions",
     "word_embeddings": "embed_tokens",
+    "tok_embeddings": "embed_tokens",
     "shared": "embed_tokens",
     "wte": "embed_tokens",
-}
+    **dict.fromkeys(
+        ("relative_attention_bias", "rel_embeddings", "relative_position_bias_table", "rel_attn_embed", "rel_pos_h",
+         "pe_k", "bias_u", "pos_bias_u"),
+        "relative",
+    ),
+    "Wi": "up",
+}  # fmt: skip
+# Behind a type whose towers alone are written down by hand.
+WITHOUT_WORDS = " without words"
 CLASSIFIERS = {"classifier", "out_proj", "score", "logits_proj"}
+# Before the output layer over words; of heads of other tasks none is called so.
+LM_HEAD_DENSE = {"dense", "vocab_transform"}
+
+
+def listed_shapes(values: Mapping[str, Any], usual: str) -> tuple[TensorList, bool]:
+    """Every tensor of a config's model, and whether it is of the class that the config names; see `config_shapes`.
+
+    Raises:
+        Damaged: as there.
+    """
+    shapes, exact = config_shapes(values, usual)
+    named = named_class(values)
+    return _listed(shapes, named if named and exact else "ForMaskedLM", ""), exact
+
+
+def config_shapes(
+    values: Mapping[str, Any], usual: str = "base", without: Sequence[str] = ()
+) -> tuple[list[NamedShape], bool]:
+    """The shapes of the class that a config names, and whether it is that class: of one that is not known they are
+    those of the type's usual class.
+
+    Args:
+        values: the config, filled in.
+        usual: the role of the class that is meant where none is named, or one that is not known.
+        without: paths of parts that are left out.
+
+    Raises:
+        Damaged: nothing of its type is known, or a key that is needed is missing.
+    """
+    kind, table = values.get("model_type"), shape_table()
+    named = named_class(values)
+    for name in (f"{kind}{WITHOUT_WORDS}", named) if without else (named,):
+        if table.knows(name, kind):
+            return table.tensors(name, values, without), True
+    name = table.class_of(usual, kind)
+    if name and (not named or named.rpartition("For")[2] == name.rpartition("For")[2]):
+        return table.tensors(name, values, without), True
+    name = name or table.class_of("base", kind)
+    if not name:
+        raise Damaged(f"has a part of the type {str(kind)[:40]!r}, which is not known", is_sound=True)
+    return table.tensors(name, values, without), not named
+
+
+def named_class(values: Mapping[str, Any]) -> str:
+    """The first class that a config names; empty where it names none."""
+    listed = values.get("architectures")
+    name = listed[0] if isinstance(listed, list) and listed else ""
+    return name if isinstance(name, str) else ""
 
 
 def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList | None:
@@ -34,22 +91,29 @@ def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList |
         values: the config as decoded.
         text: the key of the part that reads words; empty where it is the config itself.
     """
-    listed = values.get("architectures")
-    name = listed[0] if isinstance(listed, list) and listed else ""
-    table = shape_table()
-    if not isinstance(name, str) or not table.knows(name, values.get("model_type")):
+    name, table = named_class(values), shape_table()
+    if not table.knows(name, values.get("model_type")):
         return None
     try:
-        found = table.tensors(name, values)
+        return _listed(table.tensors(name, values), "", text)
     except Damaged:
         return None
+
+
+def _listed(shapes: list[NamedShape], architecture: str, text: str) -> TensorList:
     tensors = TensorList()
     is_stem = True
-    for one in found:
+    for one in shapes:
         tensors.place = _place(one, text)
-        tensors.add(_name(one, stem=is_stem), *one.shape, count=one.count)
+        name = shape_name(one, architecture, stem=is_stem)
+        tensors.add(name, *one.shape, count=one.count)
         is_stem = is_stem and len(one.shape) < 3
     return tensors
+
+
+def add_shape(tensors: TensorList, one: NamedShape, architecture: str = "") -> None:
+    """The tensors of a shape, in the place where the list is."""
+    tensors.add(shape_name(one, architecture, stem=False), *one.shape, count=one.count)
 
 
 def _place(tensor: NamedShape, text: str) -> Place:
@@ -58,9 +122,18 @@ def _place(tensor: NamedShape, text: str) -> Place:
     return "layers" if tensor.repeats else "outside"
 
 
-def _name(tensor: NamedShape, *, stem: bool) -> str:
+def shape_name(tensor: NamedShape, architecture: str = "", *, stem: bool) -> str:
+    """The name of a tensor in lists: that of its module, or one that says what it is; `stem` whether it may be the
+    first convolution.
+    """
     if len(tensor.shape) > 3 or (len(tensor.shape) == 3 and "conv" in tensor.name):
         return STEM if stem else f"conv_{tensor.name.removeprefix('conv_')}"
+    if tensor.name in CLASSIFIERS and architecture.endswith("SequenceClassification") and not tensor.repeats:
+        return "class_out"
+    if tensor.name in LM_HEAD_DENSE and architecture.endswith("MaskedLM") and not tensor.repeats:
+        return "head_dense"
+    if tensor.name == "Wo" and tensor.shape[0] != tensor.shape[-1]:
+        return "down"
     return NAMES.get(tensor.name, tensor.name)
 
 

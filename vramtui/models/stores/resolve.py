@@ -109,7 +109,7 @@ def _local_model(text: str, _keys: Collection[str]) -> Resolved | None:
 def _net(text: str, _keys: Collection[str]) -> Resolved | None:
     if ("/" in text and not text.startswith(TIMM)) or not NET_NAME.fullmatch(text):
         return None
-    from vramtui.models.blueprints.vision import is_known_net  # noqa: PLC0415 - lists of layers, for such names alone
+    from vramtui.models.readers.torchvision import is_known_net  # noqa: PLC0415 - lists of layers, for such names alone
 
     return _as(NameKind.NET, text) if is_known_net(text) else None
 

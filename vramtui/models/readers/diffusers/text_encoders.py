@@ -5,9 +5,9 @@ import msgspec
 from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.models.families.any_config import read_any
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS
-from vramtui.models.families.tensor_list import TensorList
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.tensor_list import TensorList
 
 # Types whose tensors beside `wo` follow the pipeline's precision (transformers, modeling_t5.py: _keep_in_fp32_modules).
 IN_FP32 = ("wo",)

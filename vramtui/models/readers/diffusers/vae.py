@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.text import printable
-from vramtui.models.families.tensor_list import TensorList
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.tensor_list import TensorList
 
 # How many levels a VAE has at most; published ones have four or five.
 MOST_LEVELS = 12

@@ -40,7 +40,7 @@ class TypeDefaults(msgspec.Struct, frozen=True):
 @cache
 def defaults() -> dict[str, TypeDefaults]:
     """Of every type; made by `benchmarks/architectures_defaults.py`."""
-    text = resources.files("vramtui.models.blueprints").joinpath("defaults.json").read_bytes()
+    text = resources.files("vramtui.models.shapes").joinpath("defaults.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, TypeDefaults])
 
 

@@ -1,8 +1,8 @@
 """Nets for images by the names that torchvision and timm give them, and timm's config.json.
 
-Convolutional nets and Swin are the lists of layers in `vision_nets.json`, which `benchmarks/vision_nets.py` writes from
-torchvision 0.28; names of timm 1.0 are only those whose number of parameters is the same. Plain vision transformers
-follow from their name.
+Convolutional nets and Swin are the lists of layers in `torchvision_nets.json`, which `benchmarks/vision_nets.py`
+writes from torchvision 0.28; names of timm 1.0 are only those whose number of parameters is the same. Plain vision
+transformers follow from their name.
 """
 
 import json
@@ -58,7 +58,7 @@ SIZES_OF_CLASSES = {"out_features", "out_channels"}
 
 @lru_cache(1)
 def _nets() -> dict[str, dict[str, Any]]:
-    text = files("vramtui.models.blueprints").joinpath("vision_nets.json").read_text(encoding="utf-8")
+    text = files("vramtui.models.readers").joinpath("torchvision_nets.json").read_text(encoding="utf-8")
     nets: dict[str, dict[str, Any]] = json.loads(text)
     return nets
 
