@@ -1,5 +1,6 @@
 """`vramtui.api`: what other programs may call, from whatever they have for a model."""
 
+import asyncio
 import contextlib
 import doctest
 import json
@@ -251,3 +252,19 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="vt") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
+
+
+def test_samples_come_to_for_and_to_async_for() -> None:
+    async def second(stream: vramtui.SampleStream) -> vramtui.Sample:
+        async for sample in stream:
+            return sample
+        raise AssertionError
+
+    stream = vramtui.watch(0.01, demo=True)
+    first = next(stream)
+    assert isinstance(first.gpus[0], vramtui.Gpu)
+    assert asyncio.run(second(stream)).taken_at > first.taken_at
+    stream.close()
+    for wrong in (0, -1.0, float("nan")):
+        with pytest.raises(vramtui.Error, match="give seconds above 0"):
+            vramtui.watch(wrong, demo=True)

@@ -16,4 +16,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return ["__version__", "estimate", "fit", "observe", "sample", "schema", "trace"]
+    from importlib import import_module  # noqa: PLC0415 - as above
+
+    return ["__version__", *import_module("vramtui.api").__all__]

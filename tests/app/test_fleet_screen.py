@@ -50,7 +50,6 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
     fleet = three()
     app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
     async with app.run_test(size=size) as pilot:
-        await pilot.press("5")
         for _ in range(100):
             await settle(app, pilot)
             app.draw()
@@ -59,7 +58,7 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
                 break
             await pilot.pause(0.05)
         assert isinstance(app.screen, FleetScreen)
-        assert "Fleet · 2 of 3 hosts up · 4 GPUs · 32.0 of 320.0 GiB" in text
+        assert "Fleet · 2 of 3 hosts up · 4 GPUs, 0 free · 32.0 of 320.0 GiB" in text
         assert "down: it refuses connections" in text
         assert "anna 7.0  bo 7.0" in text
         await pilot.press("down", "down", "enter")

@@ -47,7 +47,7 @@ def test_the_demo_as_a_file(tmp_path: Path) -> None:
     families = {family.name: family for family in parser.text_string_to_metric_families(file.read_text())}
     assert set(families) == set(NAMES)
     labels = families["vramtui_prediction_error_ratio"].samples[0].labels
-    assert set(labels) == {"gpu", "uuid", "hostname", "user", "preset", "kind"}
+    assert set(labels) == {"gpu", "uuid", "Hostname", "user", "preset", "kind"}
 
 
 def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

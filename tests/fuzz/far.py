@@ -224,7 +224,7 @@ def far_seeds(name: str) -> tuple[bytes, ...]:
     if name == "job-files":
         return _AXOLOTL, _FACTORY, json.dumps(_DEEPSPEED).encode()
     stream = b'{"vramtui_recording":1,"interval":1.0}\n' + encode_sample(usual_sample()) + b"\n"
-    smi = SMI_MARK.encode() + b"\n@ index,uuid,name\nhost\n0, GPU-1, H200\n@apps 0\n@ps\n"
+    smi = SMI_MARK.encode() + b" 0\n@ index,uuid,name\nhost\n0, GPU-1, H200\n@apps 0\n@ps\n"
     smi += b" 42 anna Sun Nov 22 10:00:00 2026 python\n@end\n"
     deep = stream + b'{"vramtui_more":' + b"[" * 3000 + b"]" * 3000 + b"}\n"
     return (stream, b"Welcome!\n" + stream, deep, smi)

@@ -127,7 +127,7 @@ def test_a_host_with_nvidia_smi_alone(far: Far) -> None:
     told = msgspec.json.decode(far.run("ps", "--host", "gpu01", "--json").stdout)
     (row,) = told["gpus"][0]["processes"]
     assert row["command"].endswith("train_llama.py --lr=1e-4")
-    assert "neither vramtui nor a python3" in told["problems"][0]["message"]
+    assert "neither vramtui nor a Python" in told["problems"][0]["message"]
 
 
 def test_names_that_are_options_and_wrong_groups_are_refused(far: Far) -> None:

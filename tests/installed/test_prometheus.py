@@ -112,7 +112,7 @@ def _expressions() -> Iterator[tuple[str, str]]:
     for group in yaml.safe_load((PACKAGING / "alerts.yml").read_text())["groups"]:
         yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
     for panel in json.loads((PACKAGING / "grafana-dashboard.json").read_text())["panels"]:
-        yield from ((panel["title"], target["expr"].replace("$hostname", ".*")) for target in panel["targets"])
+        yield from ((panel["title"], target["expr"].replace("$Hostname", ".*")) for target in panel["targets"])
 
 
 def test_every_query_of_dashboard_and_rules_is_answered_and_panels_are_not_empty(monitored: Monitored) -> None:

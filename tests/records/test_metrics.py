@@ -11,6 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from tests.records.moments import moment
+from vramtui import __version__
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
@@ -51,7 +52,10 @@ def test_every_name_is_told_and_only_those() -> None:
 def test_dcgm_has_mebibytes_and_the_rest_bytes() -> None:
     found = by_name(metrics_of(crowd(1), {}))
     assert value(found["DCGM_FI_DEV_FB_USED"], gpu="0", UUID="GPU-0", Hostname="h", modelName="H100") == 3 * 1024
-    assert value(found["vramtui_gpu_memory_bytes"], part="used") == 3 * GIB + 5
+    parts = found["vramtui_gpu_memory_bytes"]
+    whole = sum(number for _, number in parts.samples)
+    assert whole == value(found["vramtui_gpu_memory_total_bytes"]) == 80 * GIB
+    assert value(parts, part="processes") == MIB
     assert value(found["vramtui_gpu_memory_bytes"], part="unattributed") == 3 * GIB + 5 - MIB
     assert value(found["DCGM_FI_DEV_GPU_UTIL"]) == 7
     assert found["DCGM_FI_DEV_POWER_USAGE"].samples == ()  # not known is not 0
@@ -81,6 +85,13 @@ def test_a_crowd_is_a_bounded_number_of_series_and_no_byte_is_lost() -> None:
         assert ("pid" in found.labels) == per_process
 
 
+def test_beside_dcgm_exporter_its_names_are_left_to_it() -> None:
+    found = by_name(metrics_of(crowd(1), {}, with_dcgm=False))
+    assert not any(name.startswith("DCGM") for name in found)
+    assert value(found["vramtui_sample_timestamp_seconds"]) == 1.0
+    assert value(found["vramtui_build_info"], version=__version__) == 1.0
+
+
 def test_a_source_that_does_not_answer_is_down_and_nothing_else() -> None:
     assert up_metric(up=False).samples == (((), 0.0),)
 
@@ -92,7 +103,7 @@ def test_a_mig_instance_is_not_under_a_name_of_dcgms() -> None:
     sample = msgspec.structs.replace(snapshot.sample, gpus=(gpu, instance))
     found = by_name(metrics_of(msgspec.structs.replace(snapshot, sample=sample), {}))
     assert len(found["DCGM_FI_DEV_FB_USED"].samples) == 1
-    assert value(found["vramtui_gpu_memory_bytes"], uuid="MIG-1", part="total") == 80 * GIB
+    assert value(found["vramtui_gpu_memory_total_bytes"], uuid="MIG-1") == 80 * GIB
 
 
 def _expressions() -> list[str]:

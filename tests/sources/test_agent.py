@@ -1,5 +1,6 @@
 """What the agent tells of a host is what NVML's own source tells of it, card for card and process for process."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from tests.sources.conftest import OTHER, Stage
 from tests.stub.build import build
 from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubMig, StubProcess
 from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
-from vramtui.sources.ssh.source import agent_program
+from vramtui.sources.ssh.source import MODULES, agent_program
 
 INTERVAL = 0.05
 
@@ -133,3 +134,18 @@ def test_without_a_driver_it_says_nothing_and_its_code_says_why() -> None:
 
 def test_it_is_small_enough_never_to_fill_a_pipe() -> None:
     assert len(agent_program(1.0)) < 1 << 16
+
+
+def test_what_is_sent_has_nothing_that_python_3_6_cannot_read() -> None:
+    """RHEL 8's own Python is 3.6: it knows neither `from __future__ import annotations` nor `dict[str, int]`."""
+    program = agent_program(1.0).decode()
+    begins = program.index("vramtui_agent([") + len("vramtui_agent(")
+    sources = ast.literal_eval(program[begins : program.rindex(", 1.0))")])
+    assert [name for name, _ in sources] == list(MODULES)
+    for name, source in sources:
+        tree = ast.parse(source, feature_version=(3, 6))
+        assert "__future__" not in source, name
+        for node in ast.walk(tree):
+            assert not isinstance(node, ast.AnnAssign | ast.NamedExpr), name
+            assert getattr(node, "annotation", None) is None, name
+            assert getattr(node, "returns", None) is None, name

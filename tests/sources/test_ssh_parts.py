@@ -81,7 +81,7 @@ def test_a_frame_with_a_damaged_line_is_a_sample_or_a_sentence(data: st.DataObje
 
 def test_a_greeting_is_passed_over_and_another_program_is_not_waited_for() -> None:
     lines = FarLines(LiveRecording)
-    assert [lines.take(line) for line in (b"Welcome to gpu07!", b"", b"vramtui-smi 1")] == [None] * 3
+    assert [lines.take(line) for line in (b"Welcome to gpu07!", b"", b"vramtui-smi 1 9")] == [None] * 3
     assert [lines.take(line) for line in FRAME.split(b"\n")][-1] is not None
     other = FarLines(LiveRecording)
     with pytest.raises(UserError, match="something else than a recording"):
@@ -122,7 +122,12 @@ def test_waits_grow_to_a_minute_and_differ() -> None:
     ("said", "code", "sentence"),
     [
         ("anna@gpu01: Permission denied (publickey).", 255, "gpu01: cannot log in without a password."),
-        ("Host key verification failed.", 255, "gpu01: its key is unknown or has changed."),
+        ("Host key verification failed.", 255, "gpu01: its key is not known here yet."),
+        (
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            255,
+            "gpu01: its key has changed: another machine may answer in its name.",
+        ),
         ("kex_exchange_identification: Connection closed by remote host", 255, "gpu01: the server drops new conn"),
         ("ssh: Could not resolve hostname gpu01: Name or service not known", 255, "gpu01: cannot resolve host name."),
         ("bash: odd\x1b[2J\n", 1, "gpu01: bash: odd␛[2J."),

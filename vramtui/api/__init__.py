@@ -2,19 +2,29 @@
 
 These names, their arguments and the JSON that `to_dict` gives stay as they are within a major version; whatever else
 is in the package may change with any release. Bytes are whole numbers, unknown is None, and bad input raises
-`UserError` with one sentence for a person.
+`UserError` with one sentence for a person; `Error` is above that and all else that is raised on purpose.
 """
 
 from vramtui.api.estimation import FitReport, JobEstimate, estimate, fit
-from vramtui.api.observation import ObservedRun, observe, sample
+from vramtui.api.observation import ObservedRun, SampleStream, observe, sample, watch
 from vramtui.api.schemas import schema
 from vramtui.api.tracing import trace
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import Error, SourceFailed, UserError
+from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Process, Sample
 
 __all__ = [
+    "Error",
     "FitReport",
+    "Gpu",
+    "Host",
     "JobEstimate",
+    "Memory",
     "ObservedRun",
+    "Problem",
+    "Process",
+    "Sample",
+    "SampleStream",
+    "SourceFailed",
     "UserError",
     "estimate",
     "fit",
@@ -22,4 +32,5 @@ __all__ = [
     "sample",
     "schema",
     "trace",
+    "watch",
 ]

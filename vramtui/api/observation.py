@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 
 from vramtui import probe
@@ -97,13 +97,15 @@ def _held_by_this_process() -> int | None:
     return None
 
 
-def _source() -> Source:
-    """What this machine's driver answers through.
+def _source(host: str | None = None) -> Source:
+    """What this machine's driver answers through, or another host over ssh.
 
     Raises:
         UserError: the libraries that ask it are not installed.
         SourceFailed: no driver answers.
     """
+    if host is not None:
+        return _far_source(host)
     try:
         from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
@@ -112,24 +114,99 @@ def _source() -> Source:
         raise UserError(f"sample needs {error.name}: pip install 'vramtui-core[nvml]', or vramtui itself") from None
 
 
-def sample(*, demo: bool = False) -> Sample:
+def _far_source(host: str) -> Source:
+    from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - only where another host is asked for
+    from vramtui.sources.ssh.handshakes import Handshakes  # noqa: PLC0415 - as above
+    from vramtui.sources.ssh.host_names import host_names  # noqa: PLC0415 - as above
+    from vramtui.sources.ssh.source import SshSource  # noqa: PLC0415 - as above
+
+    names = host_names([host], {})
+    if len(names) != 1:
+        raise UserError(f"{host!r} is {len(names)} hosts: ask for one at a time")
+    return SshSource(names[0], 1.0, LiveRecording, Handshakes())
+
+
+def sample(*, host: str | None = None, demo: bool = False) -> Sample:
     """Every GPU of this machine and the processes on it, now. `to_records()` makes rows for a table of it.
 
     Args:
+        host: another machine instead, over ssh, as `gpu01` or `anna@gpu01`.
         demo: the built-in host instead, whose GPUs are not real.
 
     Raises:
-        SourceFailed: the driver cannot be asked; `message` says why, `hint` what to do.
+        SourceFailed: the driver cannot be asked, or the host not reached; `message` says why, `hint` what to do.
 
     >>> import vramtui
     >>> rows = vramtui.sample(demo=True).to_records()
     >>> sorted(rows[0])[:5]
     ['command', 'cpu_percent', 'gpu_index', 'gpu_name', 'gpu_total']
     """
-    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is asked for
-
-    source = DemoSource() if demo else _source()
+    source = _demo_source() if demo else _source(host)
     try:
         return source.read()
     finally:
         source.close()
+
+
+def _demo_source() -> Source:
+    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is asked for
+
+    return DemoSource()
+
+
+class SampleStream:
+    """Sample after sample, for `for` and for `async for`; the latter waits on a thread, so that the loop goes on.
+
+    Args:
+        source: what is read.
+        interval: seconds from the beginning of one read to that of the next; one that takes longer skips turns.
+    """
+
+    def __init__(self, source: Source, interval: float) -> None:
+        self._source = source
+        self._interval = interval
+        self._next = time.monotonic()
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self
+
+    def __next__(self) -> Sample:
+        now = time.monotonic()
+        if now < self._next:
+            time.sleep(self._next - now)
+        self._next += self._interval * (1 + max(0.0, now - self._next) // self._interval)
+        return self._source.read()
+
+    def __aiter__(self) -> AsyncIterator[Sample]:
+        return self
+
+    async def __anext__(self) -> Sample:
+        import asyncio  # noqa: PLC0415 - whoever awaits has loaded it
+
+        return await asyncio.to_thread(self.__next__)
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self._source.close()
+
+
+def watch(interval: float = 1.0, *, host: str | None = None, demo: bool = False) -> SampleStream:
+    """Sample after sample, without an end: `for sample in vramtui.watch(1.0): …`, or `async for`.
+
+    Args:
+        interval: seconds between samples.
+        host: another machine instead, over ssh.
+        demo: the built-in host instead, whose GPUs are not real.
+
+    Raises:
+        UserError: the interval is no time.
+        SourceFailed: the driver cannot be asked, or the host not reached, now or later; it may be asked again.
+
+    >>> import vramtui
+    >>> stream = vramtui.watch(0.01, demo=True)
+    >>> len(next(stream).gpus)
+    4
+    """
+    if not 0 < interval < float("inf"):
+        raise UserError(f"the interval is {interval!r}: give seconds above 0")
+    return SampleStream(_demo_source() if demo else _source(host), interval)

@@ -33,7 +33,7 @@ from vramtui.app.view_only import NOTICE, is_refused
 from vramtui.app.watch.screen import Watch
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.source import Source, answerer
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.poller import Poller
@@ -91,7 +91,7 @@ class Dashboard(App[None]):
         self.colours.register()
         self.animation_level = "none"
         self._keys_in_order = KeyQueue(self, super().on_event)
-        self.feed = FeedStatus(interval, banner or "", now)
+        self.feed = FeedStatus(interval, banner or "", now, answerer(source))
         self.poller = poller or Poller(source, interval)
         self.painter = CellPainter(self, self.colours)
         self.closed_screens = ClosedScreens(self, self.painter.forget_spots)
@@ -150,6 +150,7 @@ class Dashboard(App[None]):
         if isinstance(first, Sample):
             self.state.take(first)
         self.draw()
+        self.parts.begin()
 
     def on_load(self) -> None:
         """While the screen is being put together: let the poller run, or the recording play."""

@@ -114,6 +114,11 @@ class Features:
         self.in_order = (*self.in_order, self.fleet)
         self._shared.screens.makers = self.screens
 
+    def begin(self) -> None:
+        """The first screen is there; where several hosts are watched that is all of them."""
+        if self.fleet is not None:
+            self._shared.screens.show(FLEET.name)
+
     def is_of_another_host(self, sample: Sample) -> bool:
         """Whether a sample came too late: another host is watched by now."""
         return self.fleet is not None and self.fleet.is_of_another(sample)
@@ -134,7 +139,7 @@ class Features:
         return msgspec.structs.replace(
             view,
             reported=reported_alone(session.jobs, view.chosen),
-            banner=feed.banner,
+            banner=" · ".join(filter(None, (feed.banner, self.fleet.down if self.fleet is not None else ""))),
             failure=feed.failure,
             notes=feed.notes,
             interval=feed.interval,

@@ -12,6 +12,7 @@ class FeedStatus:
         interval: seconds between reads.
         banner: a sentence shown above everything.
         clock: seconds since the epoch.
+        asked: who is to answer.
 
     Attributes:
         failure: the source's own sentence, or that it has not answered yet; empty once it has.
@@ -20,9 +21,10 @@ class FeedStatus:
         notes: a sentence for each preset file that could not be read.
     """
 
-    def __init__(self, interval: float, banner: str, clock: Callable[[], float]) -> None:
+    def __init__(self, interval: float, banner: str, clock: Callable[[], float], asked: str = "the driver") -> None:
         self.interval = interval
         self.banner = banner
+        self.asked = asked
         self.failure = ""
         self.failed = ""
         self.stuck = False
@@ -49,7 +51,7 @@ class FeedStatus:
     def stall(self) -> None:
         """The read under way is past its deadline."""
         if self._answered_at is None:
-            self.failure = "waiting for the driver to answer"
+            self.failure = f"waiting for {self.asked} to answer"
         self.stuck = True
 
     def fail(self, message: str, hint: str) -> None:

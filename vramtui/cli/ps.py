@@ -131,7 +131,7 @@ def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool
     session.match_by(matcher_of_library(PresetLibrary()))
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:
-            session.ingest(reads.sample(say_overdue))
+            session.ingest(reads.sample(lambda: say_overdue(opened.source)))
             _print(session.snapshot(), selection, json=json, watch=watch)
             if not watch:
                 return

@@ -132,7 +132,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
         session = MonitorSession(jobs=jobs, derived=DerivedPresets(wait=True) if is_real else None)
         session.match_by(matcher_of_library(library))
         with closing(ReadQueue(opened.source, 1.0)) as reads:
-            session.ingest(reads.sample(say_overdue))
+            session.ingest(reads.sample(lambda: say_overdue(opened.source)))
         seen = session.snapshot()
     return _write(seen, formats, folder, library, jobs=jobs, banner=opened.banner)
 

@@ -25,6 +25,7 @@ SETTLED = 4  # intervals after which every host that answers has its session
 MANY = 32  # hosts whose sessions the collector of garbage would take long to go through
 GIVEN = 8  # samples that may be on their way to the screen
 # What the GPUs of many hosts can be sorted by.
+CONNECTING = "connecting"
 FleetColumn = Literal["host", "gpu", "used", "predicted", "utilization", "state", "users"]
 # And their jobs.
 JobColumn = Literal["job", "user", "ranks", "used", "predicted", "imbalance", "worst"]
@@ -214,7 +215,7 @@ class Fleet:
         is_up = age is not None and age <= silence_limit(self._interval) and entry.failure is None
         failure = "" if entry.failure is None else entry.failure.message
         if not failure and not is_up:
-            failure = "connecting" if age is None else "no answer"
+            failure = CONNECTING if age is None else "no answer"
         return HostSummary(
             name=entry.host.name,
             gpus=entry.gpus,

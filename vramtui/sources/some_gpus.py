@@ -45,6 +45,7 @@ class SomeGpus:
         self.name = source.name
         self._source = source
         self._names = names
+        self.host = getattr(source, "host", "")
         if isinstance(source, FastSource):
             self.look = source.look
 

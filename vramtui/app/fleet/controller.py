@@ -7,9 +7,10 @@ from vramtui.app.feature import Feature
 from vramtui.app.feed import FeedStatus
 from vramtui.app.fleet.model import FleetModel
 from vramtui.app.keys import FIRST
+from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.fleet import Fleet
+from vramtui.monitor.fleet import CONNECTING, Fleet
 
 if TYPE_CHECKING:
     from vramtui.app.fleet.model import FleetView
@@ -40,6 +41,12 @@ class FleetController(Feature):
     def view(self) -> "FleetView":
         """What the screen shows."""
         return self.model.view(self._fleet.summaries(), self._fleet.current)
+
+    @property
+    def down(self) -> str:
+        """The hosts that do not answer by now, to stand above every screen; empty where all do."""
+        names = [one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING]
+        return f"down: {printable(', '.join(names))}" if names else ""
 
     def is_of_another(self, sample: Sample) -> bool:
         """Whether a sample was on its way when another host became the current one; it is in no session then."""

@@ -8,8 +8,17 @@ import msgspec
 from vramtui.app.fleet.jobs import JobModel, JobRow
 from vramtui.app.ui.columns import ColumnSort
 from vramtui.core.base.units import format_duration
-from vramtui.monitor.fleet import FleetColumn, GpuSummary, HostSummary, JobColumn, job_summaries, user_totals
+from vramtui.monitor.fleet import (
+    CONNECTING,
+    FleetColumn,
+    GpuSummary,
+    HostSummary,
+    JobColumn,
+    job_summaries,
+    user_totals,
+)
 
+IDLE = 0.02  # of a GPU's memory, which the driver has besides what it reserves
 FORMS = ("host", "user", "gpu", "state")
 
 
@@ -30,7 +39,7 @@ class FleetRow(msgspec.Struct, frozen=True):
         if not self.host.is_up:
             age = "" if self.host.age is None else f" for {format_duration(self.host.age)}"
             words = self.host.failure.removeprefix(f"{self.host.name}: ").rstrip(".")
-            return f"down{age}: {words}" if words != "connecting" else words
+            return f"down{age}: {words}" if words != CONNECTING else words
         if self.gpu is None:
             return "no GPU"
         if self.gpu.state != "ok":
@@ -44,7 +53,9 @@ class FleetRow(msgspec.Struct, frozen=True):
 
 
 class FleetView(msgspec.Struct, frozen=True):
-    """The rows, of GPUs or of jobs; `totals` by user, and how many hosts there are and are up."""
+    """The rows, of GPUs or of jobs; `totals` by user, how many hosts there are and are up, and how many GPUs
+    nobody uses.
+    """
 
     rows: tuple[FleetRow, ...] = ()
     chosen: tuple[str, str] | None = None
@@ -57,6 +68,7 @@ class FleetView(msgspec.Struct, frozen=True):
     up: int = 0
     used: int = 0
     capacity: int = 0
+    free: int = 0
     totals: tuple[tuple[str, int], ...] = ()
     jobs: tuple[JobRow, ...] = ()
     chosen_job: tuple[str, str] | None = None
@@ -135,6 +147,7 @@ class FleetModel(ColumnSort[FleetColumn]):
             up=sum(host.is_up for host in hosts),
             used=sum(gpu.used or 0 for gpu in up),
             capacity=sum(gpu.total or 0 for gpu in up),
+            free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in up),
             totals=tuple(user_totals(hosts).items()),
         )
 

@@ -14,7 +14,7 @@ from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
-from vramtui.monitor.fleet import FleetColumn, GpuSummary
+from vramtui.monitor.fleet import CONNECTING, FleetColumn, GpuSummary
 
 WIDE = 100
 BAR = 12  # cells of the bar of what is in use
@@ -111,7 +111,7 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
         count = f"{shown} of {view.total} GPUs" if view.filter else f"{view.total} GPUs"
         below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else ""
         memory = f" · {format_gib(view.used)} of {format_gib(view.capacity)} GiB" if view.capacity else ""
-        return f"Fleet · {view.up} of {view.hosts} hosts up · {count}{memory}", below
+        return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}", below
 
 
 def _text(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
@@ -146,7 +146,7 @@ def _bar(used: int | None, total: int | None) -> str:
 def _style(row: FleetRow, column: FleetColumn, palette: Palette, on: str, *, current: bool) -> Style:
     colour = "foreground"
     if not row.host.is_up:
-        colour = "error" if column == "state" and row.state != "connecting" else "muted"
+        colour = "error" if column == "state" and row.state != CONNECTING else "muted"
     elif column == "host" and current:
         colour = "primary"
     elif column == "predicted" and row.gpu is not None and row.gpu.predicted:

@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.source import Source, answerer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,9 +109,9 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
     return msgspec.structs.replace(opened, source=SomeGpus(opened.source, gpu_names(only)))
 
 
-def say_overdue() -> None:
+def say_overdue(source: Source) -> None:
     """Say that a read takes longer than it should; it is waited for all the same."""
-    sys.stderr.write("vramtui: the driver does not answer; still waiting\n")
+    sys.stderr.write(f"vramtui: {printable(answerer(source))} does not answer; still waiting\n")
 
 
 def _demo(banner: str) -> OpenedSource:

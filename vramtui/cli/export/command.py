@@ -43,7 +43,10 @@ class ExportOptions:
         Path | None, typer.Option(help="Write a file for node-exporter's textfile collector, anew each interval.")
     ] = None
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 5.0
-    per_process: Annotated[bool, typer.Option("--per-process", help="A label for each process's pid.")] = False
+    dcgm: Annotated[
+        bool, typer.Option("--dcgm/--no-dcgm", help="Also what DCGM tells, under its names; not beside dcgm-exporter.")
+    ] = True
+    per_process: Annotated[bool, typer.Option("--per-process", help="Labels for each pid and container.")] = False
     once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False
     certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None
@@ -116,7 +119,7 @@ def _export(options: ExportOptions, tls: Tls) -> None:
         on_end_signals(end)
         session = _session(opened)
         while not over.is_set():
-            _put(reads, session, collector, options.interval, per_process=options.per_process)
+            _put(reads, session, collector, options)
             publish()
             if options.once:
                 return
@@ -132,18 +135,17 @@ def _session(opened: "OpenedSource") -> "MonitorSession":
     return session
 
 
-def _put(
-    reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollector", interval: float, *, per_process: bool
-) -> None:
+def _put(reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollector", options: ExportOptions) -> None:
     """Wait for the next sample; where none comes in time, nothing old is shown for new."""
     from vramtui.core.observation.readings import Sample  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.records.export.metrics import metrics_of, up_metric  # noqa: PLC0415 - as above
 
-    result = reads.next(3 * interval + 3)
+    result = reads.next(3 * options.interval + 3)
     if isinstance(result, Sample):
         session.ingest(result)
         kinds = {key: _kind(found) for key, found in session.matched.items()}
-        collector.put(metrics_of(session.snapshot(), kinds, per_process=per_process))
+        told = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
+        collector.put(told)
         return
     if isinstance(result, SourceFailed):
         sys.stderr.write(f"vramtui: {result.sentence}\n")

@@ -10,7 +10,11 @@ MOST_SENTENCE = 2000  # characters: half a screen; only what is quoted of a file
 LONGEST_GUESSED = 200  # characters; what is longer is nobody's slip of the finger
 
 
-class UserError(Exception):
+class Error(Exception):
+    """What this package raises on purpose: each kind of it carries a sentence for a person."""
+
+
+class UserError(Error):
     """Input that a person can mend: a preset, an option, a recording. Exit code 2, unless a kind of it says another.
 
     Args:
@@ -24,7 +28,7 @@ class UserError(Exception):
         super().__init__(_harmless(message))
 
 
-class SourceFailed(Exception):
+class SourceFailed(Error):
     """A source cannot answer at all. Exit code 3 on the command line, a banner in the dashboard.
 
     Args:

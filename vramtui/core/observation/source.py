@@ -34,6 +34,11 @@ class Source(Protocol):
         ...
 
 
+def answerer(source: Source) -> str:
+    """Who does not answer where a read takes long: another host by its name, or the driver."""
+    return str(getattr(source, "host", "")) or "the driver"
+
+
 @runtime_checkable
 class FastSource(Source, Protocol):
     """A source that can also look at the processes of one device alone, often and at little cost."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from vramtui import __version__
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import LINES
 from vramtui.core.observation.readings import Gpu, ProcessKey
@@ -16,7 +17,7 @@ from vramtui.core.observation.snapshot import Holding, Snapshot
 MOST_GROUPS = 64  # of processes on one GPU; the smallest beyond that are added up
 OTHER = "other"
 DCGM_LABELS = ("gpu", "UUID", "device", "modelName", "Hostname", "pci_bus_id")
-GPU_LABELS = ("gpu", "uuid", "hostname")
+GPU_LABELS = ("gpu", "uuid", "Hostname")
 PROCESS_LABELS = (*GPU_LABELS, "user", "preset", "kind")
 
 
@@ -45,11 +46,14 @@ NAMES = (
     "vramtui_up",
     "vramtui_gpu_up",
     "vramtui_gpu_memory_bytes",
+    "vramtui_gpu_memory_total_bytes",
     "vramtui_processes",
     "vramtui_process_memory_bytes",
     "vramtui_process_memory_peak_bytes",
     "vramtui_predicted_memory_bytes",
     "vramtui_prediction_error_ratio",
+    "vramtui_build_info",
+    "vramtui_sample_timestamp_seconds",
 )
 """Every metric there is."""
 
@@ -80,26 +84,39 @@ def up_metric(*, up: bool) -> MetricFamily:
     return MetricFamily("vramtui_up", "1 while the driver answers, else 0.", (), (((), float(up)),))
 
 
+def build_metric() -> MetricFamily:
+    """Which version tells all this, as a label of 1."""
+    return MetricFamily("vramtui_build_info", "The version of vramtui.", ("version",), (((__version__,), 1.0),))
+
+
+def _taken_at(taken_at: float) -> MetricFamily:
+    text = "When the sample was taken; time() less this is its age."
+    return MetricFamily("vramtui_sample_timestamp_seconds", text, (), (((), taken_at),))
+
+
 def metrics_of(
-    snapshot: Snapshot, kinds: Mapping[ProcessKey, str], *, per_process: bool = False
+    snapshot: Snapshot, kinds: Mapping[ProcessKey, str], *, per_process: bool = False, with_dcgm: bool = True
 ) -> tuple[MetricFamily, ...]:
     """Everything known at one moment.
 
     Args:
         snapshot: the moment.
         kinds: `train`, `infer` or `serve` of each process that runs a preset.
-        per_process: a pid label on what is of processes; series then come and go with them.
+        per_process: labels for the pid and the container (pod, Slurm job) of processes; series then come and go
+            with them.
+        with_dcgm: also what dcgm-exporter tells; not where one runs on the same host.
     """
     host = snapshot.sample.host.name
     gpus = snapshot.sample.gpus
     cards = [gpu for gpu in gpus if gpu.mig_parent is None]
     dcgm = (
         MetricFamily(name, text, DCGM_LABELS, _values((_dcgm_labels(gpu, host), value(gpu)) for gpu in cards))
-        for name, text, value in _DCGM
+        for name, text, value in (_DCGM if with_dcgm else ())
     )
     groups = [group for gpu in gpus for group in _groups(snapshot, gpu, kinds, per_process=per_process)]
-    labels = (*PROCESS_LABELS, "pid") if per_process else PROCESS_LABELS
-    return (*dcgm, *_gpu_metrics(gpus, host), *_process_metrics(groups, labels), up_metric(up=True))
+    labels = (*PROCESS_LABELS, "pid", "container") if per_process else PROCESS_LABELS
+    own = (build_metric(), _taken_at(snapshot.sample.taken_at), up_metric(up=True))
+    return (*dcgm, *_gpu_metrics(gpus, host), *_process_metrics(groups, labels), *own)
 
 
 def _gpu_metrics(gpus: Sequence[Gpu], host: str) -> Iterator[MetricFamily]:
@@ -109,15 +126,16 @@ def _gpu_metrics(gpus: Sequence[Gpu], host: str) -> Iterator[MetricFamily]:
         ((*_gpu_labels(gpu, host), part), size)
         for gpu in gpus
         for part, size in (
-            ("total", gpu.memory.total),
-            ("used", gpu.memory.used),
+            ("processes", gpu.attributed if gpu.state == "ok" and gpu.memory.used is not None else None),
             ("reserved", gpu.memory.reserved),
             ("free", gpu.memory.free),
             ("unattributed", None if gpu.state != "ok" else gpu.unattributed),
         )
     )
-    text = "Memory of a GPU or MIG instance: total = used + reserved + free; unattributed is used by no known process."
+    text = "Memory of a GPU or MIG instance by part: processes, unattributed (of no known process), reserved and free."
     yield MetricFamily("vramtui_gpu_memory_bytes", text, (*GPU_LABELS, "part"), _values(sizes))
+    totals = _values((_gpu_labels(gpu, host), gpu.memory.total) for gpu in gpus)
+    yield MetricFamily("vramtui_gpu_memory_total_bytes", "All of it: what the parts add up to.", GPU_LABELS, totals)
 
 
 def _process_metrics(groups: Sequence[_Group], labels: tuple[str, ...]) -> Iterator[MetricFamily]:
@@ -159,14 +177,15 @@ def _groups(snapshot: Snapshot, gpu: Gpu, kinds: Mapping[ProcessKey, str], *, pe
             continue
         own = (holding.process.user or "", holding.preset or "", kinds.get(holding.key, ""))
         labels = (*_gpu_labels(gpu, snapshot.sample.host.name), *own)
-        group = _group(holding, (*labels, str(holding.process.pid)) if per_process else labels)
+        process = holding.process
+        group = _group(holding, (*labels, str(process.pid), process.container or "") if per_process else labels)
         if group.labels in found:
             found[group.labels].add(group)
         else:
             found[group.labels] = group
     in_order = sorted(found.values(), key=lambda group: -group.used)
     if len(in_order) > MOST_GROUPS:
-        last = (OTHER, OTHER, "", OTHER) if per_process else (OTHER, OTHER, "")
+        last = (OTHER, OTHER, "", OTHER, "") if per_process else (OTHER, OTHER, "")
         rest = _Group(labels=(*_gpu_labels(gpu, snapshot.sample.host.name), *last))
         for group in in_order[MOST_GROUPS - 1 :]:
             rest.add(group)

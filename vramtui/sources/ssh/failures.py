@@ -11,9 +11,14 @@ _KNOWN = (
         "Load a key (`ssh-add`), or open a connection that is shared (ControlPath): `ssh -fNM {host}`.",
     ),
     (
+        "remote host identification has changed",
+        "its key has changed: another machine may answer in its name",
+        "Ask whoever runs it; only where it was set up anew: `ssh-keygen -R {host}`.",
+    ),
+    (
         "host key verification failed",
-        "its key is unknown or has changed",
-        "Connect once by hand, `ssh {host}`, and see why.",
+        "its key is not known here yet",
+        "Connect once by hand, `ssh {host}`, and compare the key that it shows.",
     ),
     (
         "kex_exchange_identification",

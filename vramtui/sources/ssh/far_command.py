@@ -15,6 +15,11 @@ OPTIONS = (
     "-oPermitLocalCommand=no",
     "-oRequestTTY=no",
 )
+# What may run the agent: on RHEL 8 python3 may be missing, and its own system tools have one.
+PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(13, 8, -1)), "/usr/libexec/platform-python")
+OLDEST = "(3,6)"
+# Why nvidia-smi is read after all: exit codes of the agent's Python, which has read the agent but for TOO_OLD.
+NO_PYTHON, TOO_OLD = 0, 9
 SMI_MARK = "vramtui-smi 1"
 GPU_COLUMNS = (
     "index,uuid,pci.bus_id,driver_version,memory.total,memory.used,memory.free,memory.reserved,utilization.gpu,"
@@ -33,18 +38,22 @@ def ssh_arguments(host: str, interval: float, agent_size: int) -> Sequence[str]:
 def far_command(interval: float, agent_size: int) -> str:
     """What the far host's login shell is given, whichever that is: one word in single quotes for `sh`.
 
-    First a vramtui that is installed there; then the agent, of `agent_size` bytes on standard input; then nvidia-smi
-    and ps in one loop that runs as long as somebody reads. Each ends with the connection.
+    First a vramtui that is installed there; then the agent, of `agent_size` bytes on standard input, by the first
+    Python that can run it; then nvidia-smi and ps in one loop that runs as long as somebody reads, whose first line
+    says why. Each ends with the connection.
     """
     seconds = f"{interval:g}"
+    program = f"import sys;sys.version_info<{OLDEST}and sys.exit({TOO_OLD});exec(sys.stdin.buffer.read({agent_size}))"
     steps = (
         'PATH="$PATH:$HOME/.local/bin"',
         f"vramtui stream --interval {seconds} </dev/null 2>/dev/null && exit 0",
-        f'python3 -I -S -c "import sys;exec(sys.stdin.buffer.read({agent_size}))" 2>/dev/null && exit 0',
+        f'w="{NO_PYTHON}"; for p in {" ".join(PYTHONS)}',
+        "do command -v $p >/dev/null || continue",
+        f'$p -I -S -c "{program}" 2>/dev/null && exit 0; w=$?; [ $w = {TOO_OLD} ] || break; done',
         "command -v nvidia-smi >/dev/null || { echo vramtui: no GPU can be read here >&2; exit 3; }",
         f"q={GPU_COLUMNS}",
         f"nvidia-smi --query-gpu=$q {FORMAT} >/dev/null 2>&1 || q={OLD_COLUMNS}",
-        f'echo "{SMI_MARK}"',
+        f'echo "{SMI_MARK} $w"',
         f"while echo @ $q && uname -n; do nvidia-smi --query-gpu=$q {FORMAT} 2>&1; echo @apps $?",
         f"a=$(nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name {FORMAT} 2>&1)",
         'echo "$a"; echo @ps',

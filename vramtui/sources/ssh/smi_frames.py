@@ -9,22 +9,34 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from vramtui.agent.stream import NO_NVML
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Gpu, Host, Problem, Process, Sample
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.nvidia_smi.runner import Output
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
-from vramtui.sources.ssh.far_command import SMI_MARK
+from vramtui.sources.ssh.far_command import NO_PYTHON, SMI_MARK, TOO_OLD
 
 MOST_GREETING = 200  # lines that a login shell may print before anything else
 MOST_LINES = 1 << 17  # of one frame
+_MARK = re.compile(SMI_MARK.encode() + rb" (\d{1,3})")
 _PS = re.compile(rb"\s*(\d+)\s+(\S+)\s+\w{3}\s+(\w{3}\s+\d+\s+[\d:]{8}\s+\d{4})\s?(.*)")
-BECAUSE = Problem(
-    where="nvidia-smi",
-    message="The host has neither vramtui nor a python3 with NVML's library, so nvidia-smi is read in a loop.",
-    hint="Graphics clients, MIG instances and peaks between samples are not seen.",
-)
+_REASONS = {
+    NO_PYTHON: "neither vramtui nor a Python",
+    TOO_OLD: "no vramtui, and its Python is older than 3.6",
+    NO_NVML: "no vramtui, and its Python cannot load NVML's library",
+}
+
+
+def fallen_back(why: int) -> Problem:
+    """Why nvidia-smi is read, by the exit code of the Python that would have run the agent."""
+    reason = _REASONS.get(why, f"no vramtui, and its Python ended with {why}")
+    return Problem(
+        where="nvidia-smi",
+        message=f"The host has {reason}, so nvidia-smi is read in a loop.",
+        hint="Graphics clients, MIG instances and peaks between samples are not seen.",
+    )
 
 
 class FarLines:
@@ -53,8 +65,9 @@ class FarLines:
         if line.startswith(b'{"vramtui_recording":'):
             self.decoder = self._recording()
             return self.decoder.take(line)
-        if line.strip() == SMI_MARK.encode():
-            self.decoder = SmiFrames()
+        mark = _MARK.fullmatch(line.strip())
+        if mark is not None:
+            self.decoder = SmiFrames(why=int(mark[1]))
             return None
         self._greeting += 1
         if self._greeting > MOST_GREETING:
@@ -67,11 +80,12 @@ class SmiFrames:
 
     Args:
         clock: seconds since the epoch, by this machine: the loop does not say when.
+        why: the exit code of the Python that would have run the agent.
     """
 
     interval = None
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, *, why: int = NO_PYTHON) -> None:
         self._clock = clock
         self._parts: dict[str, list[bytes]] = {}
         self._part = ""
@@ -79,7 +93,7 @@ class SmiFrames:
         self._columns: tuple[str, ...] = ()
         self._code = 0
         self._host = ""
-        self._source = NvidiaSmiSource(self._answer, host=self._read_host, clock=clock, because=BECAUSE)
+        self._source = NvidiaSmiSource(self._answer, host=self._read_host, clock=clock, because=fallen_back(why))
 
     def take(self, line: bytes) -> Sample | None:
         """The sample that ends with this line, if one does.

@@ -2,6 +2,7 @@
 `python3 -c` to read from standard input.
 """
 
+import ast
 import contextlib
 import os
 import select
@@ -50,8 +51,33 @@ MOST_SAID = 4096  # bytes of ssh's own words
 def agent_program(interval: float) -> bytes:
     """Python that runs the agent with a sample each `interval` seconds, and ends the interpreter with its exit code."""
     folder = files("vramtui.agent")
-    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    sources = [(name, without_annotations((folder / f"{name}.py").read_text(encoding="utf-8"))) for name in MODULES]
     return f"{_PROGRAM}sys.exit(vramtui_agent({sources!r}, {interval!r}))\n".encode()
+
+
+def without_annotations(source: str) -> str:
+    """The same Python without the annotations of arguments, results and values, which 3.6 cannot read."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        for name in ("body", "orelse", "finalbody"):
+            statements = getattr(node, name, None)
+            if isinstance(statements, list):
+                setattr(node, name, [_plain_statement(one) for one in statements])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _plain_statement(statement: ast.stmt) -> ast.stmt:
+    if isinstance(statement, ast.AnnAssign):
+        if statement.value is None:
+            return ast.Pass()
+        return ast.Assign([statement.target], statement.value)
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return ast.Pass()
+    return statement
 
 
 class SshSource:
