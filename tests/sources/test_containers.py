@@ -20,8 +20,9 @@ ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
             "pod 1a2b3c4d",
         ),
         (f"4:memory:/kubepods/besteffort/pod1a2b3c4d-0123-4567-89ab-0123456789ab/{ID}\n", "pod 1a2b3c4d"),
-        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "slurm 4711"),
-        ("9:memory:/slurm/uid_1000/job_4711/step_batch\n", "slurm 4711"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "slurm 4711.0"),
+        ("9:memory:/slurm/uid_1000/job_4711/step_batch\n", "slurm 4711.batch"),
+        ("0::/system.slice/slurmstepd.scope/job_4711\n", "slurm 4711"),
         ("0::/system.slice/nightly-job_12/x\n", None),
         ("0::/lxc.payload.web/system.slice\n", "lxc web"),
         ("\xff\n:::::\n", None),
@@ -29,3 +30,22 @@ ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
 )
 def test_by_the_names_of_control_groups(groups: str, expected: str | None) -> None:
     assert container_of(groups.encode("latin-1")) == expected
+
+
+POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "environment", "expected"),
+    [
+        (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAMESPACE=team", "pod team/train-0"),
+        (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod train-0"),
+        (POD, "HOSTNAME=train-0", "pod 1a2b3c4d"),
+        (POD, "HOSTNAME=a\x1b[2J\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
+        ("0::/user.slice\n", "APPTAINER_NAME=torch.sif\0SINGULARITY_NAME=torch.sif", "apptainer torch.sif"),
+        ("0::/user.slice\n", "SINGULARITY_NAME=old.simg", "singularity old.simg"),
+        (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=9b1c0f2e4d7a", "docker 9b1c0f2e4d7a"),
+    ],
+)
+def test_by_the_environment_beside_them(groups: str, environment: str, expected: str) -> None:
+    assert container_of(groups.encode(), environment.encode()) == expected

@@ -85,7 +85,7 @@ class Processes:
             row["rank"] = rank
         if loading is not None:
             row["module_loading"] = loading
-        container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST))
+        container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST), environment)
         if container is not None:
             row["container"] = container
         started, known = row["started_at"], self._above.get(pid)

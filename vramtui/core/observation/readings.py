@@ -91,9 +91,9 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     `peak_memory` is the most it ever held in bytes, where the driver itself keeps that (NVML's accounting mode).
     `rank` where its environment may be read and says that it is one of several. `sm_percent` is the share of time in
     which it had kernels on the GPU, by the driver's last samples; `container` is what it runs in, a container or a
-    Slurm job: `docker 3f2a9c0d1e2f`, `slurm 4711`. `ancestors` are those that it had when it was first seen; None where
-    they are not known. `module_loading` is what its environment has CUDA do with kernels, where that may be read and
-    says so: load them when first used, or all at the start.
+    Slurm step: `docker 3f2a9c0d1e2f`, `slurm 4711.0`. `ancestors` are those that it had when it was first seen; None
+    where they are not known. `module_loading` is what its environment has CUDA do with kernels, where that may be read
+    and says so: load them when first used, or all at the start.
     """
 
     pid: Count

@@ -228,7 +228,7 @@ class ProcessReader:
             user=user,
             command=printable(flags_of(command, found)[:LONGEST_COMMAND]) or facts.name,
             rank=_rank(environment),
-            container=_container(pid),
+            container=_container(pid, environment),
             ancestors=_ancestors(found),
             module_loading=_module_loading(environment),
             absent={},
@@ -275,11 +275,11 @@ def _module_loading(environment: bytes) -> ModuleLoading | None:
     return None if found is None else "eager" if found == "eager" else "lazy"
 
 
-def _container(pid: int) -> str | None:
+def _container(pid: int, environment: bytes) -> str | None:
     """The container or Slurm job that it runs in."""
     try:
         with Path(f"/proc/{pid}/cgroup").open("rb") as file:
-            return containers.container_of(file.read(containers.LONGEST))
+            return containers.container_of(file.read(containers.LONGEST), environment)
     except OSError:
         return None
 
