@@ -264,3 +264,12 @@ def test_no_change_is_listed_that_frees_nothing() -> None:
     assert "full checkpointing" in lora
     assert "fused optimizer" not in lora
     assert "costs nothing: one kernel for each step" in " ".join(full.split())
+
+
+def test_a_sequence_beyond_the_models_own_is_said() -> None:
+    _, read = document("gpt-j-6b-lora", "--seq-len", "4096", "--gpu", "H100")
+    (note,) = read["notes"]
+    assert note.startswith("run.sequence_length = 4,096 is beyond the 2,048 tokens")
+    done = RUNNER.invoke(program(), ["fit", "gpt-j-6b-lora", "--seq-len", "4096", "--gpu", "H100"])
+    assert "is beyond the 2,048 tokens" in done.stdout
+    assert document("gpt-j-6b-lora", "--gpu", "H100")[1]["notes"] == []

@@ -382,3 +382,12 @@ def test_a_script_that_puts_nothing_on_the_gpu_does_not_fit_by_that(folder: Path
 def test_a_size_is_a_card_of_that_size() -> None:
     assert chosen_device("24GiB", None).total_memory == 24 << 30
     assert chosen_device("T4", None) == card("T4")
+
+
+@pytest.mark.usefixtures("warm_children")
+@pytest.mark.parametrize(("gpu", "code"), [("GTX1080Ti", 2), ("V100", 0)])
+def test_compiled_code_needs_a_card_that_triton_has_code_for(folder: Path, gpu: str, code: int) -> None:
+    write(folder, "compiled.py", "import torch\nnet = torch.compile(torch.nn.Linear(64, 64).cuda())\n")
+    done = run("compiled.py", "--gpu", gpu)
+    assert done.exit_code == code, done.output
+    assert ("torch.compile at compiled.py:2 does not start on this card: Triton needs" in done.stderr) == bool(code)

@@ -8,7 +8,7 @@ from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
 from vramtui.core.schema.rule_inputs import BatchPoint, LinearInBatchRule, ZeroRule
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, Predictor, verdict
@@ -125,11 +125,22 @@ def test_a_correction_changes_totals_and_batches_too() -> None:
 
 def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:
     estimate = RoundEstimator().estimate(TRAIN, H100)
-    alone = verdict(estimate, H100, None, "GPU 0")
+    alone = verdict(estimate, None, H100, None, "GPU 0")
     assert (alone.is_enough, alone.spare) == (True, H100.total_memory - estimate.process)
     assert alone.line("GPU 0").endswith(f"{alone.spare / GIB:.1f} GiB spare")
-    beside = verdict(estimate, H100, estimate.process - GIB, "GPU 0")
+    beside = verdict(estimate, None, H100, estimate.process - GIB, "GPU 0")
     assert beside.verdict == "does not fit"
     assert beside.sentence.endswith("1.0 GiB short; would fit GPU 0 if empty")
-    small = verdict(estimate, card("A10"), None, "GPU 1")
+    small = verdict(estimate, None, card("A10"), None, "GPU 1")
     assert small.line("GPU 1").startswith("✗ does not fit GPU 1: needs ")
+
+
+def test_there_is_no_verdict_on_what_is_not_known() -> None:
+    model = TRAIN.model
+    assert isinstance(model, TransformerModel)
+    unknown = structs.replace(TRAIN, model=structs.replace(model, basis="generic"))
+    estimate = RoundEstimator().estimate(unknown, H100)
+    assert verdict(estimate, unknown, H100, None, "GPU 0").verdict == "unknown"
+    fit = Predictor(RoundEstimator()).fit(unknown, H100)
+    assert fit is not None
+    assert fit.verdict == "unknown"

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
-from vramtui.core.estimate.fits import Fit, fit_beside_others
+from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
 from vramtui.core.estimate.largest import search_largest
 from vramtui.core.runs.calibration import SIMULATED
 from vramtui.core.schema.decoder_models import RuleModel
@@ -235,7 +235,10 @@ class Predictor:
             known = wanted in self._answers
             estimate = self.ask(workload, device).estimate if known else self._fresh(workload, device)
             has = device.total_memory
-            self._totals[wanted] = Fit(needs=estimate.process, has=has, error=estimate.error) if estimate else None
+            self._totals[wanted] = None
+            if estimate is not None:
+                unknown = unknown_of(workload.model)
+                self._totals[wanted] = Fit(needs=estimate.process, has=has, error=estimate.error, unknown=unknown)
             _trim(self._totals, KEPT_NUMBERS)
         return self._totals[wanted]
 
@@ -319,13 +322,16 @@ def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]", most: int = KEPT) -
         kept.popitem(last=False)
 
 
-def verdict(estimate: Estimate, device: Device, room: int | None, where: str) -> Fit:
+def verdict(estimate: Estimate, workload: Workload | None, device: Device, room: int | None, where: str) -> Fit:
     """Whether the process fits a card that others may hold some of.
 
     Args:
         estimate: the prediction.
+        workload: the job, of which not all may be known; None where it is not at hand.
         device: the card.
         room: bytes of the card that others do not hold now; None when not known.
         where: the card as people call it, `GPU 0`.
     """
-    return fit_beside_others(estimate.process, device.total_memory, room, estimate.error, where)
+    fit = fit_beside_others(estimate.process, device.total_memory, room, estimate.error, where)
+    unknown = "" if workload is None else unknown_of(workload.model)
+    return msgspec.structs.replace(fit, unknown=unknown) if unknown else fit

@@ -7,11 +7,11 @@ from vramtui.app.plan.grid import Holds
 from vramtui.app.plan.view import AdviceView, PlanSide, PlanView
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.fits import Fit, FitVerdict
+from vramtui.core.estimate.fits import Fit, FitVerdict, unknown_of
 from vramtui.estimators.planner.planner import Edge
 
 Tone = Literal["good", "tight", "bad", "plain", "dim"]
-TONES: dict[FitVerdict, Tone] = {"fits": "good", "tight": "tight", "does not fit": "bad"}
+TONES: dict[FitVerdict, Tone] = {"fits": "good", "tight": "tight", "does not fit": "bad", "unknown": "tight"}
 Sentence = tuple[Tone, str]
 SIZES = {
     "run.batch_size": "batch",
@@ -47,7 +47,9 @@ def _verdict(side: PlanSide, where: str, room: int) -> Sentence:
     if answer is not None and answer.reason:
         return "bad", f"✗ does not start on {where}: {printable(answer.reason)}"
     estimate = side.estimate
-    fit = Fit(needs=process, has=room, error=estimate.error if estimate is not None else answer and answer.error)
+    unknown = "" if side.workload is None else unknown_of(side.workload.model)
+    error = estimate.error if estimate is not None else answer and answer.error
+    fit = Fit(needs=process, has=room, error=error, unknown=unknown)
     return TONES[fit.verdict], fit.line(where)
 
 

@@ -17,11 +17,13 @@ from vramtui.app.ui.parts_tree import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
+from vramtui.core.estimate.card_support import emulation_note
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
+from vramtui.estimators.planner.keys import beyond_own_length
 from vramtui.monitor.predictor import MOST_BATCH, verdict
 
 NO_PRESET = (
@@ -237,7 +239,7 @@ def _command(panel: Panel) -> str | None:
 def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
     """Whether it fits where the panel looks, and that place."""
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
-    return verdict(estimate, panel.device, panel.room, where), where
+    return verdict(estimate, panel.workload, panel.device, panel.room, where), where
 
 
 def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
@@ -259,6 +261,8 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
         words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
         lines += paragraph(words, palette, width)
     lines += paragraph(_when(panel, estimate, view), palette, width)
+    for note in (beyond_own_length(panel.workload), emulation_note(panel.workload, panel.device)):
+        lines += paragraph(note, palette, width, palette.ink("warning")) if note else []
     if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
         lines += paragraph(OF_CUDA.format(vendor=printable(panel.gpu.vendor)), palette, width, palette.ink("warning"))
     if panel.process is not None and (panel.preset.known or panel.preset.assumed or panel.preset.derived):

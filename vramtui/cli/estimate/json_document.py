@@ -20,8 +20,16 @@ def estimate_document(found: PresetFile, made: Sequence[Corrected], device: Devi
         "schema": 1,
         "preset": found.key,
         "device": None if device is None else _device(device),
+        "notes": notes_on(found.preset.workload),
         "estimates": [_corrected(one, device, found.preset.workload) for one in made],
     }
+
+
+def notes_on(workload: Workload) -> list[str]:
+    """What is odd about what is asked, a sentence each."""
+    from vramtui.estimators.planner.keys import beyond_own_length  # noqa: PLC0415 - estimators take time to load
+
+    return [note for note in (beyond_own_length(workload),) if note]
 
 
 def _device(device: Device) -> dict[str, object]:

@@ -11,6 +11,7 @@ from vramtui.cli.common.console import print_json, print_table, print_wrapped, t
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.completion import presets
 from vramtui.cli.estimate.command import changed_preset, naming_setting
+from vramtui.cli.estimate.json_document import notes_on
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import MODELS, CardOptions, JobFile, Json, Settings
 from vramtui.cli.options.shared_job import shared_over
@@ -148,6 +149,7 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
             for edge in plan.also
         ],
         "refusal": plan.reason or None,
+        "notes": notes_on(found.preset.workload),
         "levers": [
             {
                 "name": effect.mitigation,
@@ -168,8 +170,9 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
     wide = text_width()
     print_wrapped(plan.fit.line(device.name), wide)
     print_wrapped(found.title, wide)
-    if plan.reason:
-        print_wrapped(plan.reason, wide)
+    for note in (plan.reason, *notes_on(found.preset.workload)):
+        if note:
+            print_wrapped(note, wide)
     for edge in (plan.edge, *plan.also):
         print_wrapped(_edge_sentence(edge), wide)
     if plan.effects or not plan.fits:

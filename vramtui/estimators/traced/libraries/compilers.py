@@ -14,6 +14,7 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
+INDUCTOR = "inductor"  # what torch.compile takes where nobody names a backend
 TENSORBOARD = "torch.utils.tensorboard.writer"
 
 
@@ -26,17 +27,25 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> No
 
 
 def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
-    def compiled(model: Any = None, **_kwargs: Any) -> Any:
+    def compiled(model: Any = None, **options: Any) -> Any:
         if where.called_by_user():
-            tell()
+            tell(options.get("backend", INDUCTOR))
         return eager if model is None else eager(model)
 
-    def compile_module(model: Any, *_args: Any, **_kwargs: Any) -> None:
+    def compile_module(model: Any, *_args: Any, **options: Any) -> None:
         if where.called_by_user():
-            tell()
+            tell(options.get("backend", INDUCTOR))
         eager(model)
 
-    def tell() -> None:
+    def tell(backend: object) -> None:
+        capability = torch.cuda.get_device_capability()
+        # "Triton only supports devices of CUDA Capability >= 7.0" (torch/_dynamo/device_interface.py, PyTorch 2.13).
+        if backend == INDUCTOR and capability < (7, 0):
+            dotted = ".".join(map(str, capability))
+            raise UserError(
+                f"torch.compile at {where.user_line()} does not start on this card: Triton needs compute capability"
+                f" 7.0, and it has {dotted}"
+            )
         memory.warn(
             f"torch.compile at {where.user_line()} is run as eager code; what compiled code keeps and makes differs: "
             f"{measured_difference()}"
