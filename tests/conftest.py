@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import random
 import signal
 import subprocess
 from collections import defaultdict
@@ -27,6 +28,7 @@ TORCH_MISSING = "torch is not installed: pip install 'vramtui[trace]'"
 LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")
+ORDER = os.environ.get("TEST_ORDER", "")  # a seed; without one tests run in the order of their files
 CASES = 3  # of each test, in the fast tier
 # Some 30 s and more each: begun last, one of them would run alone at the end (`make test` keeps this order).
 LONGEST = (
@@ -81,11 +83,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.pty)
         if not has_torch and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason=TORCH_MISSING))
+    if ORDER:
+        _shuffle(items, ORDER)
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     if config.getoption("--fast"):
         kept = set(_fast(items))
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
+
+
+def _shuffle(items: list[pytest.Item], seed: str) -> None:
+    """Files in another order, and tests of one file, so that none can rely on one before it; the same for one seed."""
+    chance = random.Random(seed)
+    files: defaultdict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        files[item.path].append(item)
+    mixed = list(files.values())
+    chance.shuffle(mixed)
+    for group in mixed:
+        chance.shuffle(group)
+    items[:] = [item for group in mixed for item in group]
+
+
+def pytest_report_header() -> str:
+    return f"TEST_ORDER={ORDER}" if ORDER else ""
 
 
 def _fast(items: list[pytest.Item]) -> list[pytest.Item]:

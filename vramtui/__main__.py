@@ -3,7 +3,8 @@
 import io
 import os
 import sys
-import time
+
+from vramtui.core.base.clock import clock_problem
 
 
 def main() -> None:
@@ -28,12 +29,11 @@ def main() -> None:
 
 
 def _require_clock() -> None:
-    """End in a sentence where the clock is beyond what Python's `time.time` can say: 2262, 2^63 ns after 1970."""
-    try:
-        time.time()
-    except OverflowError:
-        sys.stderr.write("vramtui: this machine's clock is beyond the year 2262, which Python cannot tell: set it\n")
-        raise SystemExit(2) from None
+    """End in a sentence where the clock cannot be told."""
+    problem = clock_problem()
+    if problem:
+        sys.stderr.write(f"vramtui: {problem}\n")
+        raise SystemExit(2)
 
 
 def _print_version() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator
@@ -25,8 +26,21 @@ class Hangs:
         """Nothing is held."""
 
 
+def end_of_time() -> float:
+    """As CPython has it beyond 2262."""
+    raise OverflowError("timestamp too large to convert to C _PyTime_t")
+
+
+def jump() -> None:
+    """The clock jumps, and what asks for the time fails."""
+    time.time = end_of_time
+    time.time()
+
+
 if __name__ == "__main__":
     dashboard = Dashboard(Hangs(), FixedPresets(), interval=0.05, estimator=RoundEstimator())
     if "break" in sys.argv:
         dashboard.call_later(lambda: 1 / 0)
+    if "clock" in sys.argv:
+        dashboard.call_later(jump)
     sys.exit(run_dashboard(dashboard))

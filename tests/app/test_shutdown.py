@@ -131,3 +131,12 @@ def test_a_crash_is_told_and_has_its_code() -> None:
     assert b"ZeroDivisionError" in terminal.output
     restored(terminal)
     terminal.close()
+
+
+def test_a_clock_that_jumps_beyond_what_can_be_told_is_a_sentence() -> None:
+    terminal = Terminal("clock")
+    assert terminal.exit_code() == 2
+    assert b"vramtui: this machine's clock is beyond the year 2262" in terminal.output
+    assert b"Traceback" not in terminal.output
+    restored(terminal)
+    terminal.close()

@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.sources.namespaces import run_in_namespace
 from vramtui.core.observation.signals import SIGNALS, SignalName
 from vramtui.sources.host import pid_namespace
 from vramtui.sources.host.pid_namespace import PidNamespace
 from vramtui.sources.host.processes import ProcessReader, read_stat
-from vramtui.sources.host.signals import Signals
+from vramtui.sources.host.signals import SAME, Signals
 
 WAITS = "import sys, time; print(flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
@@ -137,6 +138,92 @@ def test_a_pid_that_changes_hands_after_the_look_is_not_hit(child: Child, monkey
         for heir in heirs:
             heir.kill()
             heir.communicate()
+
+
+REUSE = f"""
+import json, os, signal, sys, time
+from pathlib import Path
+from vramtui.sources.host import signals
+from vramtui.sources.host.processes import ProcessReader, read_stat
+
+Path("/proc/sys/kernel/pid_max").write_text("400")
+
+
+class Certain:
+    def is_certain(self, pid): return True
+    is_ours = is_certain
+    def hides(self, pid): return False
+
+
+def fork(*, group=False):
+    pid = os.fork()
+    if not pid:
+        if group: os.setpgid(0, 0)
+        while True: signal.pause()
+    return pid
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def heir_of(pid):
+    for _ in range(5000):
+        heir = fork()
+        if heir == pid: return heir
+        end(heir)
+    raise SystemExit("that pid is not given again")
+
+
+def ended(pid):
+    return os.waitpid(pid, os.WNOHANG)[0] == pid
+
+
+def started(pid):
+    reader = ProcessReader(namespace=Certain())
+    reader.update({{pid}})
+    return reader.row(pid, "GPU-0", "C", 1, None).started_at
+
+
+def look_and_lose(pid):
+    status = read_stat(pid)
+    end(pid)
+    heir_of(pid)
+    return status
+
+
+sender, told = signals.Signals(Certain()), {{}}
+while (victim := fork()) <= 300: end(victim)  # the lower ones are never given again
+at = started(victim)
+signals.read_stat = look_and_lose
+told["between look and signal"] = sender.send(victim, at, "SIGKILL").outcome, ended(victim)
+signals.read_stat = read_stat
+at, born = started(victim), time.monotonic()
+end(victim)
+while time.monotonic() - born < {SAME} + 1: time.sleep(0.1)
+heir = heir_of(victim)
+told["between question and answer"] = sender.send(victim, at, "SIGKILL").outcome, ended(heir)
+end(heir)
+leader = fork(group=True)
+member = fork()
+try: os.setpgid(leader, leader)
+except PermissionError: pass
+os.setpgid(member, leader)
+told["leader of a group"] = sender.send(leader, started(leader), "SIGKILL").outcome, ended(member)
+end(member)
+print(json.dumps(told))
+"""
+
+
+def test_a_pid_that_is_given_again_is_not_hit() -> None:
+    """In a namespace of 400 pids, where the next process but some hundred has the same one."""
+    told = run_in_namespace(REUSE, flags=("--mount", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    assert told == {
+        "between look and signal": ["gone", False],
+        "between question and answer": ["reused", False],
+        "leader of a group": ["sent", False],
+    }
 
 
 def test_without_pidfds_it_is_sent_all_the_same(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:

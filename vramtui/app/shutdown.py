@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from vramtui.app.app import Dashboard
 from vramtui.app.terminal.terminal_driver import TerminalDriver, use_terminal_driver
+from vramtui.core.base.clock import clock_problem
 from vramtui.core.observation.signals import ENDING
 
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
@@ -23,6 +25,10 @@ RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"
     b"\x1b[<u\x1b[?7h\x1b[0m\x1b[?1049l\x1b[?25h"
 )
+
+
+# Textual has no public way to hear of an exception before it is printed.
+CRASH = "_handle_exception"
 
 
 def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
@@ -41,6 +47,7 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
         use_terminal_driver()
     leaver = _Leaver(app)
     app.leave = leaver.leave
+    setattr(app, CRASH, leaver.on_error)
     for number in ENDING:
         signal.signal(number, leaver.on_signal)
     app.colours.suit_terminal()
@@ -56,6 +63,7 @@ class _Leaver:
 
     def __init__(self, app: Dashboard) -> None:
         self._app = app
+        self._crash: Callable[[Exception], None] = getattr(app, CRASH)
         self._attributes = _terminal_attributes()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -64,8 +72,16 @@ class _Leaver:
         self._watch(128 + number)
         self._app.call_later(self.leave, 128 + number)
 
-    def leave(self, code: int) -> None:
-        """Restore the terminal in the order everything was written, then end."""
+    def on_error(self, error: Exception) -> None:
+        """End in a traceback, as Textual does; in a sentence where the clock was set beyond what Python can tell."""
+        problem = clock_problem() if isinstance(error, OverflowError) else ""
+        if not problem:
+            self._crash(error)
+            return
+        self.leave(2, f"vramtui: {problem}\n")
+
+    def leave(self, code: int, words: str = "") -> None:
+        """Restore the terminal in the order everything was written, say why where there is something to say, and end."""
         self._watch(code)
         self._app.stop_reading()
         driver = self._app._driver  # noqa: SLF001 - there is no public way to it
@@ -74,10 +90,11 @@ class _Leaver:
             driver._key_thread = None  # noqa: SLF001 - there is no other way past the join
             driver.stop_application_mode()
             driver.close()
-        if self._app.parts.recording.last_words and sys.__stderr__ is not None:
+        words += self._app.parts.recording.last_words
+        if words and sys.__stderr__ is not None:
             # Textual holds on to the other `sys.stderr`.
             with contextlib.suppress(OSError, ValueError):
-                sys.__stderr__.write(self._app.parts.recording.last_words)
+                sys.__stderr__.write(words)
                 sys.__stderr__.flush()
         os._exit(code)
 

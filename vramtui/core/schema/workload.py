@@ -83,7 +83,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     rank: Positive
-    target_modules: tuple[str, ...]
+    target_modules: Annotated[tuple[str, ...], Meta(min_length=1)]
     dropout: Fraction = 0.0
     use_dora: bool = False
     autocast_adapter_dtype: bool = True

@@ -152,6 +152,8 @@ def check_shapes(model: TransformerModel) -> None:
         raise UserError(
             f"model.num_key_value_heads = {model.kv_heads} does not divide model.num_attention_heads = {heads}"
         )
+    if model.position == "rope" and model.kv_lora_rank is None and model.basis == "shapes" and model.head_size % 2:
+        raise UserError(f"model.head_dim = {model.head_size} is odd, and rotary positions turn pairs of numbers")
     if model.position == "learned" and model.max_position_embeddings is None:
         raise UserError("model.position = 'learned' needs model.max_position_embeddings, the number of positions")
     if (model.num_experts is None) != (model.num_experts_per_tok is None):

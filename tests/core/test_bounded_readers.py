@@ -1,0 +1,94 @@
+"""Every reader of what another program or host wrote goes through the one that bounds it, and whoever adds one hears of it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "vramtui"
+PARSERS = {"decode", "Decoder", "loads", "load", "parse", "unpack"}
+LIBRARIES = {
+    "json",
+    "msgspec",
+    "tomllib",
+    "tomlkit",
+    "pickle",
+    "yaml",
+    "struct",
+    "sqlite3",
+    "csv",
+    "ElementTree",
+    "toml",
+}
+# Who reads a document of somebody else's, and what bounds what is read of it.
+READERS = {
+    "vramtui/records/recording": "RECORDING bounds a line, `bounded` its sample",
+    "vramtui/records/run_history.py": "HISTORY",
+    "vramtui/records/shared_runs.py": "SHARED",
+    "vramtui/records/allocator_traces": "SNAPSHOT",
+    "vramtui/api/baseline.py": "BASELINE",
+    "vramtui/core/base/compatibility.py": "the text is bounded by who calls it",
+    "vramtui/core/observation/readings.py": "`sample_in` bounds what it decodes",
+    "vramtui/core/observation/probe_messages.py": "each field has its bounds, LONGEST_MESSAGE the whole",
+    "vramtui/core/base/toml.py": "the text is bounded by who calls it",
+    "vramtui/app/editor/form/field_input.py": "what is typed into one field",
+    "vramtui/presets": "PRESET and TRAINING",
+    "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
+    "vramtui/sources/prometheus/client.py": "LARGEST, MOST_OBJECTS",
+    "vramtui/sources/feed/served.py": "LineSplitter bounds a line, LiveRecording its sample",
+    "vramtui/sources/probe_listener.py": "the kernel's own struct",
+    "vramtui/monitor": "this program's own children",
+    "vramtui/cli": "this program's own children, and files of the user's by the readers above",
+    "vramtui/estimators": "this program's own children, and what comes with it",
+    "vramtui/pytest_plugin": "this program's own children",
+}
+# Who takes lines of a feed, a recording or another host, and makes samples of them by nothing but RecordingDecoder.
+SAMPLES = {"vramtui/core/observation/readings.py", "vramtui/records/recording/samples.py"}
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE.parent))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                yield name, node
+
+
+def test_every_reader_is_known_with_its_bound() -> None:
+    parsing = {
+        name
+        for name, call in calls()
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in PARSERS
+        and ast.unparse(call.func.value).rpartition(".")[2] in LIBRARIES
+    }
+    unknown = {name for name in parsing if not any(Path(name).is_relative_to(reader) for reader in READERS)}
+    assert unknown == set(), "give its bounds a line in READERS"
+    assert {reader for reader in READERS if not any(Path(name).is_relative_to(reader) for name in parsing)} == set()
+
+
+def test_recordings_feeds_and_other_hosts_have_one_reader_of_samples() -> None:
+    """A sample is made of a text in one place, and whatever is made of one there is bounded."""
+    decoding = {
+        name for name, call in calls() if ast.unparse(call.func).rpartition(".")[2] in {"decode_sample", "following"}
+    }
+    assert decoding <= SAMPLES
+    typed = {
+        name
+        for name, call in calls()
+        for word in (*call.args, *(keyword.value for keyword in call.keywords))
+        if ast.unparse(call.func).rpartition(".")[2] in {"decode", "Decoder", "convert"}
+        and ast.unparse(word) in {"Sample", "Gpu", "Process", "tuple[Sample, ...]", "list[Sample]"}
+    }
+    assert typed <= SAMPLES
+    source = (PACKAGE / "records/recording/samples.py").read_text(encoding="utf-8")
+    (reader,) = (node for node in ast.parse(source).body if getattr(node, "name", "") == "sample_in")
+    results = [node.value for node in ast.walk(reader) if isinstance(node, ast.Return)]
+    assert [isinstance(result, ast.Call) and ast.unparse(result.func) for result in results] == ["bounded"] * 2
+
+
+def test_samples_that_are_put_together_from_series_are_bounded_too() -> None:
+    """Prometheus' come field by field. NVML's and nvidia-smi's figures are bounded where each is read."""
+    source = (PACKAGE / "sources/prometheus/dcgm.py").read_text(encoding="utf-8")
+    made = [call for call in ast.walk(ast.parse(source)) if isinstance(call, ast.Call)]
+    bounded = [call.args[0] for call in made if ast.unparse(call.func) == "bounded"]
+    assert all(call in bounded for call in made if ast.unparse(call.func) == "Sample")
