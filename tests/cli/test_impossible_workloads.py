@@ -12,6 +12,12 @@ from vramtui.cli.main import program
 RUNNER = CliRunner()
 IMPOSSIBLE = [
     ("llama-3.1-8b-full", "model.num_attention_heads=7", "does not divide model.hidden_size = 4096"),
+    ("llama-3.1-8b-full", "model.head_dim=3", "model.head_dim = 3 is odd, and rotary positions turn pairs of numbers"),
+    (
+        "llama-3.1-8b-lora",
+        "run.lora.target_modules=[]",
+        "is not a linear layer of this model; it has: q_proj",
+    ),
     ("llama-3.1-8b-full", "model.num_key_value_heads=5", "does not divide model.num_attention_heads = 32"),
     ("llama-3.1-8b-fsdp", "parallel.zero_stage=4", "parallel.zero_stage is 4; it must be at most 3"),
     ("llama-3.1-8b-full", "run.batch_size=0", "run.batch_size is 0; it must be at least 1"),

@@ -1,4 +1,4 @@
-"""Every reader of what another program or host wrote goes through the one that bounds it, and whoever adds one hears of it."""
+"""Every reader of what another program or host wrote has its bound, and whoever adds one hears of it."""
 
 import ast
 from collections.abc import Iterator
@@ -35,7 +35,6 @@ READERS = {
     "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
     "vramtui/sources/prometheus/client.py": "LARGEST, MOST_OBJECTS",
     "vramtui/sources/feed/served.py": "LineSplitter bounds a line, LiveRecording its sample",
-    "vramtui/sources/probe_listener.py": "the kernel's own struct",
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
     "vramtui/estimators": "this program's own children, and what comes with it",

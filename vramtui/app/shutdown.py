@@ -81,7 +81,7 @@ class _Leaver:
         self.leave(2, f"vramtui: {problem}\n")
 
     def leave(self, code: int, words: str = "") -> None:
-        """Restore the terminal in the order everything was written, say why where there is something to say, and end."""
+        """Restore the terminal in the order everything was written, say the last words, and end."""
         self._watch(code)
         self._app.stop_reading()
         driver = self._app._driver  # noqa: SLF001 - there is no public way to it

@@ -4,7 +4,7 @@ import time
 
 
 def clock_problem() -> str:
-    """What is wrong with the clock: beyond what `time.time` can say, 2262, 2^63 ns after 1970. Empty where nothing is."""
+    """What is wrong: it is beyond what `time.time` can say, 2262, 2^63 ns after 1970. Empty where nothing is."""
     try:
         time.time()
     except OverflowError:
