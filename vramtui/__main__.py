@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import time
 
 from vramtui.core.base.clock import clock_problem
 
@@ -30,7 +31,7 @@ def main() -> None:
 
 def _require_clock() -> None:
     """End in a sentence where the clock cannot be told."""
-    problem = clock_problem()
+    problem = clock_problem(time.time)
     if problem:
         sys.stderr.write(f"vramtui: {problem}\n")
         raise SystemExit(2)

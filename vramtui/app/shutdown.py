@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -74,7 +75,7 @@ class _Leaver:
 
     def on_error(self, error: Exception) -> None:
         """End in a traceback, as Textual does; in a sentence where the clock was set beyond what Python can tell."""
-        problem = clock_problem() if isinstance(error, OverflowError) else ""
+        problem = clock_problem(time.time) if isinstance(error, OverflowError) else ""
         if not problem:
             self._crash(error)
             return
