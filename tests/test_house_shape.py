@@ -43,7 +43,8 @@ SHORT = {
     "read by several that do not read one another": """
         estimators/torch_facts/releases
         core/base/clock core/base/late app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
-        app/terminal/screen_size app/timeline/view app/view_only cli/common/snapshot_settings
+        app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
+        cli/common/snapshot_settings
         core/estimate/prediction core/observation/signals core/schema/common_types core/schema/rule_inputs/base
         estimators/analytic/module_loading estimators/analytic/sizes/sequence estimators/analytic/sizes/nccl
         estimators/analytic/sizes/tensor_bytes estimators/torch_facts/cublas

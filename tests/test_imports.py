@@ -1,5 +1,6 @@
 """What is loaded when: a static graph cannot see it, and start-up time depends on it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,13 @@ def test_only_the_app_and_the_command_line_load_the_screen(package: str) -> None
     )
     loaded = _loaded(f"import importlib\nfor name in {names}: importlib.import_module(name)")
     assert not loaded & (HEAVY - {"pynvml"} if package == "sources" else HEAVY)
+
+
+def test_one_file_imports_textuals_private_modules() -> None:
+    """It says what each is for; the upper bound of textual in pyproject.toml hangs on these alone."""
+    importing = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "vramtui").rglob("*.py")
+        if re.search(r"^\s*(?:from|import) textual\._", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert importing == {"vramtui/app/terminal/textual_private.py"}

@@ -13,7 +13,8 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+
+from vramtui.app.terminal.textual_private import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
 Piece = tuple[int, int, Iterable[Segment]]
 Cell = tuple[str, Style | None]

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region, Size
@@ -12,6 +11,7 @@ from textual.widget import Widget
 
 from vramtui.app.terminal.cell_diff import Frame, Piece, Pieces
 from vramtui.app.terminal.colours import Colours
+from vramtui.app.terminal.textual_private import CompositorUpdate
 
 Visible = Mapping[Widget, tuple[Region, Region]]
 

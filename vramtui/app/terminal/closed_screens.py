@@ -4,13 +4,13 @@ import gc
 from collections.abc import Callable
 
 from rich.style import Style
-from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 
 from vramtui.app.terminal import cell_diff
 from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.terminal.textual_private import StylesCache
 
 # What is remembered for good of colours, by the drawn lines of widgets, which would live on with it, and of places and
 # looks: windows leave some of theirs, and it would go on filling for hours. What is there needs a few hundred of them.

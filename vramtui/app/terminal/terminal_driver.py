@@ -14,11 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from textual import events
-from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.keys import Keys
 from textual.message import Message
+
+from vramtui.app.terminal.textual_private import XTermParser
 
 # tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
 ALTERNATE = "\x1b[?1049h"
