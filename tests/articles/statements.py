@@ -1,23 +1,19 @@
-"""The statements of the five articles, a file an article, and what the program computes for each: facts and figures
-only, in our own words.
+"""The statements of the five articles, a file an article: each names a command that is typed, and what of its output
+bears the statement out. Facts and figures only, in our own words.
 """
 
+import re
+import shlex
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from typer.testing import CliRunner
 
+from vramtui.cli.main import program
 from vramtui.core.base import toml
-from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import RuleModel
-from vramtui.core.schema.rule_inputs import BytesPerParameterRule
-from vramtui.estimators.methods import estimates_by
-from vramtui.presets.library import PresetLibrary
-from vramtui.presets.overrides import apply_overrides
 
-ARTICLE_CARD = "A100-80GB"  # a card before Hopper, as the articles' is: their workspaces are 8,519,680 bytes
 ARTICLES = {
     "000": "Experiments on PyTorch's allocations",
     "001": "ResNet-50 and GPT-2: what takes a GPU's memory",
@@ -25,9 +21,23 @@ ARTICLES = {
     "003": "Gemma 2 27B: a LoRA calculator",
     "004": "Precisions, mixed precision, KV cache, LoRA and QLoRA",
 }
+WIDTH = "160"
 
 Mark = Literal["●", "◐", "○"]
-Values = dict[str, int | float | str]
+
+
+class Erratum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an article has wrong.
+
+    Attributes:
+        text: what is so, and by how much.
+        command: computes it; the statement's own where empty.
+        says: what that command prints.
+    """
+
+    text: str
+    command: str = ""
+    says: tuple[str, ...] = ()
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,49 +46,53 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         id: article and number.
         topic: what is stated.
-        printed: the figure as the article prints it; empty where the statement has none.
-        value: that figure as a number in `unit`.
-        within: half of its last printed digit: how far a computed figure may be off and still be the printed one.
-        preset: the preset that computes it, with the values in `set`, and one of part, line and moment.
-        over: the same preset with other values: the figure is the first over the second.
-        over_line: the figure is a share of this line.
-        command: for statements without a figure: what shows it.
-        partly: why it is reproduced in part.
-        erratum: what the article has wrong, and by how much.
+        printed: the article's own figure, as it stands there.
+        implied: a figure that follows from the article and does not stand in it: of its code, of a bar, of a sentence.
+        command: what a reader types, in a folder with this repository where it names a file.
+        over: a second command: the figure is the first one's over this one's.
+        figure: a regular expression over the command's output, runs of blanks made one; its group is the figure.
+        value: what that figure is by the article, in the unit in which the command prints it.
+        within: half of the article's last printed digit.
+        says: words that the command prints, which bear the statement out.
+        needs: what has to be there beside vramtui.
+        partly: why it is borne out in part.
+        erratum: what the article has wrong.
     """
 
     id: str
     topic: str
+    command: str
     printed: str = ""
+    implied: str = ""
+    over: str = ""
+    figure: str = ""
     value: float | None = None
     within: float = 0
-    unit: Literal["bytes", "ratio", "bytes a parameter"] = "bytes"
-    preset: str = ""
-    set: Values = {}
-    over: Values | None = None
-    over_line: str = ""
-    part: str = ""
-    line: str = ""
-    moment: str = ""
-    command: str = ""
+    says: tuple[str, ...] = ()
+    needs: Literal["", "torch", "a GPU"] = ""
     partly: str = ""
-    erratum: str = ""
+    erratum: Erratum | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement beside what is computed for it.
+    """A statement beside what its commands printed.
 
     Attributes:
         statement: what the article says.
-        computed: the program's figure in the statement's unit; None where the statement has none.
-        mark: ● the same figure, or shown by the command; ◐ in part, with the reason; ○ another figure without a reason.
-        command: what a person types to see it.
+        computed: the figure, as the command prints it; empty where the statement has none.
+        missing: what was looked for and is not there; empty where all is.
     """
 
     statement: Statement
-    computed: float | None
-    mark: Mark
-    command: str
+    computed: str
+    missing: tuple[str, ...]
+
+    @property
+    def mark(self) -> Mark:
+        """● all is there; ◐ some of it is not, or the statement says why it is borne out in part; ○ unexplained."""
+        if self.missing:
+            return "○"
+        return "◐" if self.statement.partly else "●"
 
 
 def statements() -> tuple[Statement, ...]:
@@ -88,67 +102,49 @@ def statements() -> tuple[Statement, ...]:
     return tuple(statement for table in tables for statement in msgspec.convert(table, tuple[Statement, ...]))
 
 
-def answer(statement: Statement, library: PresetLibrary, card: Device) -> Answer:
-    """What the program says to `statement` on `card`.
+@cache
+def output(command: str) -> str:
+    """What `command` prints, each run of blanks as one.
 
     Raises:
-        UserError: a preset, key or part is named that does not exist.
+        AssertionError: it ends with bad input or a failure.
     """
-    if not statement.preset:
-        return Answer(
-            statement=statement, computed=None, mark="◐" if statement.partly else "●", command=statement.command
-        )
-    computed = _figure(statement, statement.set, library, card)
-    if statement.over is not None:
-        computed /= _figure(statement, statement.over, library, card)
-    exact = statement.value is not None and abs(computed - statement.value) <= statement.within
-    return Answer(
-        statement=statement,
-        computed=computed,
-        mark="●" if exact else "◐" if statement.partly else "○",
-        command=_command(statement),
-    )
+    name, *arguments = shlex.split(command)
+    assert name == "vramtui", command
+    done = CliRunner(env={"COLUMNS": WIDTH, "NO_COLOR": "1"}).invoke(program(), arguments)
+    assert done.exit_code in {0, 1}, f"{command}: {done.exit_code}\n{done.output}"
+    assert done.exception is None or isinstance(done.exception, SystemExit), f"{command}: {done.exception!r}"
+    return " ".join(done.output.split())
 
 
-def _command(statement: Statement) -> str:
-    changes = "".join(f" --set {key}={value}" for key, value in statement.set.items())
-    return f"vramtui estimate {statement.preset}{changes}"
+def answer(statement: Statement) -> Answer:
+    """What the commands beside `statement` print of it."""
+    printed = output(statement.command)
+    missing = [words for words in statement.says if words not in printed]
+    erratum = statement.erratum
+    if erratum is not None:
+        computed = output(erratum.command or statement.command)
+        missing += [words for words in erratum.says if words not in computed]
+    figure = _figure(statement) if statement.figure else ""
+    if statement.value is not None and abs(number(figure) - statement.value) > statement.within + 1e-9:
+        missing.append(f"{statement.value:g}")
+    return Answer(statement=statement, computed=figure, missing=tuple(missing))
 
 
-def _figure(statement: Statement, changes: Values, library: PresetLibrary, card: Device) -> float:
-    """Bytes, or what the statement's unit makes of them."""
-    preset = library.get(statement.preset).preset
-    workload = preset.workload
-    if changes:
-        workload = apply_overrides(preset, [f"{key}={value}" for key, value in changes.items()]).workload
-    method = None if isinstance(workload.model, RuleModel) else "analytic"
-    (estimate, *_) = estimates_by(method, workload, card)
-    size = _bytes(statement, estimate)
-    if statement.over_line:
-        return size / _line(statement.over_line, estimate)
-    if statement.unit == "bytes a parameter" and isinstance(workload.rule, BytesPerParameterRule):
-        return size / workload.rule.parameters
-    return size
+def number(figure: str) -> float:
+    """The number that a printed figure begins with; not a number where it begins with none."""
+    digits = re.match(r"-?[\d,]*\.?\d+", figure)
+    return float(digits[0].replace(",", "")) if digits else float("nan")
 
 
-def _bytes(statement: Statement, estimate: Estimate) -> int:
-    if statement.part:
-        sizes = {part.name: part.bytes for part in estimate.parts}
-        if statement.part not in sizes:
-            hint = nearest(statement.part, sizes)
-            raise UserError(f"{statement.id}: {statement.preset} has no part {statement.part!r}{hint}")
-        return sizes[statement.part]
-    if statement.moment:
-        held = {f"{moment.phase} {moment.step}": moment.allocated for moment in estimate.timeline}
-        if statement.moment not in held:
-            hint = nearest(statement.moment, held)
-            raise UserError(f"{statement.id}: {statement.preset} has no moment {statement.moment!r}{hint}")
-        return held[statement.moment]
-    return _line(statement.line, estimate)
+def _figure(statement: Statement) -> str:
+    """The figure of the output, as it stands there; of two commands their quotient."""
+    first = _matched(statement.figure, statement.command)
+    if not statement.over:
+        return first
+    return f"{number(first) / number(_matched(statement.figure, statement.over)):.3g}"
 
 
-def _line(name: str, estimate: Estimate) -> int:
-    found: int | None = getattr(estimate.ledger, name, None)
-    if found is None:
-        raise UserError(f"the estimate has nothing on the line {name!r}")
-    return found
+def _matched(pattern: str, command: str) -> str:
+    match = re.search(pattern, output(command))
+    return match[1] if match else ""

@@ -125,9 +125,10 @@ def test_adams_moments_come_in_the_first_step() -> None:
     assert sgd["step 0"] == sgd["backward 0"]
     moments = adam["step 0"] - adam["backward 0"]
     assert 2 * adam["model"] <= moments < 2 * adam["model"] + 16 * 512
-    by_phase = {(row["phase"], row["step"]): row["categories"] for row in one["phases"]["Adam"]}
-    assert by_phase["step", 0]["optimizer"] == moments
-    assert by_phase["zero_grad", 1]["gradients"] == 0
+    held = {row["label"]: row["predicted"] for row in one["rows"] if row["run"] == "Adam"}
+    assert held["step 0"]["categories"]["optimizer"] == moments
+    assert held["zero_grad 1"]["categories"]["gradients"] == 0
+    assert all(sum(figures["categories"].values()) == figures["allocated"] for figures in held.values())
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -40,7 +40,29 @@ class Usual:
         return None if unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
 
 
+class OwnRule:
+    """The rule that a rule's preset is about."""
+
+    name = "rules"
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """What the rule says; of cards it knows nothing.
+
+        Raises:
+            UserError: the preset has no rule.
+        """
+        (estimate,) = estimates_by(_own_method(workload), workload, device)
+        return estimate
+
+
 USUAL = Usual()
+
+
+def search_estimators(workload: Workload) -> tuple[Estimator, Estimator | None]:
+    """What a search over sizes of `workload` asks: an estimator that is quick, and a nearer one where there is one."""
+    return (OwnRule(), None) if isinstance(workload.model, RuleModel) else (ANALYTIC, USUAL)
+
+
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "traced", "all")
 
 

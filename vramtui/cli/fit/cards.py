@@ -26,13 +26,13 @@ def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
     Raises:
         UserError: it cannot be estimated on any of them.
     """
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import search_estimators  # noqa: PLC0415 - estimators take time to load
 
-    cards = known_cards()
+    cards, workload = known_cards(), found.preset.workload
+    estimator, near = search_estimators(workload)
     with naming_setting(found):
-        ANALYTIC.estimate(found.preset.workload, cards[-1])
-    return tuple(card_fits(ANALYTIC, found.preset.workload, cards, near=USUAL))
+        estimator.estimate(workload, cards[-1])
+    return tuple(card_fits(estimator, workload, cards, near=near))
 
 
 def cards_document(columns: Sequence[Column]) -> dict[str, object]:

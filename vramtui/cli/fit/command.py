@@ -19,7 +19,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.planner.keys import key_in_full
+from vramtui.estimators.planner.keys import check_has_size, key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
 
@@ -58,6 +58,9 @@ def fit(options: FitOptions) -> None:
     """
     with exit_on_user_error():
         changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
+        for one in changed:
+            with named(one):
+                check_has_size(one.preset.workload)
         if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
             _cards(changed, json=options.json)
             return
@@ -114,11 +117,12 @@ def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> N
 
 
 def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import search_estimators  # noqa: PLC0415 - estimators take time to load
 
-    asked = None if vary is None else key_in_full(found.preset.workload, vary)
-    return Planner(ANALYTIC, found.preset.workload, device, gpus, near=USUAL).plan(asked)
+    workload = found.preset.workload
+    asked = None if vary is None else key_in_full(workload, vary)
+    estimator, near = search_estimators(workload)
+    return Planner(estimator, workload, device, gpus, near=near).plan(asked)
 
 
 def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
@@ -175,7 +179,7 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
             print_wrapped(note, wide)
     for edge in (plan.edge, *plan.also):
         print_wrapped(_edge_sentence(edge), wide)
-    if plan.effects or not plan.fits:
+    if plan.effects:
         print()
         print_wrapped(_cheapest_sentence(plan), wide)
     if effects := worthwhile(plan.effects, plan.process, (plan.edge,)):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vramtui.estimators.lab.catalogue import Experiment
-    from vramtui.estimators.lab.runner import Outcome
+    from vramtui.estimators.lab.runner import Outcome, TorchFigures
     from vramtui.estimators.traced.process.interpreters import Interpreter
 
 
@@ -107,7 +107,7 @@ def document(outcome: "Outcome") -> dict[str, object]:
             {
                 "run": row.run,
                 "label": row.label,
-                "predicted": _figures(row.predicted),
+                "predicted": {**_figures(row.predicted), "categories": row.predicted.categories},
                 "measured": None if row.measured is None else _figures(row.measured),
                 "difference": row.difference,
                 "formula": row.formula,
@@ -115,11 +115,10 @@ def document(outcome: "Outcome") -> dict[str, object]:
             }
             for row in outcome.rows
         ],
-        "phases": msgspec.to_builtins(outcome.phases),
     }
 
 
-def _figures(figures: object) -> dict[str, int]:
+def _figures(figures: "TorchFigures") -> dict[str, int]:
     names = ("allocated", "reserved", "peak_allocated", "peak_reserved")
     return {name: getattr(figures, name) for name in names}
 

@@ -3,6 +3,7 @@
 """
 
 import textwrap
+from itertools import groupby
 
 from vramtui.cli.common.category_bars import MARKS, Bars
 from vramtui.cli.common.plot import drawing, finished
@@ -11,7 +12,6 @@ from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import unit_of
 from vramtui.estimators.lab.runner import LabRow, Outcome, TorchFigures
-from vramtui.estimators.traced.process.results import TraceRow
 
 LINES_BESIDE = 3
 FIGURES = {
@@ -27,7 +27,8 @@ def plotted(outcome: Outcome, width: int, bars: Bars) -> str:
     if outcome.experiment.plot == "curve":
         return _curve(outcome.rows, width, colour=bars.colour)
     if outcome.experiment.plot == "stacks":
-        drawn = (_stacks(title, rows, width, bars) for title, rows in outcome.phases.items())
+        runs = groupby(outcome.rows, key=lambda row: row.run)
+        drawn = (_stacks(title, tuple(rows), width, bars) for title, rows in runs)
         return "\n".join((*drawn, bars.legend(set(MARKS), width, peaks=False)))
     return _lengths(outcome.rows, width, colour=bars.colour)
 
@@ -45,15 +46,16 @@ def _curve(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     return finished(figure, colour=colour)
 
 
-def _stacks(title: str, rows: tuple[TraceRow, ...], width: int, bars: Bars) -> str:
-    """A bar for each phase, split by category; the first phase on top."""
+def _stacks(title: str, rows: tuple[LabRow, ...], width: int, bars: Bars) -> str:
+    """A bar for each moment, split by category; the first moment on top."""
     import plotext  # noqa: PLC0415 - only where something is drawn
 
-    unit, name = unit_of(max(row.allocated for row in rows))
-    heading = f"{title}: held at the end of each phase, {name}"
+    unit, name = unit_of(max(row.predicted.allocated for row in rows))
+    heading = f"{title}: allocated at each moment, {name}"
     figure = drawing(heading, width, len(rows) + LINES_BESIDE + 1, colour=bars.colour)
-    labels = [f"{row.phase} {row.step}" if row.step >= 0 else row.phase for row in reversed(rows)]
-    heights = [[row.categories.get(category, 0) / unit for row in reversed(rows)] for category in MARKS]
+    upward = rows[::-1]
+    labels = [row.label for row in upward]
+    heights = [[row.predicted.categories.get(category, 0) / unit for row in upward] for category in MARKS]
     markers = [
         plotext.marker(letter, _colour(category)) if bars.colour else letter for category, letter in MARKS.items()
     ]

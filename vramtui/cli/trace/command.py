@@ -141,6 +141,11 @@ def trace(options: TraceOptions) -> None:
         tracer = functools.partial(_trace, interpreter=interpreter, timeout=options.timeout)
         result = _run(options.target, request, tracer, show_output=options.show_output, quiet=options.json)
         _answer(request, result, tracer, json=options.json, search=options.baseline is None)
+        if options.show_output and result.cut_short:
+            sys.stderr.write(
+                f"note: ended after step {options.steps}: what the code does and prints behind it has not run; --steps "
+                f"{options.steps + 1} goes further\n"
+            )
         if result.out_of_memory is not None:
             fail(NO, _here(result.out_of_memory))
         grown = None if check is None else check.grown(result)

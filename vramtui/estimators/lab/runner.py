@@ -15,7 +15,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.estimators.lab import formulas
 from vramtui.estimators.lab.catalogue import Experiment, ExperimentRun
 from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
-from vramtui.estimators.traced.process.results import TraceRequest, TraceRow
+from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import START, trace
 
 CODE = Path(__file__).parents[1] / "traced" / "experiments"
@@ -27,13 +27,17 @@ CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
 class TorchFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before."""
+    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before.
+
+    `categories` are a trace's, of what is allocated; a card knows none.
+    """
 
     label: str
     allocated: int
     reserved: int
     peak_allocated: int
     peak_reserved: int
+    categories: dict[str, int] = {}
 
     @property
     def figures(self) -> tuple[int, int, int, int]:
@@ -85,7 +89,6 @@ class PredictedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     torch: str
     rows: tuple[TorchFigures, ...]
-    phases: tuple[TraceRow, ...]
 
 
 class LabRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,14 +122,13 @@ class LabRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished experiment: its rows, the phases of each run for its bars, and who measured, if anyone."""
+    """A finished experiment: its rows, and who measured, if anyone."""
 
     experiment: Experiment
     device: Device
     torch: str
     facts: MeasuringHost | None
     rows: tuple[LabRow, ...]
-    phases: dict[str, tuple[TraceRow, ...]]
 
     @property
     def exact(self) -> bool | None:
@@ -176,7 +178,6 @@ def perform(
         torch=predicted[-1].torch,
         facts=next((one.facts for one in seen if one is not None), None),
         rows=tuple(rows),
-        phases={run.title: one.phases for run, one in zip(experiment.runs, predicted, strict=True)},
     )
 
 
@@ -225,7 +226,7 @@ def predict(
         result = trace(request, interpreter=interpreter or job_interpreter(), timeout=_PATIENCE)
         if result.out_of_memory is not None:
             raise UserError(f"{experiment.key}: {result.out_of_memory}")
-        return PredictedRun(torch=result.torch, rows=_read(rows), phases=result.timeline)
+        return PredictedRun(torch=result.torch, rows=_read(rows))
 
 
 def measure(experiment: Experiment, run: ExperimentRun, interpreter: Interpreter | None = None) -> MeasuredRun | None:

@@ -3,11 +3,11 @@ costs.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.decoder_models import Model, RuleModel, TransformerModel
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, Workload
@@ -25,9 +25,11 @@ OTHER_RESULT = 40
 ONE_MACHINE = 8
 LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
 FIRST_OFFLOAD = 16.0  # GiB of weights in host memory that is tried first; then twice as much
-# What diffusers calls the linear layers of its attentions.
 # Those that keep two fp32 moments of each parameter.
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
+
+Half = Literal["bf16", "fp16"]
+MANTISSA: dict[Half, int] = {"bf16": 8, "fp16": 11}  # bits, with the leading one that is not kept
 
 
 class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,13 +154,21 @@ def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigati
         yield make_mitigation(f"context parallel over {gpus} cards", SLOWER + 2, cost, {"parallel.context": gpus})
 
 
-def mitigations_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]:
-    """The changes that `workload` leaves room for on `gpus` cards, cheapest first."""
+def mitigations_for(workload: Workload, gpus: int = 1, half: Half = "bf16") -> tuple[Mitigation, ...]:
+    """The changes that `workload` leaves room for, cheapest first; a rule knows none of them.
+
+    Args:
+        workload: the job as it is.
+        gpus: how many cards there are.
+        half: the 16 bits that the cards compute in; bf16 on one that emulates it has no efficient attention.
+    """
+    if isinstance(workload.model, RuleModel):
+        return ()
     run, decoder = workload.run, isinstance(workload.model, TransformerModel)
     offered: list[Mitigation] = []
     if isinstance(run, TrainRun):
         offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
-        offered += [*_rounder(run, decoder=decoder), *_fewer_trained(run, workload.model), *_shorter(run)]
+        offered += [*_rounder(run, half, decoder=decoder), *_fewer_trained(run, workload.model, half), *_shorter(run)]
     elif isinstance(run, InferRun):
         offered += [*_inference(run, decoder=decoder), *_shorter(run)]
     else:
@@ -204,30 +214,30 @@ def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
         )
 
 
-def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
+def _rounder(run: TrainRun, half: Half, *, decoder: bool) -> Iterator[Mitigation]:
     """The same training in fewer bits."""
     if run.optimizer in HEAVY_OPTIMIZERS:
         cost = "moments in 8 bits; training mostly goes the same way"
         yield _mitigation("8-bit optimizer", LOWER_PRECISION - 4, cost, run__optimizer="adamw_8bit")
     if run.precision in {"fp32", "tf32"}:
         cost = "matrix products in 16 bits; mostly faster"
-        yield _mitigation("bf16 autocast", LOWER_PRECISION - 2, cost, run__precision="bf16-mixed")
-    if run.precision != "bf16" and run.lora is None:
-        cost = "weights and moments keep 8 bits of mantissa: small updates are lost"
-        yield _mitigation("pure bf16", LOWER_PRECISION, cost, run__precision="bf16")
+        yield _mitigation(f"{half} autocast", LOWER_PRECISION - 2, cost, run__precision=f"{half}-mixed")
+    if run.precision != half and run.lora is None:
+        cost = f"weights and moments keep {MANTISSA[half]} bits of mantissa: small updates are lost"
+        yield _mitigation(f"pure {half}", LOWER_PRECISION, cost, run__precision=half)
     if run.lora is not None and run.quantization is None and decoder:
         cost = "slower, and the frozen weights are rounded to 4 bits"
         yield _mitigation("QLoRA in nf4", LOWER_PRECISION + 1, cost, run__quantization="nf4-double")
 
 
-def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Mitigation]:
+def _fewer_trained(run: TrainRun, model: Model, half: Half) -> Iterator[Mitigation]:
     """Another training: adapters instead of the model."""
     modules = adapted_modules(model)
     if run.lora is not None or not modules:
         return
     adapters = {"rank": USUAL_RANK, "target_modules": list(modules)}
     cost = "trains adapters beside frozen weights, not the model itself"
-    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
+    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, run__lora=adapters, run__precision=half)
     if not isinstance(model, TransformerModel):
         return
     cost += ", which are rounded to 4 bits"
@@ -236,7 +246,7 @@ def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Mitigation]:
         OTHER_RESULT + LOWER_PRECISION,
         cost,
         run__lora=adapters,
-        run__precision="bf16",
+        run__precision=half,
         run__quantization="nf4-double",
     )
 

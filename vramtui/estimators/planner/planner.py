@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.card_support import check_card
+from vramtui.core.estimate.card_support import BF16, check_card
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
@@ -66,7 +66,9 @@ def worthwhile(effects: Iterable[Effect], process: int | None, edges: tuple[Edge
     least = max(LEAST, (process or 0) * LEAST_SHARE)
     before = edges[0].largest or 0 if edges else None
     kept = [
-        effect for effect in effects if effect.frees >= least or (before is not None and (effect.largest or 0) > before)
+        effect
+        for effect in effects
+        if effect.frees >= least or (effect.frees >= 0 and before is not None and (effect.largest or 0) > before)
     ]
     return tuple(
         sorted(kept, key=lambda effect: (-effect.frees if effect.frees >= least else 0, -(effect.largest or 0)))
@@ -164,7 +166,7 @@ class Planner:
         self._answers: dict[Workload, FitResult] = {}
         self._near_answers: dict[Workload, FitResult] = {}
         self._most_ranks = max(gpus, _ranks(workload))
-        self._mitigations = mitigations_for(workload, gpus)
+        self._mitigations = mitigations_for(workload, gpus, "bf16" if device.capability >= BF16 else "fp16")
 
     def plan(self, key: str | None = None) -> Plan:
         """Everything at once; the largest batch where no `key` is given, or a server's longest context.

@@ -22,6 +22,7 @@ from vramtui.estimators.traced.dispatch import decompositions as steering
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
 from vramtui.estimators.traced.dispatch.workspaces import Workspaces
+from vramtui.estimators.traced.experiments.marks import Marks
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
     checkpoints,
@@ -114,6 +115,7 @@ class TraceSession:
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn
+        self._patches.set(Marks, "held", staticmethod(self.recorder.held))
         self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now

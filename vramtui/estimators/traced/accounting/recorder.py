@@ -48,6 +48,12 @@ class TraceRecorder:
         self.rows.append(row)
         self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
 
+    def held(self) -> dict[str, int]:
+        """Bytes by category at this moment."""
+        assert self.categories is not None
+        self.categories.mark()
+        return self.categories.sums(self._memory.live())
+
     def during(self, phase: str, step: int) -> None:
         """A phase goes on: say so to whoever waits."""
         stats = self._memory.allocator.stats

@@ -1,4 +1,5 @@
-"""`DataLoader` without worker processes: the batches are the same, and nothing on the card changes.
+"""`DataLoader` without worker processes: the batches are the same, and nothing on the card changes; what the
+workers would keep ready on the host is a note.
 
 Datasets of torchvision read files and transform them on the host: so they do here, on real tensors, which takes about
 a third of the time.
@@ -9,48 +10,116 @@ Threads that the code starts follow its tensors as its first one does.
 import functools
 import inspect
 import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.utils.data._utils.fetch as fetchers
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader, Subset
 
+from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 
-NOTE = "DataLoader loads in this process, without its workers: nothing on the card depends on them"
 _OF_WORKERS = ("timeout", "prefetch_factor", "multiprocessing_context", "persistent_workers", "in_order")
+PREFETCH = 2  # of each worker, where nothing is asked for (torch/utils/data/dataloader.py: DataLoader.__init__)
+
+
+@dataclass(frozen=True)
+class HostBatches:
+    """What a loader keeps ready on the host: how many workers fill its queue, how far ahead, and whether it pins."""
+
+    workers: int
+    prefetch: int
+    pinned: bool
+
+    def note(self, batch: Any) -> str:
+        """What that is in bytes, by one batch.
+
+        The queue holds `prefetch_factor` batches a worker (torch/utils/data/dataloader.py,
+        `_MultiProcessingDataLoaderIter._reset`); page-locked memory is taken in powers of two
+        (aten/src/ATen/core/CachingHostAllocator.h: `PowerOf2Ceil`).
+        """
+        sizes = [tensor.numel() * tensor.element_size() for tensor in _tensors(batch)]
+        one, locked = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
+        sentences = []
+        if self.workers:
+            ready = self.workers * self.prefetch
+            sentences.append(
+                f"{self.workers} workers keep up to {ready} batches of {format_bytes(one)} ready in the host's shared "
+                f"memory, {format_bytes(ready * one)} (prefetch_factor {self.prefetch} each), and wait once the queue "
+                "is full"
+            )
+        if self.pinned:
+            sentences.append(
+                f"pin_memory copies each into page-locked memory, {format_bytes(locked)} in powers of two, from which "
+                "the card reads directly"
+            )
+        return f"DataLoader: {'; '.join(sentences)}. None of it is on the card; the trace loads in its own process"
 
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
-    """Let every loader load in this process."""
+    """Let every loader load in this process, and say what its workers would hold on the host."""
     plain: Any = DataLoader.__init__
     signature = inspect.signature(plain)
+    unsaid: dict[int, HostBatches] = {}
 
     @functools.wraps(plain)
     def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(loader, *args, **kwargs)
-        if given.arguments.get("num_workers"):
-            memory.warn(NOTE)
+        workers = given.arguments.get("num_workers") or 0
+        kept = HostBatches(
+            workers, given.arguments.get("prefetch_factor") or PREFETCH, bool(given.arguments.pop("pin_memory", False))
+        )
+        if workers:
             given.arguments["num_workers"] = 0
             for name in _OF_WORKERS:
                 given.arguments.pop(name, None)
-        given.arguments.pop("pin_memory", None)
         plain(*given.args, **given.kwargs)
+        if workers or kept.pinned:
+            unsaid[id(loader.dataset)] = kept
 
     patches.set(DataLoader, "__init__", construct)
-    plain_fetch: Any = fetchers._MapDatasetFetcher.fetch
+    for kind in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
+        patches.set(kind, "fetch", _fetch(kind.fetch, unsaid, memory))
 
+
+def _fetch(plain: Any, unsaid: dict[int, HostBatches], memory: SimulatedMemory) -> Any:
+    """`plain` on real tensors where files are read; its first batch is that of the note."""
+
+    @functools.wraps(plain)
     def fetch(fetcher: Any, places: Any) -> Any:
-        if not _reads_files(fetcher.dataset):
-            return plain_fetch(fetcher, places)
-        try:
-            with _disable_current_modes():
-                return plain_fetch(fetcher, places)
-        except (RuntimeError, AssertionError, NotImplementedError):  # a transform of its own goes to the card
-            return plain_fetch(fetcher, places)
+        batch = _fetched(plain, fetcher, places)
+        kept = unsaid.pop(id(fetcher.dataset), None)
+        if kept is not None:
+            memory.warn(kept.note(batch))
+        return batch
 
-    patches.set(fetchers._MapDatasetFetcher, "fetch", fetch)
+    return fetch
+
+
+def _fetched(plain: Any, fetcher: Any, places: Any) -> Any:
+    if not _reads_files(fetcher.dataset):
+        return plain(fetcher, places)
+    try:
+        with _disable_current_modes():
+            return plain(fetcher, places)
+    except (RuntimeError, AssertionError, NotImplementedError):  # a transform of its own goes to the card
+        return plain(fetcher, places)
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of a batch, as collating nests them."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from _tensors(value)
+    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
+        for value in batch:
+            yield from _tensors(value)
 
 
 def _reads_files(dataset: Any) -> bool:

@@ -157,6 +157,7 @@ def trace_here(
                 raise in_words(error, session) from error
             session.phases.abandon()
         result = session.recorder.result(context, full)
+        result = msgspec.structs.replace(result, cut_short=isinstance(kept, TraceFinished))
         del kept
     return result
 

@@ -98,6 +98,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
         bounded: whether sizes that depend on data are in it, at their bound; the warnings name each place.
+        cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
         out_of_memory: why the code stopped early, when the card was too small for it.
         asked: what the request that failed then tried to get from the card, `missing` how much of it was not there.
         series: the fine trace, thinned; its peak is in it.
@@ -121,6 +122,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
     bounded: bool = False
+    cut_short: bool = False
     out_of_memory: str | None = None
     asked: int | None = None
     missing: int | None = None
