@@ -97,7 +97,9 @@ def test_the_page_of_the_documentation_is_what_the_commands_printed() -> None:
 def test_a_statement_whose_figure_is_not_printed_is_open() -> None:
     one = next(each for each in STATEMENTS if each.value is not None and not each.needs)
     assert answer(msgspec.structs.replace(one, figure="nothing like it ([0-9]+)")) == Answer(
-        statement=msgspec.structs.replace(one, figure="nothing like it ([0-9]+)"), computed="", missing=(f"{one.value:g}",)
+        statement=msgspec.structs.replace(one, figure="nothing like it ([0-9]+)"),
+        computed="",
+        missing=(f"{one.value:g}",),
     )
 
 

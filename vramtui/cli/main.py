@@ -38,7 +38,7 @@ COMMANDS = {
     "doctor": "doctor.command",
     "presets": "presets.command",
     "config": "config",
-    "help": "help",
+    "help": "help.command",
     "stream": "record.stream",
     "convert": "convert",
     "lab": "lab.command",

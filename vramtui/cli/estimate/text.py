@@ -31,8 +31,8 @@ NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
 def print_estimates(
     found: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool, explain: bool = False
 ) -> None:
-    """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain, as a rule's always
-    is; or a line for each of several.
+    """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain (a rule's always);
+    or a line for each of several.
     """
     explain = explain or isinstance(found.preset.workload.model, RuleModel)
     from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - as everything of presets
