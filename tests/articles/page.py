@@ -1,44 +1,36 @@
 """Writes docs/articles.md: `python -m tests.articles.page > docs/articles.md`."""
 
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from tests.articles.statements import ARTICLE_CARD, ARTICLES, Answer, answer, statements
-from vramtui.core.estimate.devices import card
-from vramtui.presets.library import PresetLibrary
+from tests.articles.reader import quiet_reader
+from tests.articles.statements import ARTICLES, Answer, answer, statements
 
-INTRODUCTION = f"""# The five articles, statement by statement
+INTRODUCTION = """# The five articles, statement by statement
 
-This page is what `python -m tests.articles.page` prints; a test holds it to that. Each figure is computed from a preset
-(on {ARTICLE_CARD}, a card before Hopper, as the articles' workspaces are); none is stored as a result.
+Each row is a statement of an article and the command that bears it out; `python -m tests.articles.page` runs every
+command and makes this page, and a test holds it to that. *Printed* is the article's own figure, *implied* one that
+follows from its code or its words; *computed* is what the command prints. Commands work in a folder with this
+repository; those marked [torch] need `pip install 'vramtui[trace]'`, those marked [GPU] a card (here a stand-in for
+nvidia-smi answered).
 
-● the same figure, or shown by the command · ◐ in part, with its reason · ○ not reproduced
+● the command prints it · ◐ in part, with its reason · ○ not borne out
 """
-
-
-def figure(answer: Answer) -> str:
-    """The computed figure, in the unit of what is printed beside it; empty where there is none."""
-    value, statement = answer.computed, answer.statement
-    if value is None:
-        return ""
-    if statement.unit != "bytes":
-        return f"{value:.2g} %" if statement.printed.endswith("%") and value > 1 else _short(value, statement.printed)
-    for unit, size in (("GiB", 1 << 30), ("GB", 10**9), ("MB", 10**6)):
-        if statement.printed.endswith(f" {unit}"):
-            return f"{value / size:,.3f} {unit}" if unit == "GiB" else f"{value / size:,.2f} {unit}"
-    return f"{round(value):,}"
-
-
-def _short(value: float, printed: str) -> str:
-    return f"{value * 100:.1f} %" if printed.endswith("%") else f"{value:.3g}"
+NEEDS = {"": "", "torch": " [torch]", "a GPU": " [GPU]"}
 
 
 def _notes(answer: Answer) -> Iterator[str]:
-    if answer.statement.partly and answer.mark == "◐":
-        yield answer.statement.partly
-    if answer.statement.erratum:
-        yield f"Erratum: {answer.statement.erratum}"
+    statement = answer.statement
+    if statement.says and not statement.figure:
+        yield "; ".join(f"“{words}”" for words in statement.says) + "."
+    if statement.partly:
+        yield statement.partly
+    if statement.erratum is not None:
+        by = f" (`{statement.erratum.command}`)" if statement.erratum.command else ""
+        yield f"**Erratum:** {statement.erratum.text}{by}"
 
 
 def summary(answers: Sequence[Answer]) -> str:
@@ -53,17 +45,23 @@ def markdown(answers: Sequence[Answer]) -> str:
     lines = [INTRODUCTION, f"{summary(answers)}.", ""]
     for key, title in ARTICLES.items():
         mine = [answer for answer in answers if answer.statement.id.startswith(f"{key}.")]
-        lines += [f"## {key} · {title}", "", "| | statement | printed | computed | command, and where they differ |"]
-        lines.append("|---|---|---:|---:|---|")
+        lines += [
+            f"## {key} · {title}",
+            "",
+            "| | statement | printed | implied | computed | command, and what it prints |",
+        ]
+        lines.append("|---|---|---:|---:|---:|---|")
         for one in mine:
             statement = one.statement
-            notes = " ".join(_notes(one))
-            row = (f"{one.mark} {statement.id}", statement.topic, statement.printed, figure(one))
-            lines.append(f"| {' | '.join(row)} | `{one.command}`{f'. {notes}' if notes else ''} |")
+            commands = f"`{statement.command}`" + (f" over `{statement.over}`" if statement.over else "")
+            cells = (f"{one.mark} {statement.id}", statement.topic, statement.printed, statement.implied, one.computed)
+            last = " ".join((commands + NEEDS[statement.needs], *_notes(one)))
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, last)) + " |")
         lines.append("")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    presets = PresetLibrary()
-    sys.stdout.write(markdown(tuple(answer(each, presets, card(ARTICLE_CARD)) for each in statements())))
+    with tempfile.TemporaryDirectory() as folder, quiet_reader(Path(folder)):
+        page = markdown([answer(each) for each in statements()])
+    sys.stdout.write(page)

@@ -126,7 +126,9 @@ def answer(statement: Statement) -> Answer:
         computed = output(erratum.command or statement.command)
         missing += [words for words in erratum.says if words not in computed]
     figure = _figure(statement) if statement.figure else ""
-    if statement.value is not None and abs(number(figure) - statement.value) > statement.within + 1e-9:
+    if statement.figure and not figure:
+        missing.append(statement.figure)
+    elif statement.value is not None and abs(number(figure) - statement.value) > statement.within + 1e-9:
         missing.append(f"{statement.value:g}")
     return Answer(statement=statement, computed=figure, missing=tuple(missing))
 

@@ -1,6 +1,7 @@
 """`vramtui fit`, as a program would call it."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def test_another_key_can_be_varied() -> None:
             "not a key with a whole number (did you mean run.batch",
         ),
         (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "not a key with a whole number"),
-        (["rule-linear", "--gpu", "H200"], "the analytic estimator does not know models of kind 'rule'"),
+        (["rule-blocks", "--gpu", "H200"], "neither a batch nor a sequence to vary"),
         (["none", "--gpu", "H200"], "no preset is called 'none'"),
     ],
 )
@@ -273,3 +274,18 @@ def test_a_sequence_beyond_the_models_own_is_said() -> None:
     done = RUNNER.invoke(program(), ["fit", "gpt-j-6b-lora", "--seq-len", "4096", "--gpu", "H100"])
     assert "is beyond the 2,048 tokens" in done.stdout
     assert document("gpt-j-6b-lora", "--gpu", "H100")[1]["notes"] == []
+
+
+def test_a_rule_has_its_largest_batch() -> None:
+    done = RUNNER.invoke(program(), ["fit", "rule-lora-calculator", "--gpu", "H100"])
+    assert done.exit_code == 0
+    assert "rule.batch_size: at most 2 (76.7 GiB); 3 does not fit" in done.stdout
+
+
+def test_a_card_without_bf16_is_offered_fp16() -> None:
+    arguments = ["gpt2-1.5b", "--set", "run.precision=fp16-mixed", "--set", "run.batch_size=32", "--gpu"]
+    old, new = (RUNNER.invoke(program(), ["fit", *arguments, card]).stdout for card in ("V100-32GB", "A100-40GB"))
+    assert "pure fp16" in old
+    assert "pure bf16" not in old
+    assert "pure bf16" in new
+    assert not re.search(r" -\d", old)  # nothing that would take more memory

@@ -391,3 +391,11 @@ def test_compiled_code_needs_a_card_that_triton_has_code_for(folder: Path, gpu: 
     done = run("compiled.py", "--gpu", gpu)
     assert done.exit_code == code, done.output
     assert ("torch.compile at compiled.py:2 does not start on this card: Triton needs" in done.stderr) == bool(code)
+
+
+@pytest.mark.usefixtures("warm_children")
+def test_output_that_has_not_come_yet_is_not_waited_for_in_silence() -> None:
+    done = run("train.py:main", "--show-output", "--steps", "2")
+    assert "note: ended after step 2" in done.stderr
+    assert "--steps 3 goes further" in done.stderr
+    assert "ended after" not in run("train.py:main", "--steps", "2").output

@@ -1,10 +1,12 @@
 """`vramtui help allocator`: why PyTorch reserves memory, shown on its allocator, and what each setting does."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from vramtui.cli.help.words import wrapped
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
 
 WHY = (
     "PyTorch asks the driver for whole segments and keeps them: cudaMalloc and cudaFree take time and wait for the "
@@ -38,7 +40,12 @@ HOW = (
     "PYTORCH_CUDA_ALLOC_CONF=KEY:VALUE,KEY:VALUE sets them; `vramtui allocator FILE --alloc-conf …` tries them on a "
     "recorded job."
 )
+WORKSPACES = (
+    "cuBLAS's workspaces are allocated as well, one for each thread that multiplies matrices; empty_cache leaves them. "
+    "CUBLAS_WORKSPACE_CONFIG=:0:0 takes them away, at the cost of speed."
+)
 CELLS = 16
+SMALL_CARD, PIECE = 1000 * MIB, 7 * MIB
 
 
 def allocator() -> Iterator[str]:
@@ -55,7 +62,24 @@ def allocator() -> Iterator[str]:
         reserved = _reserved_by(setting)
         yield from wrapped(what, f"{setting or 'none':<34}{format_bytes(reserved):>12}  ", " " * 48)
     yield ""
+    yield from wrapped(_fragments())
     yield from wrapped(HOW)
+    yield from wrapped(WORKSPACES)
+
+
+def _fragments() -> str:
+    """A card that is full of blocks with too little between them: out of memory with memory free."""
+    memory = CachingAllocator(SMALL_CARD)
+    blocks = 0
+    with suppress(AllocatorOutOfMemory):
+        while memory.malloc(PIECE):
+            blocks += 1
+    free = SMALL_CARD - memory.stats.allocated
+    return (
+        f"Fragments: on a card of {format_bytes(SMALL_CARD)}, {blocks} tensors of {format_bytes(PIECE)} fill every "
+        f"segment of 20 MiB with two, and the next is out of memory with {format_bytes(free)} free, "
+        f"{free / SMALL_CARD:.0%}."
+    )
 
 
 def _picture() -> Iterator[str]:
