@@ -59,7 +59,7 @@ def fit(options: FitOptions) -> None:
     with exit_on_user_error():
         changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
         for one in changed:
-            with named(one):
+            with naming_setting(one):
                 check_has_size(one.preset.workload)
         if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
             _cards(changed, json=options.json)
