@@ -48,7 +48,7 @@ class TraceRecorder:
         self.rows.append(row)
         self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
 
-    def held(self) -> dict[str, int]:
+    def bytes_by_category(self) -> dict[str, int]:
         """Bytes by category at this moment."""
         assert self.categories is not None
         self.categories.mark()
