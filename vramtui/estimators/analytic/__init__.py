@@ -1,6 +1,7 @@
 """Each part of a job's memory from its shapes: operators followed one by one, microseconds, no torch."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -41,6 +42,10 @@ estimate_serving: Ask = late(f"{__name__}.serving.engine:estimate_serving")
 estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
 
 
+# Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
+KEPT = 64
+
+
 class Analytic:
     """The estimator the screen, the planner and the command line use by default."""
 
@@ -53,14 +58,19 @@ class Analytic:
             UserError: the workload is contradictory, or of a kind that is not modelled here.
             CannotStartError: the card cannot run it.
         """
-        check_card(workload, device)
-        workload = with_own_names(workload)
-        found = _estimate(workload, device)
-        found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
-        found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
-        note = emulation_note(workload, device)
-        found = msgspec.structs.replace(found, assumptions=(note, *found.assumptions)) if note else found
-        return with_stated_error(found, workload, device)
+        return _answer(workload, device)
+
+
+@lru_cache(maxsize=KEPT)
+def _answer(workload: Workload, device: Device) -> Estimate:
+    check_card(workload, device)
+    workload = with_own_names(workload)
+    found = _estimate(workload, device)
+    found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
+    found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
+    note = emulation_note(workload, device)
+    found = msgspec.structs.replace(found, assumptions=(note, *found.assumptions)) if note else found
+    return with_stated_error(found, workload, device)
 
 
 def with_own_names(workload: Workload) -> Workload:

@@ -4,6 +4,8 @@ c10/core/AllocatorConfig.h (kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAl
 c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, should_split) of PyTorch 2.13.
 """
 
+from functools import lru_cache
+
 from vramtui.core.base.units import MIB
 
 MIN_BLOCK = 512
@@ -41,3 +43,9 @@ def tail(size: int) -> int:
         return 0
     remainder = -size % SEGMENT_ROUNDING
     return remainder - (-size % MIN_BLOCK) if remainder <= SMALL_LIMIT else 0
+
+
+@lru_cache(maxsize=4096)
+def bytes_alone(size: int) -> int:
+    """Bytes that a tensor of `size` bytes holds when nothing shares its segment: whole blocks, and its tail."""
+    return rounded(size) + tail(size)

@@ -10,7 +10,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, S
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node, Operator, Storage, Tape, Tensor
-from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
 ALONG_SEQUENCE = frozenset({STREAM, NORMS, EMBEDDINGS})
@@ -82,7 +82,7 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
                 node.backward_workspace //= ranks
     for storage in storages.values():
         storage.numel = -(-storage.numel // ranks)
-        storage.size = rounded(storage.numel * storage.itemsize) + tail(storage.numel * storage.itemsize)
+        storage.size = bytes_alone(storage.numel * storage.itemsize)
     for tensor in tensors.values():
         tensor.numel = -(-tensor.numel // ranks)
 

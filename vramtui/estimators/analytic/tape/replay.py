@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from vramtui.estimators.analytic.tape.meter import ReplayListener
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
-from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, MIN_BLOCK, rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, bytes_alone
 
 BACKWARD = "gradients of activations"
 SCRATCH = "temporaries of operators"
@@ -163,8 +163,7 @@ def _size(tensor: Tensor) -> int:
     whole = tensor.storage
     if tensor.numel == whole.numel and tensor.itemsize == whole.itemsize:
         return whole.size
-    size = tensor.numel * tensor.itemsize
-    return -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
+    return bytes_alone(tensor.numel * tensor.itemsize)
 
 
 def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool, recomputed: bool) -> None:

@@ -2,7 +2,8 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -97,7 +98,7 @@ class SimulatedJob:
             whole, address = block >> ADDRESS_BITS, block & ADDRESS
             del self._sizes[address], self._starts[address + whole]
         else:
-            whole, address = segment_bytes(units * MIN_BLOCK) // MIN_BLOCK, self._end
+            whole, address = _segment_units(units), self._end
             self._reserved += whole
             self._end += whole + 1  # segments are never joined
         rest = whole - units
@@ -149,7 +150,7 @@ class SimulatedJob:
             elif isinstance(step, Move):
                 step.others.append((_pop_block(step.blocks, step.old), step.new))
 
-    def take(self, name: str, sizes: Iterable[int]) -> None:
+    def take(self, name: str, sizes: Sequence[int]) -> None:
         """Requests of these sizes under one name."""
         self.live[name, 0].extend((self.malloc(-(-size // MIN_BLOCK)), None) for size in sizes if size)
 
@@ -173,6 +174,11 @@ class SimulatedJob:
         """What the allocator's counters say so far."""
         segment = max(LARGE_SEGMENT, segment_bytes(self.largest))
         return Peaks(self._peak_allocated * MIN_BLOCK, self._reserved * MIN_BLOCK, segment)
+
+
+@lru_cache(maxsize=1024)
+def _segment_units(units: int) -> int:
+    return segment_bytes(units * MIN_BLOCK) // MIN_BLOCK
 
 
 def _pop_block(blocks: list[Held], owner: object) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, MIN_BLOCK, rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone
 
 
 class Storage(msgspec.Struct, eq=False, gc=False):
@@ -26,7 +26,7 @@ class Storage(msgspec.Struct, eq=False, gc=False):
 def storage_of(numel: int, itemsize: int, group: str, label: str) -> Storage:
     """A storage of so many numbers."""
     size = numel * itemsize
-    return Storage(numel, itemsize, group, label, rounded(size) + tail(size))
+    return Storage(numel, itemsize, group, label, bytes_alone(size))
 
 
 class Tensor(msgspec.Struct, eq=False, gc=False):
@@ -152,7 +152,7 @@ class Tape:
     def new(self, numel: int, itemsize: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
         """A tensor that the next operator makes."""
         size = numel * itemsize
-        size = -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
+        size = bytes_alone(size)
         return Tensor(Storage(numel, itemsize, group or self.group, label, size), numel, itemsize, tracked)
 
     def record(self, operator: Operator) -> None:

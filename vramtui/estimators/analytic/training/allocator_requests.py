@@ -1,7 +1,7 @@
 """What a training job asks of the caching allocator: its build, and two steps in the order of its tapes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.tape.program import Program
@@ -14,25 +14,30 @@ BLOCKS_SHARE = 0.05
 LAST = frozenset({"norm", "lm_head"})
 
 
-def spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
+def spread(total: int, tensors: Sequence[Parameter]) -> list[int]:
     """`total` bytes over all of the tensors by their sizes, a layer's beside each other.
 
     `total` counts blocks, so that a whole number of bytes for each element is a little more in it.
     """
     numel = sum(tensor.numel * tensor.count for tensor in tensors)
     if not numel:
-        return
+        return []
     each = total / numel
     if each - int(each) < BLOCKS_SHARE:
         each = int(each)
-    yield from (math.ceil(each * tensor.numel) for tensor in _ordered(tensors))
+    return _sizes(tensors, lambda numel: math.ceil(each * numel))
 
 
-def frozen_blocks(program: Program) -> Iterator[int]:
+def frozen_blocks(program: Program) -> list[int]:
     """Bytes of every block of the frozen tensors, layer by layer, with the scales of quantised ones."""
     sizes = program.frozen_sizes()
-    for tensor in _ordered(program.frozen):
-        yield from sizes[tensor]
+    return [size for tensor in _ordered(program.frozen) for size in sizes[tensor]]
+
+
+def _sizes(tensors: Sequence[Parameter], size_of: Callable[[int], int]) -> list[int]:
+    """Bytes of every tensor in its order, by how many numbers it has."""
+    sizes = {tensor: size_of(tensor.numel) for tensor in tensors}
+    return [sizes[tensor] for tensor in _ordered(tensors)]
 
 
 def _ordered(tensors: Sequence[Parameter]) -> Iterator[Parameter]:
@@ -60,7 +65,7 @@ def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
 def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
     program, recipe = trainer.program, trainer.program.recipe
     job.take("frozen", frozen_blocks(program))
-    job.take("weights", (tensor.numel * recipe.weights for tensor in _ordered(program.trained)))
+    job.take("weights", _sizes(program.trained, lambda numel: numel * recipe.weights))
     job.take("buffers", [program.buffers])
     job.take("master", spread(trainer.master.bytes, program.trained))
     if trainer.states.from_build:
@@ -102,8 +107,8 @@ def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:
     """What an optimizer's step takes for itself; `drop("step")` lets go of what is left."""
     states, tensors, itemsize = trainer.states, trainer.program.trained, trainer.program.recipe.states
     if states.loop is None:
-        lists = [[tensor.numel * itemsize for tensor in _ordered(tensors)]] * states.lists
-        for sizes in lists or [list(spread(states.step, tensors))]:
+        lists = [_sizes(tensors, lambda numel: numel * itemsize)] * states.lists
+        for sizes in lists or [spread(states.step, tensors)]:
             job.take("step", sizes)
         return
     for tensor in _ordered(tensors):
@@ -120,5 +125,5 @@ def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:
 
 def _states(job: SimulatedJob, trainer: Trainer) -> None:
     each = max(trainer.states.count // max(trainer.gradients.count, 1), 1)
-    sizes = list(spread(trainer.states.bytes, trainer.program.trained))
-    job.take("optimizer", (-(-size // each) for size in sizes for _ in range(each)))
+    sizes = spread(trainer.states.bytes, trainer.program.trained)
+    job.take("optimizer", [-(-size // each) for size in sizes for _ in range(each)])
