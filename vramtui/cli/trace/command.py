@@ -100,6 +100,12 @@ class TraceOptions:
     settings: Settings = None
     share: Share = 1.0
     ranks: Ranks = 0
+    largest_batch: Annotated[
+        bool,
+        typer.Option(
+            "--largest-batch", help="Load an epoch first, without the model, and begin with its largest batch."
+        ),
+    ] = False
     python: JobPython = None
     keep_files: KeepFiles = False
     show_output: ShowOutput = False
@@ -136,6 +142,7 @@ def trace(options: TraceOptions) -> None:
             alloc_conf=options.alloc_conf,
             share=options.share,
             ranks=options.ranks,
+            largest_batch=options.largest_batch,
             keep_files=options.keep_files,
         )
         tracer = functools.partial(_trace, interpreter=interpreter, timeout=options.timeout)

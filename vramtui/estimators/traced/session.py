@@ -67,6 +67,7 @@ class TraceSession:
         ranks: int = 0,
     ) -> None:
         self._ranks = ranks
+        self.largest_batch = False  # whether each loader gives the largest batch of its epoch first
         self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
@@ -96,7 +97,7 @@ class TraceSession:
         linear.install(self._patches)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory)
-        data_loader.install(self._patches, self.memory)
+        data_loader.install(self._patches, self.memory, largest_first=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
         card = self.memory.device

@@ -41,6 +41,7 @@ class SimulatedMemory:
         self.peak_event = 0
         self.peak = 0
         self.unseen_share = 0.0  # of reserved, what libraries may hold beyond it
+        self.largest_first = False  # a loader has given the largest batch of its epoch first
         self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
         self.stream = 0

@@ -91,7 +91,7 @@ class TraceRecorder:
             context=context,
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
-            warnings=(*memory.warnings, *_differing_batches(self.rows)),
+            warnings=(*memory.warnings, *(() if memory.largest_first else _differing_batches(self.rows))),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
             asked=refused.segment_size if refused is not None else None,
@@ -112,7 +112,7 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
     if sizes and max(sizes) > ALIKE * min(sizes) and max(held) - min(held) > (ALIKE - 1) * peak:
         yield (
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
-            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
+            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more (--largest-batch looks for it)"
         )
 
 

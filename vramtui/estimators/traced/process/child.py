@@ -138,6 +138,7 @@ def trace_here(
         share=request.share,
         ranks=request.ranks,
     )
+    session.largest_batch = request.largest_batch
     if not session.torch_version.startswith(f"{TESTED}."):
         session.memory.warn(OUTSIDE.format(session.torch_version, TESTED))
     signs.again = lambda: session.recorder.during(session.phases.now, session.phases.steps_done)

@@ -35,6 +35,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         keep_files: let the code write its files and reach the network, as it would without a trace.
         scratch: an empty folder for what the code writes otherwise; whoever starts the child makes it.
         ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
+        largest_batch: let each loader give the largest batch of its epoch first.
     """
 
     path: str = ""
@@ -47,6 +48,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     alloc_conf: str = ""
     share: float = 1.0
     ranks: int = 0
+    largest_batch: bool = False
     keep_files: bool = False
     scratch: str = ""
 
