@@ -165,8 +165,8 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
     elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
         for value in batch:
             yield from _tensors(value)
-    elif hasattr(batch, "__dict__"):  # such as a graph of PyTorch Geometric's
-        yield from _tensors(vars(batch))
+    elif callable(getattr(batch, "to_dict", None)):  # a graph of PyTorch Geometric's
+        yield from _tensors(batch.to_dict())
 
 
 def _reads_files(dataset: Any) -> bool:
