@@ -1,6 +1,8 @@
 """Presets that are traced: the built jobs against recorded runs, their estimates, and what is refused."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -128,8 +130,8 @@ function = "main"
 kind = "train"
 """
 CODE = """
-from pathlib import Path
-Path(__file__).with_name("ran").touch()
+import os, signal
+os.kill(PARENT, signal.SIGUSR1)  # a file would be thrown away with whatever else a traced run leaves
 import torch
 def main():
     net = torch.nn.Linear(1024, 1024).cuda()
@@ -141,30 +143,34 @@ def main():
 """
 
 
-def test_code_that_a_preset_names_runs_only_when_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_a_preset_names_runs_only_when_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     from typer.testing import CliRunner  # noqa: PLC0415 - for this test alone
 
     from vramtui.cli.main import program  # noqa: PLC0415 - as above
 
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "config"))
-    preset, ran = tmp_path / "mine.toml", tmp_path / "ran"
+    preset, ran = tmp_path / "mine.toml", []
+    before = signal.signal(signal.SIGUSR1, lambda number, _frame: ran.append(number))
+    request.addfinalizer(lambda: signal.signal(signal.SIGUSR1, before))
     preset.write_text(TORCH, encoding="utf-8")
-    (tmp_path / "train.py").write_text(CODE, encoding="utf-8")
+    (tmp_path / "train.py").write_text(CODE.replace("PARENT", str(os.getpid())), encoding="utf-8")
     runner, vramtui = CliRunner(), program()
     for arguments in (["estimate", "--method", "all"], ["estimate"], ["fit", "--gpu", "H200"], ["presets", "show"]):
         runner.invoke(vramtui, [*arguments, str(preset)])
     assert runner.invoke(vramtui, ["presets", "check", str(preset)]).exit_code == 0
-    assert not ran.exists()
+    assert not ran
     done = runner.invoke(vramtui, ["estimate", str(preset), "--method", "traced", "--json"])
     assert done.exit_code == 0, done.stderr
-    assert ran.exists()
+    assert ran
     (one,) = json.loads(done.stdout)["estimates"]
     assert one["ledger"]["weights"] == 4 * 1024 * 1024 + 4096
     # At the peak, the product for the weight's gradient has its expanded operand copied; the bias's comes after it.
     assert one["ledger"]["gradients"] == 4 * 1024 * 1024
-    ran.unlink()
+    ran.clear()
     assert runner.invoke(vramtui, ["trace", str(preset), "--steps", "1"]).exit_code == 0
-    assert ran.exists()
+    assert ran
 
 
 CONFIG = {"model_type": "llama", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
