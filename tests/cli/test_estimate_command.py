@@ -66,7 +66,7 @@ def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["gpt2-125m"], "no preset is called 'gpt2-125m' (did you mean gpt2-124m?)"),
+        (["gpt2-125m"], "no preset is called 'gpt2-125m' (did you mean gpt2-124m, gpt2-355m, gpt2-1.5b or gpt2-774m?)"),
         (["./none.toml"], "none.toml does not exist"),
         (["gpt2-124m", "--set", "run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean"),
         (["gpt2-124m", "--set", "run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),

@@ -95,7 +95,9 @@ def test_showing_one(own_folder: Path) -> None:
 def test_showing_one_that_is_not_there() -> None:
     done = RUNNER.invoke(presets, ["show", "gpt2-125m"])
     assert done.exit_code == 2
-    assert done.stderr.startswith("vramtui: no preset is called 'gpt2-125m' (did you mean gpt2-124m?)")
+    assert done.stderr.startswith(
+        "vramtui: no preset is called 'gpt2-125m' (did you mean gpt2-124m, gpt2-355m, gpt2-1.5b or gpt2-774m?)"
+    )
 
 
 def test_checking_everything_known(own_folder: Path) -> None:
@@ -178,7 +180,7 @@ def test_a_new_one_from_another_keeps_its_comments(own_folder: Path) -> None:
         ("mine", "gpt2-124m", "mine.toml exists already"),
         ("gpt2-124m", "tiny-gpt", "a preset is called 'gpt2-124m' already"),
         ("../out", "tiny-gpt", "is no name of a preset"),
-        ("other", "gpt2-125m", "did you mean gpt2-124m?"),
+        ("other", "gpt2-125m", "did you mean gpt2-124m, gpt2-355m, gpt2-1.5b or gpt2-774m?"),
         ("other", "none.gguf", "does not exist"),
     ],
 )

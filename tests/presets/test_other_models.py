@@ -80,6 +80,8 @@ PUBLISHED = {
     "sdxl-infer": 2_567_463_684,
     "sdxl-lora": 2_567_463_684,
     "sdxl-train": 2_567_463_684,
+    # Vaswani et al. 2017, base: 37,000 shared words, and of torch.nn.Transformer's layers six and six with their norms.
+    "transformer-base-train": 37_000 * 512 + 6 * 3_152_384 + 6 * 4_204_032,
 }
 
 

@@ -95,11 +95,16 @@ TraceDocument = _like(
 
 
 class EstimatesDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui estimate --json` prints: an answer of each method; bytes throughout."""
+    """What `vramtui estimate --json` prints: an answer of each method; bytes throughout.
+
+    Attributes:
+        notes: sentences on what the model was not made for, or what is not known of it.
+    """
 
     schema: int
     preset: str
     device: PrintedDevice | None
+    notes: tuple[str, ...]
     estimates: tuple[PrintedEstimate, ...]  # type: ignore[valid-type] # made by msgspec
 
 

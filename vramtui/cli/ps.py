@@ -206,7 +206,9 @@ def _foot(gpus: Sequence[Gpu]) -> str:
     driver = sum(gpu.memory.reserved or 0 for gpu in answer)
     small = sum(gpu.unattributed or 0 for gpu in answer if abs(gpu.unattributed or 0) < WORTH_A_ROW)
     processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
-    facts = [f"all processes {format_bytes(processes)}"]
+    untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
+    least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
+    facts = [f"all processes {least if untold else format_bytes(processes)}"]
     facts += [f"driver {format_bytes(driver)}"] if driver else []
     facts += [f"unattributed {format_bytes(small)}"] if small else []
     return " · ".join(facts)
