@@ -74,6 +74,7 @@ async def test_pasted_text_outside_an_input_is_passed_over() -> None:
         ("\x1bpq", ["escape", "p", "q"]),
         ("\x1b/user:a", ["escape", "slash", "u", "s", "e", "r", "colon", "a"]),
         ("\x1b[A\x1bx", ["up", "escape", "x"]),
+        ("\x1b1M", ["escape", "1", "M"]),  # Textual takes Esc and a digit for a letter of a Mac's Option key
         ("\x1b[112;3u", ["alt+p"]),  # a terminal that tells Alt and Esc apart
     ],
 )

@@ -63,6 +63,8 @@ class TerminalParser(XTermParser):
         yield from super().tick()
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        if len(sequence) == 2 and sequence[0] == "\x1b" and sequence[1].isdigit():
+            sequence, alt = sequence[1], True  # Textual has it for what a Mac's Option key writes
         if alt:
             yield events.Key("escape", "\x1b")
         try:
