@@ -130,10 +130,9 @@ async def look(address: str, port: int, elsewhere: str) -> bytes:
             place = await page.value("location.href")
             print(f"drawn in {await page.value('JSON.stringify(window.sizes)')}; the address is now {place}")
             assert "token" not in place
-            await page.click("Processes", 1200, 700)
             await page.type("e")
             await page.wait_for("view-only")
-            print("typed: the editor is refused")
+            print("typed, without a click before: the editor is refused")
             await page.click("2 Plan", 1200, 700)
             await page.wait_for("limit of what fits")
             print("clicked: the Plan screen")

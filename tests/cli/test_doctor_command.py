@@ -9,6 +9,7 @@ import pytest
 from vramtui.cli.doctor import machine
 from vramtui.cli.doctor.check import Check, Finding, ask_all
 from vramtui.cli.doctor.command import exit_code
+from vramtui.cli.main import program
 
 
 def found(check: str, verdict: str) -> Finding:
@@ -20,6 +21,14 @@ def test_the_exit_code_says_whether_it_works() -> None:
     assert exit_code([found("a", "ok"), found("b", "warning")]) == 0
     assert exit_code([found("a", "failed"), found("b", "warning")]) == 2
     assert exit_code([found("nvml", "failed"), found("nvidia-smi", "ok")]) == 0
+
+
+def test_its_help_lists_the_exit_codes_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program(["doctor"])(["doctor", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.lower().count("exit code") == 1
+    assert "Exit codes: 0 it works, with warnings or without, 2 not usable, or wrong use." in printed
 
 
 def test_a_check_that_hangs_or_breaks_is_a_finding() -> None:

@@ -139,6 +139,16 @@ async def test_a_websocket_is_for_this_servers_own_page(served: Served, origin: 
     assert not served.tabs
 
 
+async def test_the_page_gives_its_terminal_the_focus(served: Served) -> None:
+    """`benchmarks/serve_browser.py` types in Chromium without a click."""
+    async with browser(served) as session:
+        async with session.get(f"{served.base}/") as answer:
+            assert 'src="static/page.js"' in await answer.text()
+        async with session.get(f"{served.base}/static/page.js") as answer:
+            assert (answer.status, answer.content_type) == (200, "text/javascript")
+            assert ".focus()" in await answer.text()
+
+
 async def test_huge_requests_and_other_paths_are_refused(served: Served) -> None:
     async with browser(served) as session:
         for path, status in (

@@ -58,6 +58,7 @@ EXIT_CODES = (
     "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available, "
     "4 the answer is not known (unknown quantization or architecture)."
 )
+OWN_EXIT_CODES = {"doctor": "Exit codes: 0 it works, with warnings or without, 2 not usable, or wrong use."}
 
 
 def group_of(command: str) -> str | None:
@@ -68,7 +69,7 @@ def group_of(command: str) -> str | None:
 def epilog_of(command: str) -> str:
     """What stands below a command's options: each paragraph is a line of its own."""
     examples = (f"Example: {line}" for line in EXAMPLES.get(command, ()))
-    return "\n\n".join((*examples, EXIT_CODES))
+    return "\n\n".join((*examples, OWN_EXIT_CODES.get(command, EXIT_CODES)))
 
 
 RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard

@@ -19,10 +19,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a check may take.")] = LIMIT,
 ) -> None:
-    """Check the driver, permissions, terminal, folders and torch, each with a next step.
-
-    Exit code 0: it works, with warnings or without. 2: not usable.
-    """
+    """Check the driver, permissions, terminal, folders and torch, each with a next step."""
     with exit_on_user_error():
         from vramtui.cli.doctor import amd, driver, machine  # noqa: PLC0415 - only here
         from vramtui.cli.doctor.check import ask_all  # noqa: PLC0415 - only here

@@ -25,7 +25,7 @@ PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>vramtui</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="static/xterm.css"><link rel="stylesheet" href="static/page.css">
-<script src="static/textual.js"></script></head>
+<script src="static/textual.js"></script><script src="static/page.js"></script></head>
 <body><p class="closed">The dashboard has ended. Reload this page for another.</p>
 <div id="terminal" class="textual-terminal" data-session-websocket-url="{websocket}" data-font-size="16"></div>
 </body></html>
@@ -37,6 +37,13 @@ STYLE = """html, body { margin: 0; height: 100%; background: #0c0c0c; overflow: 
 color: #ddd; font: 16px sans-serif; }
 body.-closed .closed { display: block; }
 """
+# xterm.js takes keys from a text area of its own, which is there once it has opened.
+SCRIPT = """new MutationObserver((_, observer) => {
+  const keys = document.querySelector(".xterm-helper-textarea");
+  if (keys) { keys.focus(); observer.disconnect(); }
+}).observe(document, { childList: true, subtree: true });
+"""
+OWN_FILES = {"page.css": (STYLE, "text/css"), "page.js": (SCRIPT, "text/javascript")}
 AddReader = Callable[[], int]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -126,8 +133,9 @@ class TabServer:
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        if name == "page.css":
-            return web.Response(text=STYLE, content_type="text/css")
+        if name in OWN_FILES:
+            text, kind = OWN_FILES[name]
+            return web.Response(text=text, content_type=kind)
         if name not in STATIC:
             raise web.HTTPNotFound
         return web.FileResponse(self._static / STATIC[name])
