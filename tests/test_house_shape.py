@@ -24,7 +24,6 @@ OF_ONE_KIND = {
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {
     "Dashboard": "every message of the app and every action that is true on all screens, one line or two each",
-    "Operators": "an operator of PyTorch's in each method, with what its backward keeps and makes",
 }
 # Bases that have one subclass. A Protocol is none of these.
 SINGLE = {
@@ -67,10 +66,6 @@ WIDE = {
     "what options come to, handed on by name": """
         cli/record/host_follower:__init__=9""",
     "the sizes and settings of one kernel or layer, each with its default": """
-        estimators/analytic/models/encoder_decoder_blocks:biased_attention=7
-        estimators/analytic/ops/attention_kernels:eager_attention=7
-        estimators/analytic/ops/module_builder:convolution=7 estimators/analytic/ops/operators:__init__=8
-        estimators/analytic/ops/operators:linear=8
         estimators/torch_facts/attention_workspaces:efficient_staging_bytes=7
         estimators/torch_facts/attention_workspaces:efficient_backward_bytes=7
         estimators/torch_facts/convolution_workspaces:convolved_of=8
@@ -79,8 +74,7 @@ WIDE = {
         models/families/older:bert=12 models/families/older:half_decoder=10""",
     "what the parts of a program or an answer are put together from": """
         app/app:__init__=11 app/screenshot:picture=8 core/observation/snapshot:_holding=7
-        estimators/allocator/failure:__init__=7 estimators/analytic/assemble:assemble=7
-        estimators/analytic/training/trainer:_micro_batch=7 estimators/rules/base:add=7
+        estimators/allocator/failure:__init__=7 estimators/rules/base:add=7
         monitor/session:__init__=7""",
     "a documented function for others' code": """
         api/tracing:trace=11""",

@@ -11,7 +11,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
-from vramtui.models.readers.bounded import shown
+from vramtui.models.readers.bounded import path_text
 from vramtui.models.readers.config_json import ConfigFile, parse_config
 from vramtui.models.readers.gguf_model import GgufHeader
 from vramtui.models.readers.model_folder import (
@@ -174,7 +174,7 @@ def title_of(path: Path) -> str:
 
 
 def _preset(path: Path, tables: dict[str, Any]) -> Preset:
-    return checked_preset(shown(path), tables)
+    return checked_preset(path_text(path), tables)
 
 
 def checked_preset(where: str, tables: dict[str, Any]) -> Preset:

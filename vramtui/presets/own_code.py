@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.models.named_files import path_named
-from vramtui.models.readers.bounded import read_plain, shown
+from vramtui.models.readers.bounded import path_text, read_plain
 from vramtui.models.readers.config_json import decode_object
 
 
@@ -36,7 +36,7 @@ def _config(given: object, folder: Path | None) -> str:
             said = _decoded(given.encode(), "model.config")
         else:
             path = (folder or Path()) / path_named(given)
-            said = _decoded(_content(path), f"model.config: {shown(path)}")
+            said = _decoded(_content(path), f"model.config: {path_text(path)}")
     elif isinstance(given, Mapping):
         said = dict(given)
     else:

@@ -30,6 +30,21 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
 
 
+class Cached(msgspec.Struct, frozen=True):
+    """What stays in the allocator's cache.
+
+    Attributes:
+        share: of what comes and goes, how much stays beyond the peak of allocated.
+        aside: bytes beside that, on streams that share nothing with the others.
+    """
+
+    share: float = CACHED_SHARE
+    aside: int = 0
+
+
+USUAL_CACHE = Cached()
+
+
 class MomentLog:
     """Named bytes at one moment after another. `end` marks the last moment of a phase."""
 
@@ -62,8 +77,7 @@ def assemble(
     assumptions: tuple[str, ...] = (),
     other: int = 0,
     *,
-    share: float = CACHED_SHARE,
-    aside: int = 0,
+    cache: Cached = USUAL_CACHE,
 ) -> Estimate:
     """Put the estimate together.
 
@@ -73,8 +87,7 @@ def assemble(
         device: the card.
         assumptions: what was taken for granted, in sentences.
         other: bytes outside the allocator.
-        share: of what comes and goes, how much stays cached beyond the peak of allocated.
-        aside: bytes cached beside that, on streams that share nothing with the others.
+        cache: what the allocator keeps of what was freed.
     """
     phase, step, held = moments.fullest()
     most = moments.largest()
@@ -84,12 +97,12 @@ def assemble(
         if line in leaves:
             leaves[line] += size
     allocated = sum(leaves.values())
-    timeline = _timeline(moments, facts, share)
+    timeline = _timeline(moments, facts, cache.share)
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
-    reserved = max(moment.peak_reserved or 0 for moment in timeline) + aside
+    reserved = max(moment.peak_reserved or 0 for moment in timeline) + cache.aside
     context = cuda_context_bytes(device.capability)
     parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
-    parts += _outer_parts(allocated, reserved, context, device, share, aside)
+    parts += _outer_parts(allocated, reserved, context, device, cache)
     return Estimate(
         method="analytic",
         parts=tuple(parts),
@@ -125,10 +138,8 @@ def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
     )
 
 
-def _outer_parts(  # noqa: PLR0917 - as they stand in the ledger
-    allocated: int, reserved: int, context: int, device: Device, share: float, aside: int
-) -> list[Part]:
-    cached = reserved - allocated
+def _outer_parts(allocated: int, reserved: int, context: int, device: Device, cache: Cached) -> list[Part]:
+    cached, share, aside = reserved - allocated, cache.share, cache.aside
     major, minor = device.capability
     beside = f"; {aside:,} B of copies between ranks, on streams of their own" if aside else ""
     return [

@@ -12,7 +12,7 @@ from vramtui.models.families.families import FAMILIES
 from vramtui.models.families.family import Family
 from vramtui.models.families.generic import guess_family
 from vramtui.models.families.keys import Keys, head_of, layer_count
-from vramtui.models.families.nearest_decoder import dropouts, listed, nearest_decoder, window_table
+from vramtui.models.families.nearest_decoder import dropouts, list_tables, nearest_decoder, window_table
 from vramtui.models.families.older import BERT_LIKE, OLDER
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.shapes.full_config import filled_in, text_type
@@ -85,7 +85,7 @@ def read_any(values: dict[str, object]) -> Found:
         if tensors is None:
             raise
         keys = stream_of(Keys(values), tensors.groups())
-        net = _as_found(keys, PLAIN, "generic", tensors, CacheList(), partial=False)
+        net = _result(keys, PLAIN, "generic", tensors, CacheList(), partial=False)
         return msgspec.structs.replace(net, counted=True)
     if found.basis != "generic" or (found.counted and not found.partial):
         return found
@@ -95,7 +95,7 @@ def read_any(values: dict[str, object]) -> Found:
     groups = tensors.groups()
     if any(group.name in ENCODER_TENSORS for group in found.tensors):
         groups = as_encoder(groups)
-    table = found.table | {"parameters": numbers_in(groups)} | listed(groups, found.caches)
+    table = found.table | {"parameters": numbers_in(groups)} | list_tables(groups, found.caches)
     return msgspec.structs.replace(found, table=table, tensors=groups, partial=False, counted=True)
 
 
@@ -125,16 +125,16 @@ def _by_family(values: dict[str, object]) -> Found:
     if family is not None:
         exact = not generates and not OTHER_HEADS.search(named)
         exact = exact or bool(head_of(keys) and (family.whole is None or kind in BERT_LIKE))
-        return _found(keys, family, "family" if exact else "generic", partial=False)
+        return _read_family(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
-    return _found(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
+    return _read_family(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
 
 
 def _of_net(net: NetShape) -> Found:
     """A model for images or sound; where it is one of torchvision's nets, with the layers of that."""
     basis = "family" if net.exact and not net.staged else "generic"
-    found = _as_found(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+    found = _result(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
     found = msgspec.structs.replace(found, counted=net.exact)
     twin = twin_of(net, numbers_in(found.tensors)) if net.exact else None
     return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
@@ -143,7 +143,7 @@ def _of_net(net: NetShape) -> Found:
 def _of_text(keys: Keys) -> Found:
     """An encoder of text or a translator; of a head that is not known it is the layers alone."""
     tensors, caches, exact = read_text(keys)
-    return _as_found(keys, PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
+    return _result(keys, PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
 
 
 def _has_encoder(keys: Keys) -> bool:
@@ -186,21 +186,19 @@ def _of_parts(keys: Keys, full: dict[str, Any], tied: object) -> Found:
     named = " ".join(map(str, keys.items("architectures")))
     exact = (family is not None or kind in TEXTS) and joined.complete and not OTHER_HEADS.search(named)
     basis = "family" if exact else "generic"
-    found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
+    found = _result(part, nearest, basis, tensors, caches, partial=not joined.complete)
     towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
     seen = {name: table for name, table in towers.items() if table is not None}
     return msgspec.structs.replace(found, table=found.table | seen)
 
 
-def _found(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:
-    return _as_found(keys, family, basis, *read_decoder(keys, family), partial=partial)
+def _read_family(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:
+    return _result(keys, family, basis, *read_decoder(keys, family), partial=partial)
 
 
-def _as_found(
-    keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool
-) -> Found:
+def _result(keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool) -> Found:
     groups, kept = tensors.groups(), caches.groups()
     table = nearest_decoder(keys, family) | window_table(kept, layer_count(keys))
     table = {key: value for key, value in table.items() if value is not None} | dropouts(keys, groups)
-    table |= {"parameters": numbers_in(groups), "basis": basis} | listed(groups, kept)
+    table |= {"parameters": numbers_in(groups), "basis": basis} | list_tables(groups, kept)
     return Found(table=table, basis=basis, tensors=groups, caches=kept, partial=partial)

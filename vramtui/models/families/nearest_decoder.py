@@ -111,7 +111,7 @@ def dropouts(keys: Keys, tensors: tuple[TensorGroup, ...]) -> dict[str, Any]:
     }
 
 
-def listed(tensors: tuple[TensorGroup, ...], caches: tuple[LayerCache, ...]) -> dict[str, Any]:
+def list_tables(tensors: tuple[TensorGroup, ...], caches: tuple[LayerCache, ...]) -> dict[str, Any]:
     """Tensors and caches as a `[model]` table has them."""
     return {
         "tensors": [_group(group) for group in tensors],

@@ -23,10 +23,15 @@ class LinearModule(Module, frozen=True, kw_only=True):
     copies: int | None = None
     tied: bool = False
 
+    @property
+    def weight(self) -> tuple[int, ...]:
+        """Its shape, tied or not."""
+        matrix = self.out_features, self.in_features
+        return matrix if self.copies is None else (self.copies, *matrix)
+
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Weight and bias."""
-        matrix: tuple[int, ...] = (self.out_features, self.in_features)
-        weight = () if self.tied else (matrix if self.copies is None else (self.copies, *matrix),)
+        weight = () if self.tied else (self.weight,)
         return (*weight, (self.out_features,)) if self.bias else weight
 
 

@@ -32,7 +32,7 @@ class Unmodelled(Exception):
     """The file is sound, but says something that its architecture's own reader does not model."""
 
 
-def shown(path: Path) -> str:
+def path_text(path: Path) -> str:
     """`path` made safe for a sentence."""
     return printable(str(path))
 
@@ -43,7 +43,7 @@ def open_plain(path: Path, name: str = "") -> tuple[BinaryIO, int]:
     Raises:
         UserError: there is none, it is not a plain file, or it cannot be read.
     """
-    name = name or shown(path)
+    name = name or path_text(path)
     try:
         # A pipe that nobody writes, and a device, would be waited for.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -70,7 +70,7 @@ def read_plain(path: Path, limits: FileLimits, name: str = "") -> bytes:
     Raises:
         UserError: there is none, it is not a plain file, it cannot be read, or it is larger than its format's limit.
     """
-    name = name or shown(path)
+    name = name or path_text(path)
     file, size = open_plain(path, name)
     try:
         with file:

@@ -14,7 +14,7 @@ from vramtui.core.base.text import printable
 from vramtui.models.families.any_config import read_any
 from vramtui.models.readers import decoders, encoders
 from vramtui.models.readers import moe as mixtures
-from vramtui.models.readers.bounded import Damaged, Unmodelled, read_plain, shown
+from vramtui.models.readers.bounded import Damaged, Unmodelled, path_text, read_plain
 from vramtui.models.readers.diffusers import denoisers
 from vramtui.models.readers.diffusers.index import read_pipeline
 from vramtui.models.readers.fields import Fields, Table
@@ -183,7 +183,7 @@ def read_config(path: Path) -> ConfigFile:
         return parse_config(values | _quantization_beside(path, values))
     except Damaged as error:
         instead = f"; {what_answers(path)}" if error.is_sound else ""
-        raise UserError(f"{shown(path)} {error}{instead}") from None
+        raise UserError(f"{path_text(path)} {error}{instead}") from None
 
 
 def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
@@ -210,14 +210,14 @@ def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
 
 def what_answers(path: Path) -> str:
     """The two commands that answer for a model whose config does not."""
-    config, weights = (shlex.quote(shown(one)) for one in (path, path.with_name(WEIGHTS)))
+    config, weights = (shlex.quote(path_text(one)) for one in (path, path.with_name(WEIGHTS)))
     return f"`vramtui estimate {config} --trace` runs it, `vramtui estimate {weights}` reads its weights' header"
 
 
 def _decoded(path: Path) -> dict[str, object]:
     values = decode_object(read_plain(path, CONFIG))
     if values is None:
-        raise UserError(f"{shown(path)} is no config.json: it is not a JSON object")
+        raise UserError(f"{path_text(path)} is no config.json: it is not a JSON object")
     return values
 
 
@@ -255,7 +255,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if config.has("architecture") and not config.has("architectures"):
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")
-    name, inner, model, partial, basis, counted = _described(config)
+    name, inner, model, partial, basis, counted = _describe(config)
     said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
     stored = next(filter(None, said), None)
     how = config.table("quantization_config")
@@ -315,7 +315,7 @@ def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Ta
     )
 
 
-def _described(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
+def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
     """The architecture's name, the part that is read, its `[model]` table, which part in words, how sure it is, and
     whether every tensor is written down.
     """

@@ -21,7 +21,7 @@ from vramtui.core.base.file_limits import (
     MOST_GGUF_TENSORS,
 )
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, shown
+from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, path_text
 
 MAGIC = b"GGUF"
 KEPT = 4096
@@ -133,7 +133,9 @@ def read_gguf(path: Path) -> Gguf:
         return first
     match = _PART.search(path.name)
     if match is None or int(match[2]) != parts or parts > MOST_GGUF_KEYS:
-        raise UserError(f"{shown(path)} is one of {parts} parts, but not named like one: -00001-of-{parts:05d}.gguf")
+        raise UserError(
+            f"{path_text(path)} is one of {parts} parts, but not named like one: -00001-of-{parts:05d}.gguf"
+        )
     stem = path.name[: match.start()]
     files = [_read_file(path.with_name(f"{stem}-{n:05d}-of-{parts:05d}.gguf")) for n in range(1, parts + 1)]
     return Gguf(files[0].metadata, tuple(tensor for file in files for tensor in file.tensors))
@@ -145,7 +147,7 @@ def _read_file(path: Path) -> Gguf:
         try:
             return _Reader(Cursor(file, size), size).read()
         except Damaged as error:
-            raise UserError(f"{shown(path)} {error}") from None
+            raise UserError(f"{path_text(path)} {error}") from None
 
 
 class _Reader:

@@ -41,7 +41,7 @@ def generic_tables(optional: Optional, metadata: Mapping[str, Value], tensors: S
             kept[tuple(cache.items())] += 1
     return {
         "basis": "generic",
-        "tensors": _listed(tensors),
+        "tensors": _list_tensors(tensors),
         "caches": [{"layers": count, **dict(cache)} for cache, count in kept.items()],
         "head_dim": optional("attention.key_length"),
         "num_key_value_heads": _dividing(optional("attention.head_count_kv"), optional("attention.head_count")),
@@ -112,7 +112,7 @@ def _rows(tensors: Shapes, name: str) -> int:
     return tensor.shape[1] if tensor is not None and len(tensor.shape) == 2 else 0
 
 
-def _listed(tensors: Shapes) -> list[dict[str, Any]]:
+def _list_tensors(tensors: Shapes) -> list[dict[str, Any]]:
     counts: Counter[tuple[str, tuple[int, ...], str]] = Counter()
     for tensor in tensors.values():
         parts = [part for part in tensor.name.split(".") if part not in {"weight", "bias"} and not part.isdigit()]

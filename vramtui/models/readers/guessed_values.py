@@ -25,13 +25,13 @@ def guessed_values(config: Fields, how: Fields, precision: str | None, layers: i
     """
     stored = next((config.values[key] for key in ("dtype", "torch_dtype") if config.values.get(key) is not None), None)
     if stored is not None and stored != "auto" and precision is None:
-        yield f"torch_dtype {_shown(stored)} is no type of numbers that is known: bf16 is taken"
+        yield f"torch_dtype {_short_text(stored)} is no type of numbers that is known: bf16 is taken"
     group = how.values.get("group_size")
     if group is not None and not (group == -1 or (isinstance(group, int) and 0 < group <= LARGEST_GROUP)):
-        yield f"group_size {_shown(group)} is no size of a group: 128 is taken"
+        yield f"group_size {_short_text(group)} is no size of a group: 128 is taken"
     blocks = how.values.get("weight_block_size")
     if isinstance(blocks, list) and not all(isinstance(size, int) and size > 0 for size in blocks):
-        yield f"weight_block_size {_shown(blocks)} is no block: [128, 128] is taken"
+        yield f"weight_block_size {_short_text(blocks)} is no block: [128, 128] is taken"
     if how.has("load_in_4bit") and how.has("load_in_8bit"):
         yield "load_in_4bit and load_in_8bit are both set: 4 bits are taken"
     kinds = config.values.get("layer_types")
@@ -40,12 +40,12 @@ def guessed_values(config: Fields, how: Fields, precision: str | None, layers: i
             yield f"layer_types has {len(kinds):,} names for {layers:,} layers"
         odd = next((kind for kind in kinds if not isinstance(kind, str) or not _is_known(kind)), None)
         if odd is not None:
-            yield f"layer_types names {_shown(odd)}, which is not known: full attention is taken"
+            yield f"layer_types names {_short_text(odd)}, which is not known: full attention is taken"
 
 
 def _is_known(kind: str) -> bool:
     return kind in KINDS_OF_LAYERS or kind.endswith("attention")
 
 
-def _shown(value: object) -> str:
+def _short_text(value: object) -> str:
     return printable(shortened(repr(value), 60))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
-from vramtui.models.readers.bounded import Damaged, shown
+from vramtui.models.readers.bounded import Damaged, path_text
 from vramtui.models.readers.config_json import ConfigFile, read_config, what_answers
 from vramtui.models.readers.diffusers.denoisers import INDEX as PIPELINE
 from vramtui.models.readers.from_weights import decoder_of_weights, listed_weights
@@ -28,7 +28,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
     try:
         return GgufHeader(file)
     except Damaged as error:
-        raise UserError(f"{shown(path)} {error}") from None
+        raise UserError(f"{path_text(path)} {error}") from None
 
 
 def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
@@ -40,7 +40,7 @@ def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
     try:
         return header.model()
     except Damaged as error:
-        raise UserError(f"{shown(path)} {error}") from None
+        raise UserError(f"{path_text(path)} {error}") from None
 
 
 def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]:
@@ -60,7 +60,7 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
     config, found = read_config(path), weights_beside(path)
     if config.undescribed and found is None:
         raise UserError(
-            f"{shown(path)} is of the architecture {config.architecture!r} but has a net of its own in "
+            f"{path_text(path)} is of the architecture {config.architecture!r} but has a net of its own in "
             f"{config.undescribed}, of which no rule is known; {what_answers(path)}"
         )
     return config, found
@@ -106,10 +106,10 @@ def _beside(path: Path, weights: CheckpointWeights) -> ConfigFile:
     except Damaged as error:
         instead = "put the model's config.json beside it"
         if refused:
-            instead = f"{refused}; `vramtui estimate {shown(config)} --trace` runs it"
+            instead = f"{refused}; `vramtui estimate {path_text(config)} --trace` runs it"
         raise UserError(
-            f"{shown(path)} holds {weights.parameters:,} numbers, mostly {weights.main_type or 'nothing'}, but not how "
-            f"they are used ({error}): {instead}"
+            f"{path_text(path)} holds {weights.parameters:,} numbers, mostly {weights.main_type or 'nothing'}, but not "
+            f"how they are used ({error}): {instead}"
         ) from None
     return ConfigFile(architecture="no config.json", model=model, basis="generic")
 

@@ -10,7 +10,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.file_limits import INDEX, SAFETENSORS
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, read_plain, shown
+from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, path_text, read_plain
 
 BITS: dict[str, int] = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
@@ -86,7 +86,7 @@ def read_safetensors(path: Path) -> CheckpointWeights:
         try:
             return tensors_in(Cursor(file, size), size)
         except Damaged as error:
-            raise UserError(f"{shown(path)} {error}") from None
+            raise UserError(f"{path_text(path)} {error}") from None
 
 
 def read_index(path: Path) -> CheckpointWeights:
@@ -99,21 +99,21 @@ def read_index(path: Path) -> CheckpointWeights:
     try:
         places = msgspec.json.decode(content, type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{shown(path)} is no index of safetensors files: it has no weight_map of names") from None
+        raise UserError(f"{path_text(path)} is no index of safetensors files: it has no weight_map of names") from None
     if len(places) > (INDEX.count or 0):
-        raise UserError(f"{shown(path)} names more than {INDEX.count:,} tensors, which no model has")
+        raise UserError(f"{path_text(path)} names more than {INDEX.count:,} tensors, which no model has")
     names = sorted(set(places.values()))
     for name in names:
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
-            raise UserError(f"{shown(path)} names {printable(name[:80])!r}, which is no safetensors file beside it")
+            raise UserError(f"{path_text(path)} names {printable(name[:80])!r}, which is no safetensors file beside it")
     whole = CheckpointWeights(parameters=0, bytes=0, types={})
     for name in names:
         if not path.with_name(name).exists():
-            raise MissingShard(f"{shown(path.with_name(name))} does not exist, which {path.name} names")
+            raise MissingShard(f"{path_text(path.with_name(name))} does not exist, which {path.name} names")
         whole += read_safetensors(path.with_name(name))
     missing = set(places) - whole.names
     if missing:
-        raise UserError(f"{shown(path)} names the tensor {printable(min(missing)[:80])!r}, which no file holds")
+        raise UserError(f"{path_text(path)} names the tensor {printable(min(missing)[:80])!r}, which no file holds")
     return whole
 
 

@@ -46,7 +46,7 @@ def listed_shapes(values: Mapping[str, Any], usual: str) -> tuple[TensorList, bo
     """
     shapes, exact = config_shapes(values, usual)
     named = named_class(values)
-    return _listed(shapes, named if named and exact else "ForMaskedLM", ""), exact
+    return _tensor_list(shapes, named if named and exact else "ForMaskedLM", ""), exact
 
 
 def config_shapes(
@@ -95,12 +95,12 @@ def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList |
     if not table.knows(name, values.get("model_type")):
         return None
     try:
-        return _listed(table.tensors(name, values), "", text)
+        return _tensor_list(table.tensors(name, values), "", text)
     except Damaged:
         return None
 
 
-def _listed(shapes: list[NamedShape], architecture: str, text: str) -> TensorList:
+def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> TensorList:
     tensors = TensorList()
     is_stem = True
     for one in shapes:

@@ -36,7 +36,7 @@ def model_in(folder: Path) -> Path | tuple[str, ...] | None:
         for name in (INDEX, WEIGHTS):
             if (folder / name).is_file():
                 return folder / name
-        found = _named(folder, ".safetensors")
+        found = _model_files(folder, ".safetensors")
     if len(found) > 1:
         return tuple(path.name for path in found)
     return found[0] if found else None
@@ -44,7 +44,7 @@ def model_in(folder: Path) -> Path | tuple[str, ...] | None:
 
 def ggufs_in(folder: Path) -> list[Path]:
     """The GGUF files of a folder that hold models: a split one by its first part, no projectors."""
-    return [path for path in _named(folder, ".gguf") if not _PROJECTOR.search(path.name)]
+    return [path for path in _model_files(folder, ".gguf") if not _PROJECTOR.search(path.name)]
 
 
 def gguf_called(folder: Path, tag: str) -> Path:
@@ -63,6 +63,6 @@ def gguf_called(folder: Path, tag: str) -> Path:
     return found[0]
 
 
-def _named(folder: Path, suffix: str) -> list[Path]:
+def _model_files(folder: Path, suffix: str) -> list[Path]:
     names = sorted(path for path in folder.iterdir() if path.name.endswith(suffix) and not path.name.startswith("."))
     return [path for path in names[:MOST_FILES] if not _LATER_PART.search(path.name) and path.is_file()]

@@ -10,7 +10,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import shown
+from vramtui.models.readers.bounded import path_text
 from vramtui.models.stores import hugging_face, lm_studio, ollama
 from vramtui.models.stores.folders import SUFFIXES, is_gguf, model_in
 
@@ -121,7 +121,7 @@ def _at_path(name: str, folder: Path | None) -> Path | None:
         if path.is_dir():
             found = model_in(path)
             if isinstance(found, tuple):
-                raise UserError(f"{shown(path)} holds {len(found)} models, name one: {', '.join(found[:6])}")
+                raise UserError(f"{path_text(path)} holds {len(found)} models, name one: {', '.join(found[:6])}")
             return found
         return path if name.endswith(SUFFIXES) or is_gguf(path) else None
     except (OSError, ValueError, RuntimeError):

@@ -12,7 +12,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.models.named_files import path_named
-from vramtui.models.readers.bounded import read_plain, shown
+from vramtui.models.readers.bounded import path_text, read_plain
 from vramtui.models.stores.hugging_face import PART, home
 
 REGISTRY, OWNER, TAG = "registry.ollama.ai", "library", "latest"
@@ -72,8 +72,8 @@ def _model_of(manifest: Path, blobs: Path) -> Path:
     try:
         layers = msgspec.json.decode(content, type=_Manifest).layers
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{shown(manifest)} is no manifest of Ollama's: it has no layers") from None
+        raise UserError(f"{path_text(manifest)} is no manifest of Ollama's: it has no layers") from None
     for layer in layers:
         if layer.media_type == MODEL and _DIGEST.fullmatch(layer.digest):
             return blobs / layer.digest.replace(":", "-")
-    raise UserError(f"{shown(manifest)} names no GGUF file of a model")
+    raise UserError(f"{path_text(manifest)} names no GGUF file of a model")

@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
-from vramtui.models.readers.bounded import shown
+from vramtui.models.readers.bounded import path_text
 from vramtui.models.stores.local_models import without_address
 from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.file_keys import MODEL_KEYS, NOT_MODELLED
@@ -34,7 +34,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     """
     file = read_job_file(path)
     if file.kind == "torchtune" and "optimizer._component_" not in file.values:
-        raise UserError(f"{shown(path)} names no optimizer, so it trains nothing: give its model's name instead")
+        raise UserError(f"{path_text(path)} names no optimizer, so it trains nothing: give its model's name instead")
     offers = draft_from_file(file, library)
     called = None
     said = {offer.key: offer.value for offer in offers}
@@ -49,7 +49,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     elif PRESET in said:
         found = library.get(said[PRESET])
     else:
-        raise UserError(f"{shown(path)} {_unknown(file)}")
+        raise UserError(f"{path_text(path)} {_unknown(file)}")
     notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
     if called is not None:
         notes += f" The folder {_model_name(file)} is taken for it by its name: it is not on this machine."
@@ -115,5 +115,5 @@ def _with(found: PresetFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
     try:
         preset = apply_overrides(found.preset, values)
     except UserError as error:
-        raise UserError(f"{shown(path)}: {str(error).removeprefix('--set ')}") from None
+        raise UserError(f"{path_text(path)}: {str(error).removeprefix('--set ')}") from None
     return msgspec.structs.replace(found, preset=preset)

@@ -112,7 +112,7 @@ class Decoder:
         tape.group = HEAD
         last = tape.new(self.setting.batch * d, x.itemsize, "last token", tracked=False)
         tape.record(Operator([x], [last]))
-        logits = writer.ops.linear(last, d, self.model.vocab_size, "output layer", trained=False)
+        logits = writer.ops.linear(last, (self.model.vocab_size, d), "output layer", trained=False)
         wide = writer.ops.cast(logits, 4, "logits in fp32")
         tape.touch(logits, wide)
         tape.close(None)

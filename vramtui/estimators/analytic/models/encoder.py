@@ -121,7 +121,7 @@ class Encoder:
         image = Image(model.num_channels, side, side)
         x = part.ops.tape.take_in(batch * image.numel, self.net.recipe.stream)
         x, _ = part.convolution(
-            x, image, d, model.patch_size, "patch_embeddings", stride=model.patch_size, bias=model.patch_bias
+            (x, image), d, model.patch_size, "patch_embeddings", stride=model.patch_size, bias=model.patch_bias
         )
         if model.class_token:
             token = part.own("cls_token", 1, 1, d)
@@ -187,9 +187,9 @@ class Encoder:
             dropout=model.attention_dropout if self.net.training else 0.0,
         )
         if self.net.eager:
-            out = eager_attention(part.ops, heads, q, k, v, plain=not model.norm_first, masked=model.causal)
+            out = eager_attention(part.ops, heads, (q, k, v), plain=not model.norm_first, masked=model.causal)
         else:
-            out = fused_attention(part.ops, heads, q, k, v)
+            out = fused_attention(part.ops, heads, (q, k, v))
         if model.norm_first:
             y = part.dense(out, d, d, "o_proj")
             part.ops.tape.touch(q, k, v)
@@ -249,7 +249,7 @@ class Encoder:
         x = part.activation(part.dense(x, d, d, "transform"), model.hidden_act)
         x = part.normed(x, d, "transform_norm")
         part.own("decoder", words)
-        return part.ops.linear(x, d, words, "output layer", bias=True, trained=self.net.training)
+        return part.ops.linear(x, (words, d), "output layer", bias=True, trained=self.net.training)
 
 
 def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:

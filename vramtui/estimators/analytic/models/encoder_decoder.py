@@ -132,7 +132,8 @@ class EncoderDecoder:
         x = blocks.drop(part, x, "decoder's last dropout") if self.t5 else x
         if not model.tie_word_embeddings:
             part.own("lm_head", model.vocab_size, model.d_model)
-        logits = part.ops.linear(x, model.d_model, model.vocab_size, "output layer", trained=self.net.training)
+        shape = model.vocab_size, model.d_model
+        logits = part.ops.linear(x, shape, "output layer", trained=self.net.training)
         if model.final_bias:
             logits = part.ops.pointwise(logits, "logits and bias", saves="nothing", itemsize=self.net.recipe.stream)
         if self.net.training:

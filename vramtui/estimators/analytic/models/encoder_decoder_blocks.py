@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
-from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
@@ -26,9 +26,7 @@ CROSS = "activations: cross-attention"
 def biased_attention(
     part: ModuleBuilder,
     heads: Heads,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    qkv: Projected,
     *,
     first: bool,
     cross: bool = False,
@@ -39,7 +37,7 @@ def biased_attention(
     """
     if first and not cross:
         _table(part, heads)
-    return fused_attention(part.ops, heads, q, k, v) if cross else _biased(part, heads, q, k, v)
+    return fused_attention(part.ops, heads, qkv) if cross else _biased(part, heads, qkv)
 
 
 def _table(part: ModuleBuilder, heads: Heads) -> None:
@@ -54,17 +52,17 @@ def _table(part: ModuleBuilder, heads: Heads) -> None:
         part.ops.tape.touch(buckets)
 
 
-def _biased(part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _biased(part: ModuleBuilder, heads: Heads, qkv: Projected) -> Tensor:
     """A fused kernel that reads the bias, laid out anew for each block, and hands back its gradient batch by batch."""
-    trained = part.net.training
+    trained, itemsize = part.net.training, qkv[0].itemsize
     cells = heads.heads * heads.queries * heads.keys
-    bias = part.ops.tape.new(cells, q.itemsize, "bias, contiguous", tracked=False)
+    bias = part.ops.tape.new(cells, itemsize, "bias, contiguous", tracked=False)
     part.ops.tape.record(Operator([], [bias]))
-    out = fused_attention(part.ops, heads, q, k, v, efficient=trained)
+    out = fused_attention(part.ops, heads, qkv, efficient=trained)
     kernel = part.ops.tape.nodes[-1]
     if trained:
         kernel.saves = (*kernel.saves, bias.storage)
-        kernel.backward_workspace += rounded(heads.scores * q.itemsize) + rounded(cells * q.itemsize)
+        kernel.backward_workspace += rounded(heads.scores * itemsize) + rounded(cells * itemsize)
     part.ops.tape.touch(bias)
     return out
 
@@ -146,9 +144,9 @@ class Blocks:
             )
         heads = self._heads(self.side.keys)
         if self.model.relative_attention_num_buckets and not self.net.eager:
-            out = biased_attention(part, heads, q, k, v, first=bucketed)
+            out = biased_attention(part, heads, (q, k, v), first=bucketed)
         else:
-            out = self._attend(part, heads, q, k, v, masked=self.side.source is not None)
+            out = self._attend(part, heads, (q, k, v), masked=self.side.source is not None)
         return self._out(part, out, (q, k, v), "")
 
     def _cross(self, part: ModuleBuilder, x: Tensor, encoded: Tensor) -> Tensor:
@@ -167,9 +165,9 @@ class Blocks:
             k, v = (self._cached(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
         heads = self._heads(source)
         if self.model.relative_attention_num_buckets and not self.net.eager:
-            out = biased_attention(part, heads, q, k, v, first=False, cross=True)
+            out = biased_attention(part, heads, (q, k, v), first=False, cross=True)
         else:
-            out = self._attend(part, heads, q, k, v, masked=False)
+            out = self._attend(part, heads, (q, k, v), masked=False)
         return self._out(part, out, (q, k, v), "cross_")
 
     def _own(self, part: ModuleBuilder, name: str, bias: bool) -> None:
@@ -218,10 +216,10 @@ class Blocks:
             dropout=self.model.dropout if self.net.training else 0.0,
         )
 
-    def _attend(self, part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
+    def _attend(self, part: ModuleBuilder, heads: Heads, qkv: Projected, *, masked: bool) -> Tensor:
         if self.net.eager:
-            return eager_attention(part.ops, heads, q, k, v, plain=True, masked=masked)
-        out = fused_attention(part.ops, heads, q, k, v)
+            return eager_attention(part.ops, heads, qkv, plain=True, masked=masked)
+        out = fused_attention(part.ops, heads, qkv)
         laid_out_as_queries = self.net.recipe.compute == 2  # flash's and cuDNN's kernels do so, the one for fp32 not
         if self.model.num_mel_bins is not None and laid_out_as_queries and heads.queries > 1:
             out = part.ops.pointwise(out, "attention output, in rows", saves="nothing")

@@ -6,6 +6,8 @@ Shapes: each layer gives those of the next, from `input_shape` on: (b, i) for li
 
 from math import prod
 
+import msgspec
+
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import (
@@ -85,14 +87,8 @@ class LayerList:
 
     def operators(self, tape: Tape) -> Operators:
         """Operators that write on `tape`."""
-        return Operators(
-            tape,
-            autocast=self.recipe.compute if self.recipe.autocast else None,
-            parameter=self.recipe.weights,
-            frozen=self.recipe.frozen,
-            card=self.card,
-            bf16=self.recipe.bf16,
-        )
+        # Layers of torch's own do not multiply in fp8.
+        return Operators(tape, msgspec.structs.replace(self.recipe, fp8=False), self.card, self.recipe.weights)
 
     def open(self) -> tuple[Tape, Operators, Tensor]:
         """A tape that goes on where the last one ended, or takes the batch in."""
@@ -227,9 +223,9 @@ class LayerList:
             value_dim=width // layer.num_heads,
         )
         if self.eager:
-            out = eager_attention(ops, heads, q, k, v, plain=True, masked=layer.causal)
+            out = eager_attention(ops, heads, (q, k, v), plain=True, masked=layer.causal)
         else:
-            out = fused_attention(ops, heads, q, k, v)
+            out = fused_attention(ops, heads, (q, k, v))
         out, _ = writer.linear(out, self.shape, width, bias=layer.bias)
         ops.tape.touch(q, k, v)
         return out

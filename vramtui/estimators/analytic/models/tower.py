@@ -130,8 +130,8 @@ def _convolved(writer: Decoder) -> Tape:
     own = Writer(writer.model, writer.setting, EMBEDDINGS)
     tape, ops, h, numbers = own.tape, own.ops, writer.model.hidden_size, writer.model.vocab_size
     x = tape.enter(writer.setting.tokens * numbers, writer.setting.recipe.stream, tracked=False)
-    wide = own.activation(ops.linear(x, numbers // 2, h, "first convolution", trained=writer.setting.trained))
-    y = own.activation(ops.linear(wide, 2 * h, h, "second convolution", trained=writer.setting.trained))
+    wide = own.activation(ops.linear(x, (h, numbers // 2), "first convolution", trained=writer.setting.trained))
+    y = own.activation(ops.linear(wide, (h, 2 * h), "second convolution", trained=writer.setting.trained))
     tape.touch(wide)
     tape.close(y)
     return tape

@@ -6,6 +6,7 @@ s tokens, h hidden, n heads, kv key/value heads, d width of a head.
 
 from vramtui.estimators.analytic.ops.attention_kernels import (
     Heads,
+    Projected,
     eager_attention,
     fused_attention,
     math_attention,
@@ -31,29 +32,29 @@ def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tens
         q, k = rotated(writer, q, "queries, rotated"), rotated(writer, k, "keys, rotated")
     if setting.cache is not None:
         k, v = cached(writer, k, setting.cache), cached(writer, v, setting.cache)
-    out = attend(writer, writer.heads(module, capped=model.attn_logit_softcapping is not None), q, k, v)
+    out = attend(writer, writer.heads(module, capped=model.attn_logit_softcapping is not None), (q, k, v))
     answer = writer.linear(out, linear_parts(module)["o_proj"])
     tape.touch(q, k, v)
     return answer
 
 
-def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(writer: Writer, heads: Heads, qkv: Projected) -> Tensor:
     """Scores and what they pick, in the way the job asks for."""
-    setting = writer.setting
+    setting, (q, k, v) = writer.setting, qkv
     if not setting.eager:
         if setting.masked:
             k, v, heads = repeat_kv(writer.tape, heads, k, v)
         if setting.kernel == "math":
-            return math_attention(writer.ops, heads, q, k, v)
-        out = fused_attention(writer.ops, heads, q, k, v, efficient=setting.kernel == "efficient")
+            return math_attention(writer.ops, heads, (q, k, v))
+        out = fused_attention(writer.ops, heads, (q, k, v), efficient=setting.kernel == "efficient")
         writer.tape.touch(k, v)
         return out
     if setting.selective == "selective":
-        return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
-    return eager_attention(writer.ops, heads, q, k, v, plain=writer.plain)
+        return recomputed_attention(writer.ops, heads, qkv, plain=writer.plain)
+    return eager_attention(writer.ops, heads, qkv, plain=writer.plain)
 
 
-def _projections(writer: Writer, module: AttentionModule, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _projections(writer: Writer, module: AttentionModule, x: Tensor) -> Projected:
     layers, tape = linear_parts(module), writer.tape
     if not module.fused:
         return (

@@ -4,6 +4,8 @@ Shapes: queries (b, n, s, d), keys (b, kv, t, d), values (b, kv, t, e), scores (
 key/value heads, s tokens that ask, t tokens that are looked at, d and e widths of a head.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from vramtui.estimators.analytic.ops.operators import Operators
@@ -12,6 +14,8 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storag
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
+
+NAMES = "queries", "keys", "values"
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,17 +50,19 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
         return self.batch * self.queries * self.heads * self.value_dim
 
 
-def fused_attention(
-    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, efficient: bool = False
-) -> Tensor:
+# Queries, keys and values.
+Projected = tuple[Tensor, Tensor, Tensor]
+
+
+def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: bool = False) -> Tensor:
     """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
 
     In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before. In
     bf16 no card before Ampere has one, and the scores are spelled out.
     """
-    if ops.bf16 and ops.card.capability < AMPERE:
-        return math_attention(ops, heads, q, k, v, causal=False)
-    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    if ops.recipe.bf16 and ops.card.capability < AMPERE:
+        return math_attention(ops, heads, qkv, causal=False)
+    q, k, v = _cast(ops, qkv)
     tape, efficient = ops.tape, efficient or q.itemsize == 4
     per_head = heads.batch * heads.keys * heads.heads
     mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
@@ -113,17 +119,15 @@ def repeat_kv(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, T
     return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
 
 
-def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool = True) -> Tensor:
     """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with the scores and a `causal` mask.
 
     Shared key/value heads are repeated, queries and keys scaled before their product
     (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
     """
     tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
-    itemsize = q.itemsize if ops.autocast is None else ops.autocast
-    q, k, v = wide = tuple(
-        ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values"))
-    )
+    itemsize = qkv[0].itemsize if ops.autocast is None else ops.autocast
+    q, k, v = wide = tuple(ops.cast(t, 4, f"{name} in fp32") for t, name in zip(qkv, NAMES, strict=True))
     scaled = ops.pointwise(q, "queries, scaled", saves="nothing")
     mask = []
     if causal:
@@ -158,12 +162,14 @@ def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     return out
 
 
-def eager_attention(
-    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool, masked: bool = True
-) -> Tensor:
+def _cast(ops: Operators, qkv: Projected) -> Iterator[Tensor]:
+    return (ops.autocast_input(tensor, f"{name}, cast") for tensor, name in zip(qkv, NAMES, strict=True))
+
+
+def eager_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain: bool, masked: bool = True) -> Tensor:
     """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
-    tape, before = ops.tape, (q, k, v)
-    q, k, v = (ops.autocast_input(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    tape = ops.tape
+    q, k, v = _cast(ops, qkv)
     wide = heads.batch * heads.keys * heads.heads
     q = _standing(tape, heads, q, q.numel, "queries, contiguous")
     k = _standing(tape, heads, k, wide * heads.head_dim, "keys, contiguous")
@@ -184,33 +190,33 @@ def eager_attention(
     v = _standing(tape, heads, v, wide * heads.value_dim, "values, contiguous")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
     out = answer if heads.heads == 1 else _contiguous(tape, answer, heads.out, "attention output")
-    tape.touch(answer, *before)
+    tape.touch(answer, *qkv)
     if plain:
         tape.touch(scores)
     return out
 
 
-def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
+def recomputed_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain: bool) -> Tensor:
     """Eager attention of which only q, k and v are kept; the scores are made again in the backward pass.
 
     Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
     """
     inner = Tape(ops.tape.group)
     alone = ops.for_tape(inner)
-    own = [Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in (q, k, v)]
-    for t in own:
+    q, k, v = (Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in qkv)
+    for t in (q, k, v):
         t.storage = storage_of(t.numel, t.itemsize, ops.tape.group, "input")
         t.storage.borrowed = True
-    out = eager_attention(alone, heads, own[0], own[1], own[2], plain=plain)
+    out = eager_attention(alone, heads, (q, k, v), plain=plain)
     inner.close(out)
-    made, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in (q, k, v)))
+    made, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in qkv))
     answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
     ops.tape.record(
         Operator(
-            [q, k, v],
+            qkv,
             [answer],
-            saves=[q, k, v],
-            flows=[(q, True), (k, True), (v, True)],
+            saves=qkv,
+            flows=[(tensor, True) for tensor in qkv],
             workspace=made - answer.storage.size,
             backward_workspace=max(back, 0),
             gemm=True,

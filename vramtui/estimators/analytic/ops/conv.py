@@ -57,7 +57,7 @@ class LayerOps:
         own = self.own("linear", features) if bias else 0
         if strided:
             x = self.ops.pointwise(x, "rows, copied", saves="nothing")
-        out = self.ops.linear(x, shape[-1], features, "linear", bias=bias and not strided)
+        out = self.ops.linear(x, (features, shape[-1]), "linear", bias=bias and not strided)
         if strided and bias:
             rows, biased = out.numel // features, self.ops.tape.view(out)
             sums = column_sum_scratch(rows, features, self.ops.card)

@@ -113,15 +113,7 @@ class Writer:
         self.setting = setting
         self.plain = model.implementation == "plain"
         self.tape = Tape(group, selective=setting.selective == "selective-ops")
-        self.ops = Operators(
-            self.tape,
-            autocast=setting.recipe.compute if setting.recipe.autocast else None,
-            parameter=setting.parameter,
-            frozen=setting.recipe.frozen,
-            card=setting.card,
-            fp8=setting.recipe.fp8,
-            compute=setting.recipe.compute,
-        )
+        self.ops = Operators(self.tape, setting.recipe, setting.card, setting.parameter)
 
     def enter(self, *, tracked: bool = True) -> Tensor:
         """The residual stream from the block before."""
@@ -168,24 +160,18 @@ class Writer:
 
     def linear(self, x: Tensor, layer: LinearModule) -> Tensor:
         """A linear layer, with its adapter where it has one."""
-        setting, inner, outer = self.setting, layer.in_features, layer.out_features
-        out = self.ops.linear(
-            x,
-            inner,
-            outer,
-            layer.name,
-            bias=layer.bias,
-            trained=setting.trained,
-            packed=setting.packed,
-            copies=layer.copies or 1,
-        )
+        setting, weight = self.setting, layer.weight
+        if setting.packed and not setting.trained:
+            out = self.ops.packed_linear(x, weight, layer.name, setting.packed)
+        else:
+            out = self.ops.linear(x, weight, layer.name, bias=layer.bias, trained=setting.trained)
         lora = setting.lora
         if lora is None or setting.below or layer.name not in lora.target_modules:
             return out
         target = Target(
             module=layer.name,
-            inner=inner,
-            outer=outer,
+            inner=layer.in_features,
+            outer=layer.out_features,
             bias=layer.bias,
             unpacked=setting.recipe.compute if setting.packed else setting.recipe.frozen,
             packed=setting.packed is not None,

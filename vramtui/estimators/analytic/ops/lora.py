@@ -52,8 +52,8 @@ class Adapter:
 
     def _product(self, x: Tensor) -> Tensor:
         target, rank = self.target, self.lora.rank
-        low = self.ops.linear(x, target.inner, rank, f"{target.module} lora_A")
-        return self.ops.linear(low, rank, target.outer, f"{target.module} lora_B")
+        low = self.ops.linear(x, (rank, target.inner), f"{target.module} lora_A")
+        return self.ops.linear(low, (target.outer, rank), f"{target.module} lora_B")
 
     def _directed(self, x: Tensor, out: Tensor) -> Tensor:
         """DoRA: (m / norm - 1) times the base's answer plus m / norm times the adapter's, m one number for each row.

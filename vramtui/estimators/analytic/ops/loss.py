@@ -25,14 +25,8 @@ def output_and_loss(writer: Writer, x: Tensor) -> None:
 
 def _logits(writer: Writer, ops: Operators, x: Tensor) -> Tensor:
     model = writer.model
-    logits = ops.linear(
-        x,
-        model.hidden_size,
-        model.vocab_size,
-        "output layer",
-        bias=model.lm_head_bias,
-        trained=writer.setting.trained,
-    )
+    shape = model.vocab_size, model.hidden_size
+    logits = ops.linear(x, shape, "output layer", bias=model.lm_head_bias, trained=writer.setting.trained)
     if model.final_logit_softcapping is None:
         return logits
     logits = ops.pointwise(logits, "logits, divided", saves="nothing")

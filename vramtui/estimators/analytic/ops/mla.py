@@ -41,7 +41,7 @@ def record_mla(writer: Writer, module: MlaModule, x: Tensor) -> Tensor:
     keys, v = (tape.view(both, seen * heads * size) for size in (plain, values))
     tape.record(Operator([both], [keys, v], flows=[(both, True)]))
     full_k = _joined(writer, (keys, part), seen * heads * wide, "keys")
-    out = attend(writer, sizes, full_q, full_k, v)
+    out = attend(writer, sizes, (full_q, full_k, v))
     answer = writer.linear(out, layers["o_proj"])
     tape.touch(*before, full_q, full_k, v)
     return answer

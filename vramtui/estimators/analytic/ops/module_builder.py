@@ -42,6 +42,10 @@ class Image(msgspec.Struct, frozen=True):
         return self.channels * self.height * self.width
 
 
+# A batch of images, and the size of one.
+Pictures = tuple[Tensor, Image]
+
+
 class Net:
     """One model for one batch, as it is written: parameters, stages, buffers.
 
@@ -132,15 +136,8 @@ class ModuleBuilder:
     """
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
-        self.ops = Operators(
-            Tape(group),
-            autocast=net.recipe.compute if net.recipe.autocast else None,
-            parameter=net.recipe.weights if net.trains else net.recipe.frozen,
-            frozen=net.recipe.frozen,
-            card=net.card,
-            fp8=net.recipe.fp8,
-            bf16=net.recipe.bf16,
-        )
+        kept = net.recipe.weights if net.trains else net.recipe.frozen
+        self.ops = Operators(Tape(group), net.recipe, net.card, kept)
         self.net = net
         self.times = times
         self.layer = layer
@@ -187,7 +184,7 @@ class ModuleBuilder:
         if bias:
             self.own(module, outer)
         self.net.linears[module] = None
-        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=self.net.trains)
+        out = self.ops.linear(x, (outer, inner), module, bias=bias, trained=self.net.trains)
         self.reads_outside()
         if self.net.lora is None or module not in self.net.lora.target_modules:
             return out
@@ -209,8 +206,8 @@ class ModuleBuilder:
         x = self.ops.dropout(
             self.ops.cast(x, itemsize, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout"
         )
-        low = self.ops.linear(x, inner, lora.rank, f"{module} lora_A")
-        high = self.ops.linear(low, lora.rank, outer, f"{module} lora_B")
+        low = self.ops.linear(x, (lora.rank, inner), f"{module} lora_A")
+        high = self.ops.linear(low, (outer, lora.rank), f"{module} lora_B")
         high = self.ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
         total = self.ops.add(out, high, f"{module} with adapter")
         self.ops.parameter, self.ops.tape.group = own, group
@@ -269,12 +266,13 @@ class ModuleBuilder:
         return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
 
     def convolution(
-        self, x: Tensor, given: Image, channels: int, kernel: int, module: str, *, stride: int = 1, bias: bool = True
-    ) -> tuple[Tensor, Image]:
+        self, x: Pictures, channels: int, kernel: int, module: str, *, stride: int = 1, bias: bool = True
+    ) -> Pictures:
         """A convolution by cuDNN that keeps the size but for its stride; patches where the stride is the kernel."""
+        pixels, given = x
         pad = 0 if stride == kernel else kernel // 2
         made = Image(channels, *((side + 2 * pad - kernel) // stride + 1 for side in (given.height, given.width)))
-        return self.filtered(x, made, module, (channels, given.channels, kernel, kernel), bias=bias), made
+        return self.filtered(pixels, made, module, (channels, given.channels, kernel, kernel), bias=bias), made
 
     def filtered(self, x: Tensor, made: Image, module: str, weight: tuple[int, ...], *, bias: bool = True) -> Tensor:
         """A convolution with `weight` (out, in, ...) to an image of that size. Saves its input and cast weights."""

@@ -17,7 +17,7 @@ def record_moe(writer: Writer, module: MoeModule, x: Tensor) -> Tensor:
     tape, ops, d = writer.tape, writer.ops, module.hidden
     copies = x.numel // d * module.per_token
     tape.group = ROUTING
-    logits = ops.linear(x, d, module.experts, "router", trained=writer.setting.trained)
+    logits = ops.linear(x, (module.experts, d), "router", trained=writer.setting.trained)
     chances = ops.pointwise(ops.cast(logits, 4, "router logits in fp32"), "router softmax", saves="output")
     weights = tape.new(copies, x.itemsize, "routing weights", tracked=chances.tracked)
     where = tape.new(copies, 8, "routing indices", tracked=False)
@@ -54,6 +54,6 @@ def _with_shared(writer: Writer, module: MoeModule, x: Tensor, routed: Tensor) -
     y = ops.multiply(gate, y, "gate x up, shared") if gate is not None else writer.activation(y)
     y = writer.linear(y, layers["shared_down_proj"])
     if module.shared_gate:
-        chance = ops.linear(x, module.hidden, 1, "shared_gate", trained=writer.setting.trained)
+        chance = ops.linear(x, (1, module.hidden), "shared_gate", trained=writer.setting.trained)
         y = ops.multiply(y, ops.pointwise(chance, "shared gate", saves="output"), "shared expert, gated")
     return ops.add(routed, y, "experts and shared expert")

@@ -7,7 +7,9 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 """
 
 from copy import copy
+from math import prod
 
+from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -22,35 +24,20 @@ class Operators:
 
     Args:
         tape: where they go.
-        autocast: bytes of the type autocast casts matrix products to; None outside autocast.
-        parameter: bytes of one trained parameter.
-        frozen: bytes of one frozen parameter.
+        recipe: bytes of numbers, by what they are.
         card: what kernels ask of it while they run.
-        fp8: whether linear layers multiply in fp8, as Transformer Engine's do.
-        compute: bytes of the type that quantised weights are unpacked to.
-        bf16: whether it computes in bf16.
+        parameter: bytes of one of the model's own parameters.
+
+    Attributes:
+        autocast: bytes of the type autocast casts matrix products to; None outside autocast.
     """
 
-    def __init__(
-        self,
-        tape: Tape,
-        *,
-        autocast: int | None,
-        parameter: int,
-        frozen: int,
-        card: CardLimits,
-        fp8: bool = False,
-        compute: int = 2,
-        bf16: bool = False,
-    ) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, card: CardLimits, parameter: int) -> None:
         self.tape = tape
-        self.autocast = autocast
+        self.recipe = recipe
+        self.autocast = recipe.compute if recipe.autocast else None
         self.parameter = parameter
-        self.frozen = frozen
         self.card = card
-        self.fp8 = fp8
-        self.compute = compute
-        self.bf16 = bf16
 
     def for_tape(self, tape: Tape) -> "Operators":
         """The same operators writing on another tape."""
@@ -73,37 +60,33 @@ class Operators:
     def linear(
         self,
         x: Tensor,
-        inner: int,
-        outer: int,
+        weight: tuple[int, ...],
         label: str,
         *,
         bias: bool = False,
         trained: bool = True,
-        copies: int = 1,
-        packed: str | None = None,
     ) -> Tensor:
         """Multiply x (rows, inner) by a weight (outer, inner) and add a bias. Saves x for the weight's gradient.
 
-        The weight is `trained` or gets no gradient and may be `packed`, quantised so; it may be `copies` weights that
-        share the rows out among them, as experts do.
+        A weight that is not `trained` gets no gradient; one of (copies, outer, inner) is several that share the rows
+        out among them, as experts do.
         """
-        if packed and not trained:
-            return self._packed_linear(x, inner, outer, label, packed)
-        rows = x.numel // inner
+        *_, outer, inner = weight
+        rows, numel = x.numel // inner, prod(weight)
         # Autocast casts a call's arguments from the last to the first.
         added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
-        weight = self.weight_copy(inner * outer * copies, label, trained=trained)
+        cast = self.weight_copy(numel, label, trained=trained)
         x = self.autocast_input(x, f"{label} input, cast")
-        kept = self._in_fp8(x, label) if self.fp8 else x
+        kept = self._in_fp8(x, label) if self.recipe.fp8 else x
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
-        weight_grad = rounded(inner * outer * copies * self.parameter) if trained and weight is None else 0
+        weight_grad = rounded(numel * self.parameter) if trained and cast is None else 0
         bias_grad = rounded(outer * self.parameter) if trained and bias and added is None else 0
-        casts = [tensor for tensor in (weight, added) if tensor is not None]
+        casts = [tensor for tensor in (cast, added) if tensor is not None]
         self.tape.record(
             Operator(
                 [x, kept, *casts],
                 [out],
-                saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
+                saves=([kept] if trained else []) + ([cast] if cast is not None and x.tracked else []),
                 flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
                 weight_first=not bias,
                 grad_bytes=weight_grad + bias_grad,
@@ -115,16 +98,17 @@ class Operators:
         )
         return out
 
-    def _packed_linear(self, x: Tensor, inner: int, outer: int, label: str, quantization: str) -> Tensor:
+    def packed_linear(self, x: Tensor, weight: tuple[int, ...], label: str, quantization: str) -> Tensor:
         """Multiply by a frozen, quantised weight, and answer in the type of x.
 
         bitsandbytes multiplies 4-bit weights in the compute type and keeps nothing but them; LLM.int8 takes x as it is
         and keeps it on its context, where checkpointing does not see it (bitsandbytes 0.50.2, nn/modules.py,
         Linear4bit.forward; autograd/_functions.py, MatMul8bitLt).
         """
+        *_, outer, inner = weight
         rows, given, eight = x.numel // inner, x.itemsize, quantization == "int8"
         if not eight:
-            x = self.cast(x, self.compute, f"{label} input, cast")
+            x = self.cast(x, self.recipe.compute, f"{label} input, cast")
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
         workspace, backward_workspace = matmul_workspaces(quantization, rows, inner, outer, x.itemsize)
         self.tape.record(
@@ -151,14 +135,14 @@ class Operators:
 
         In fp8 it is two copies of one byte, one of them transposed for the backward pass.
         """
-        itemsize = self.parameter if trained else self.frozen
+        itemsize = self.parameter if trained else self.recipe.frozen
         if self.autocast is None or itemsize == self.autocast:
             return None
-        copy = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
+        made = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
         if trained:
-            self.tape.hold(copy)
-        self.tape.record(Operator([], [copy], grad_bytes=rounded(numel * itemsize) if trained else 0))
-        return copy
+            self.tape.hold(made)
+        self.tape.record(Operator([], [made], grad_bytes=rounded(numel * itemsize) if trained else 0))
+        return made
 
     # --- without a weight matrix -------------------------------------------------------------------------------------
 
@@ -183,7 +167,7 @@ class Operators:
 
     def scale(self, x: Tensor, weight: int, label: str, *, trained: bool = True) -> Tensor:
         """Multiply x by a parameter of `weight` elements along the last dimension."""
-        own = self.parameter if trained else self.frozen
+        own = self.parameter if trained else self.recipe.frozen
         out = self.tape.new(x.numel, max(x.itemsize, own), label, tracked=x.tracked or trained)
         rows = x.numel // weight
         self.tape.record(
@@ -238,7 +222,7 @@ class Operators:
             x = self.cast(x, 4, f"{label} input in fp32")
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         statistics = [self.tape.new(rows, 4, f"{label} {name}", tracked=False) for name in ("mean", "1/σ")]
-        own = self.parameter if trained else self.frozen
+        own = self.parameter if trained else self.recipe.frozen
         grad = rounded(size * own) if trained else 0
         self.tape.record(
             Operator(
@@ -280,7 +264,7 @@ class Operators:
             x = self.cast(x, 4, f"{label} input in fp32")
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
-        own = self.parameter if trained else self.frozen
+        own = self.parameter if trained else self.recipe.frozen
         grad_bytes = rounded(size * own) if trained else 0
         self.tape.record(
             Operator([x], [out], saves=[x], saved_outputs=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)

@@ -9,7 +9,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import Fact, assemble, cached_share
+from vramtui.estimators.analytic.assemble import Cached, Fact, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.parallel.buffers import Buffer
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED
@@ -73,7 +73,7 @@ class ShardedTrainer:
         ranks = self.parallel.ranks
         other, share = trainer.states.paged + nccl_bytes(ranks), cached_share(trainer.run)
         aside = sum(buffer.aside for buffer in self.buffers)
-        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, share=share, aside=aside)
+        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, cache=Cached(share, aside))
         outside = (*trainer.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 

@@ -16,7 +16,7 @@ from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.schema.diffusion_models import PipelineEncoder, PipelineModel
 from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
+from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble
 from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
@@ -144,7 +144,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
     facts = _facts(job, turns, run, workspace["workspaces"])
     share = SEQUENTIAL_SHARE if run.offload == "sequential" else CACHED_SHARES[model.vae.design]
-    found = assemble(moments, facts, device, notes, share=share)
+    found = assemble(moments, facts, device, notes, cache=Cached(share))
     return msgspec.structs.replace(found, error=STATED_ERROR)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, cached_share
+from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import precision_notes
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
@@ -87,7 +87,7 @@ class Trainer:
             self.device,
             self.notes,
             self.states.paged,
-            share=cached_share(self.run),
+            cache=Cached(cached_share(self.run)),
         )
         unheld = unmeasured(self.run)
         if unheld:
@@ -116,10 +116,10 @@ class Trainer:
             moments.note("input", step, summed(fed, self.before), end=False)
         moments.note("input", step, fed)
         fed = self._after_tower(moments, step, fed)
-        done = self._micro_batch(moments, step, fed, self.first, {}, main=step > 0, autograd=step > 0)
+        done = self._micro_batch(moments, step, fed, self.first, {}, threads=2 if step else 0)
         if self.run.gradient_accumulation_steps > 1:
             kept = {GRADIENTS: self.gradients.bytes}
-            done = self._micro_batch(moments, step, fed, self.later, kept, main=True, autograd=True)
+            done = self._micro_batch(moments, step, fed, self.later, kept, threads=2)
         states = {} if self.states.from_build else {"optimizer": self.states.bytes}
         stepping = done if step else summed(done, states)
         moments.note("step", step, summed(done, {"gradient clipping": self.clipping}), end=False)
@@ -136,14 +136,12 @@ class Trainer:
         passes: Passes,
         kept: BytesByGroup,
         *,
-        main: bool,
-        autograd: bool,
+        threads: int,
     ) -> BytesByGroup:
-        """Forward and backward; `main` and `autograd` say whether the two threads have their workspaces already."""
+        """Forward and backward; of the main thread and autograd's so many have their workspaces already."""
         resting = {name: size for name, size in fed.items() if name != "workspaces"}
         start = summed(resting, kept)
-        before = self._workspaces(2 if autograd else 1 if main else 0)
-        one = self._workspaces(2 if autograd else 1)
+        before, one = self._workspaces(threads), self._workspaces(max(threads, 1))
         self._pass(moments, "forward", step, passes.forward, early=summed(start, before), late=summed(start, one))
         two = summed(start, self._workspaces(2))
         self._pass_back(moments, step, passes, early=summed(start, one), late=two)

@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import Damaged, shown
+from vramtui.models.readers.bounded import Damaged, path_text
 from vramtui.models.readers.diffusers.denoisers import PARTS, read_class
 from vramtui.models.readers.diffusers.text_encoders import read_encoder
 from vramtui.models.readers.diffusers.vae import read_vae
@@ -90,7 +90,7 @@ def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, dec
         try:
             encoder = read_encoder(Fields(decode(path)), _class_of(values, name))
         except Damaged as error:
-            raise UserError(f"{shown(path)} {error}") from None
+            raise UserError(f"{path_text(path)} {error}") from None
         tokens = usual.tokens[min(len(found), len(usual.tokens) - 1)]
         states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("position_bias", False))
         found.append({"name": name, "tokens": tokens, **encoder, "keeps_states": states})

@@ -196,9 +196,9 @@ class Streams:
             value_dim=self.model.attention_head_dim,
         )
         if self.net.eager:
-            out = eager_attention(part.ops, heads, q, k, v, plain=True, masked=False)
+            out = eager_attention(part.ops, heads, (q, k, v), plain=True, masked=False)
         else:
-            out = fused_attention(part.ops, heads, q, k, v)
+            out = fused_attention(part.ops, heads, (q, k, v))
         out = part.ops.cast(out, q.itemsize, "attention output in the queries' type")
         part.ops.tape.touch(q, k, v)
         return out

@@ -101,7 +101,7 @@ class UNet:
                 x = part.activation(part.dense(x, inner, wide, f"{name}_1"), "silu")
                 part.dense(x, wide, wide, f"{name}_2")
         x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
-        x, self.image = part.convolution(x, self.image, first, 3, "conv_in")
+        x, self.image = part.convolution((x, self.image), first, 3, "conv_in")
         part.finish(x)
         self._remember()
 
@@ -158,7 +158,7 @@ class UNet:
             self._remember()
         if level < len(model.block_out_channels) - 1:
             part, x = self._open(SAMPLING)
-            x, self.image = part.convolution(x, self.image, self.image.channels, 3, "downsampler", stride=2)
+            x, self.image = part.convolution((x, self.image), self.image.channels, 3, "downsampler", stride=2)
             self._close(part, x)
             self._remember()
 
@@ -197,7 +197,7 @@ class UNet:
             numel = self.net.batch * self.image.numel
             larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
             part.ops.tape.record(Operator([x], [larger], flows=[(x, True)]))
-            x, self.image = part.convolution(larger, self.image, self.image.channels, 3, "upsampler")
+            x, self.image = part.convolution((larger, self.image), self.image.channels, 3, "upsampler")
             part.ops.tape.touch(*held)
             self._close(part, x)
 
@@ -205,7 +205,7 @@ class UNet:
         model, channels = self.model, self.model.block_out_channels[0]
         part, x = self._open(HEAD)
         x = part.activation(part.group_norm(x, channels, 32, "conv_norm_out"), "silu")
-        x, _ = part.convolution(x, self.image, model.out_channels, 3, "conv_out")
+        x, _ = part.convolution((x, self.image), model.out_channels, 3, "conv_out")
         if self.net.training:
             self.net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
         part.ops.tape.touch(*self.held)

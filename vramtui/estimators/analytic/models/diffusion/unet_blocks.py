@@ -23,7 +23,7 @@ NORM_GROUPS = 32
 def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: int) -> Tensor:
     """Two convolutions with norms, the time embedding of width `times` added between; the sum is divided by 1."""
     y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
-    y, image = part.convolution(y, given, channels, 3, "conv1")
+    y, image = part.convolution((y, given), channels, 3, "conv1")
     weight_grad, bias_grad = part.own("time_emb_proj", channels, times), part.own("time_emb_proj", channels)
     steps = part.ops.tape.new(
         part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
@@ -34,9 +34,9 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: i
     added = part.ops.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
     part.ops.tape.record(Operator([y, steps], [added], flows=[(y, False), (steps, True)]))
     y = part.activation(part.group_norm(added, channels, NORM_GROUPS, "norm2"), "silu")
-    y, _ = part.convolution(y, image, channels, 3, "conv2")
+    y, _ = part.convolution((y, image), channels, 3, "conv2")
     if given.channels != channels:
-        x, _ = part.convolution(x, given, channels, 1, "conv_shortcut")
+        x, _ = part.convolution((x, given), channels, 1, "conv_shortcut")
     return part.ops.pointwise(part.ops.add(x, y, "sum"), "sum, divided", saves="nothing")
 
 
@@ -58,7 +58,7 @@ class Spatial:
         y = part.group_norm(x, d, NORM_GROUPS, "norm")
         if self.model.use_linear_projection:
             return part.dense(part.ops.pointwise(y, "positions in rows", saves="nothing"), d, d, "proj_in")
-        return part.convolution(y, self.image, d, 1, "proj_in")[0]
+        return part.convolution((y, self.image), d, 1, "proj_in")[0]
 
     def out_of(self, part: ModuleBuilder, x: Tensor, residual: Tensor) -> Tensor:
         """Back to an image, with what came in added."""
@@ -66,7 +66,7 @@ class Spatial:
         if self.model.use_linear_projection:
             y = part.ops.pointwise(part.dense(x, d, d, "proj_out"), "image", saves="nothing")
         else:
-            y, _ = part.convolution(part.ops.pointwise(x, "image", saves="nothing"), self.image, d, 1, "proj_out")
+            y, _ = part.convolution((part.ops.pointwise(x, "image", saves="nothing"), self.image), d, 1, "proj_out")
         return part.ops.add(y, residual, "transformer's answer")
 
     def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
@@ -113,9 +113,9 @@ class Spatial:
             value_dim=each,
         )
         if self.net.eager:
-            out = eager_attention(part.ops, heads, q, k, v, plain=True, masked=False)
+            out = eager_attention(part.ops, heads, (q, k, v), plain=True, masked=False)
         else:
-            out = fused_attention(part.ops, heads, q, k, v)
+            out = fused_attention(part.ops, heads, (q, k, v))
         y = part.dense(out, self.image.channels, self.image.channels, "to_out")
         part.ops.tape.touch(q, k, v)
         return part.ops.pointwise(y, "attention's answer, divided", saves="nothing")

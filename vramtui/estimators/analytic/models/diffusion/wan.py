@@ -162,9 +162,9 @@ class WanTransformer:
             value_dim=each,
         )
         if self.net.eager:
-            out = eager_attention(part.ops, heads, q, k, v, plain=True, masked=False)
+            out = eager_attention(part.ops, heads, (q, k, v), plain=True, masked=False)
         else:
-            out = fused_attention(part.ops, heads, q, k, v)
+            out = fused_attention(part.ops, heads, (q, k, v))
         part.ops.tape.touch(q, k, v)
         out = part.dense(out, d, d, "to_out")
         part.ops.tape.touch(x)
