@@ -18,9 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILE, FUNCTION, CLASS, FOLDER, SMALL, PARAMETERS = 400, 60, 300, 15, 40, 6
 
 # Folders of which all files are of one kind, behind one registry.
-OF_ONE_KIND = {
-    "vramtui/estimators/rules": "a file for each published rule, listed in rules/__init__",
-}
+OF_ONE_KIND: dict[str, str] = {}
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {
     "Dashboard": "every message of the app and every action that is true on all screens, one line or two each",
@@ -33,8 +31,8 @@ SINGLE = {
 SHORT = {
     "a command of the command line": """
         cli/convert cli/history/report cli/schema""",
-    "a published rule, an experiment's own process, or a library's own adapter": """
-        estimators/rules/blocks estimators/traced/experiments/marks estimators/traced/experiments/native
+    "an experiment's own process, or a library's own adapter": """
+        estimators/traced/experiments/marks estimators/traced/experiments/native
         integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
         app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions

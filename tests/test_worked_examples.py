@@ -47,7 +47,7 @@ def test_a_formula() -> None:
 
 
 def test_a_rule() -> None:
-    rule = run("vramtui/estimators/rules/sixteen.py")["RULE"]
+    (rule,) = run("vramtui/estimators/rules/sixteen.py")["RULES"]
     workload = PresetLibrary().get("gpt2-124m").preset.workload
     assert rule.estimate(rule.inputs(workload)).process == 16 * 124_439_808
 

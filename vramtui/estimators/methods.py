@@ -99,7 +99,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
         return [one.estimate(workload, device)]
     if method == "all":
         return _all(workload, device)
-    from vramtui.estimators.rules import RULES, estimate_rules  # noqa: PLC0415 - twenty modules that few answers need
+    from vramtui.estimators.rules import RULES, estimate_rules  # noqa: PLC0415 - formulas that few answers need
 
     if method == "rules":
         return estimate_rules(workload, device)

@@ -18,8 +18,8 @@ from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
 from vramtui.core.schema.rule_inputs import BatchPoint, BlocksRule, LinearInBatchRule, RuleInputs
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.rules import RULES, estimate_rules
-from vramtui.estimators.rules.eleutherai import parameters
 from vramtui.estimators.rules.resnet50 import network
+from vramtui.estimators.rules.transformers import eleuther_parameters
 from vramtui.presets import parse_preset
 
 H100 = card("H100")
@@ -234,10 +234,10 @@ def test_eleutherai_counts_gpt3() -> None:
     """GPT-3's shapes, by the script's parameter formula written out."""
     h, n = 12288, 96
     inputs = rule_inputs.EleutherRule(num_hidden_layers=n, hidden_size=h, num_attention_heads=96)
-    assert parameters(inputs) == 2 * 51200 * h + 2048 * h + 8 * h * n + 2 * h + 12 * n * h * h
+    assert eleuther_parameters(inputs) == 2 * 51200 * h + 2048 * h + 8 * h * n + 2 * h + 12 * n * h * h
     found = ask(msgspec.structs.replace(inputs, checkpointing=True))
     assert found.ledger.activations == 34 * 2048 * h * n
-    assert found.ledger.optimizer == 12 * parameters(inputs)
+    assert found.ledger.optimizer == 12 * eleuther_parameters(inputs)
 
 
 @pytest.mark.parametrize(

@@ -1,47 +1,23 @@
 """Published rules of thumb, each reproduced as published: `RULES` by id, and `estimate_rules` for a workload."""
 
-from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
-
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.workload import Workload
+from vramtui.estimators.rules import (
+    calculators,
+    encoder_decoder,
+    model_states,
+    pytorch_steps,
+    resnet50,
+    sharded_states,
+    transformers,
+)
 from vramtui.estimators.rules.base import Rule
 
-# The modules of this package that hold one rule each, in the order in which they are told.
-NAMES = (
-    "blocks",
-    "linear",
-    "mlp",
-    "layernorm",
-    "optimizer_timeline",
-    "bytes_per_parameter",
-    "gpt2_residual",
-    "resnet50",
-    "encoder_decoder",
-    "encoder_decoder_published",
-    "lora_calculator",
-    "kv_cache",
-    "linear_in_batch",
-    "accelerate",
-    "eleutherai",
-    "activation_recomputation",
-    "megatron",
-    "zero",
-    "deepspeed",
-)
-
-
-def _rules() -> Iterator[Rule[Any]]:
-    # Rules differ in what they take; each checks its own.
-    for name in NAMES:
-        yield import_module(f"{__name__}.{name}").RULE
-
-
-RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in _rules()}
+_SUBJECTS = (pytorch_steps, model_states, resnet50, encoder_decoder, calculators, transformers, sharded_states)
+RULES = {rule.id: rule for subject in _SUBJECTS for rule in subject.RULES}
 
 
 def estimate_rules(workload: Workload, device: Device, rule_id: str | None = None) -> list[Estimate]:

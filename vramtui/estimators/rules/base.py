@@ -1,4 +1,4 @@
-"""What a rule is, and the sheet it fills: parts that carry their arithmetic, and figures beside the total."""
+"""What a rule is, the sheet it fills, and what it reads out of an ordinary workload."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, Line
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import Workload
-from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 
 T = TypeVar("T", bound=RuleInputs)
 
@@ -134,11 +134,6 @@ class RuleSheet:
         )
 
 
-def block_bytes(size: int) -> int:
-    """What the allocator takes for `size` bytes: whole blocks of 512, and nothing for nothing."""
-    return rounded(size)
-
-
 def share(whole: int, ratio: float) -> int:
     """`whole` times `ratio` as it is written in decimal, rounded to an integer."""
     return round(whole * Fraction(repr(ratio)))
@@ -157,3 +152,54 @@ def gb(size: int) -> str:
 def gib(size: int) -> str:
     """Binary gigabytes, to three places."""
     return f"{size / 2**30:,.3f} GiB"
+
+
+def transformer(workload: Workload) -> TransformerModel | None:
+    """The decoder-only transformer of a workload; None when the model is something else."""
+    model = workload.model
+    return model if isinstance(model, TransformerModel) else None
+
+
+def training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | None:
+    """Model, run and sequence length of a transformer's training; None when it is something else."""
+    model, run = transformer(workload), workload.run
+    if model is None or not isinstance(run, TrainRun) or run.sequence_length is None:
+        return None
+    return model, run, run.sequence_length
+
+
+def full_training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | None:
+    """As `training`, but None for LoRA as well: rules for a whole model's states know no adapters."""
+    found = training(workload)
+    return found if found is not None and found[1].lora is None else None
+
+
+def inference(workload: Workload) -> tuple[TransformerModel, InferRun, int] | None:
+    """Model, run and prompt length of a transformer's generation; None when it is something else."""
+    model, run = transformer(workload), workload.run
+    if model is None or not isinstance(run, InferRun) or run.sequence_length is None:
+        return None
+    return model, run, run.sequence_length
+
+
+def parameter_count(model: TransformerModel) -> int:
+    """The card's count when it is given, else the shapes': attention, MLP, norms and embeddings."""
+    if model.parameters is not None:
+        return model.parameters
+    hidden, ffn = model.hidden_size, model.ffn_size
+    query, key = model.num_attention_heads * model.head_size, model.kv_heads * model.head_size
+    attention = hidden * query * 2 + hidden * key * 2
+    attention += (query + 2 * key) * model.attention_bias + hidden * model.output_bias
+    mlp = (3 if model.gated_mlp else 2) * hidden * ffn
+    mlp += model.mlp_bias * (ffn * (2 if model.gated_mlp else 1) + hidden)
+    norm = 2 * hidden if model.norm == "layernorm" else hidden
+    layer = attention + mlp + model.norms_per_layer * norm + 2 * model.head_size * model.qk_norm
+    embeddings = model.vocab_size * hidden * (1 if model.tie_word_embeddings else 2)
+    if model.position == "learned":
+        embeddings += (model.max_position_embeddings or 0) * hidden
+    return model.num_hidden_layers * layer + norm + embeddings
+
+
+def largest_tensor(model: TransformerModel) -> int:
+    """Parameters of the largest single layer: the embedding, or one matrix of the MLP."""
+    return max(model.vocab_size, model.ffn_size) * model.hidden_size

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from vramtui.core.schema.rule_inputs import Resnet50Rule
 from vramtui.estimators.rules.base import Rule, RuleSheet, gb
@@ -136,21 +137,23 @@ def _add_real(sheet: RuleSheet, inputs: Resnet50Rule) -> None:
     )
 
 
-RULE = Rule(
-    id="resnet50",
-    title="ResNet-50 with lowering",
-    source=SOURCE,
-    takes=Resnet50Rule,
-    compute=compute,
-    errata=(
-        (
-            "26 M x 4 B is printed as 99 MB and 16 M x 4 B as 64 MB: the first are MiB (104 MB), the second MB "
-            "(61.0 MiB)."
-        ),
-        (
-            "lowering is printed as 7.5 GB without a derivation; the im2col matrices of the real layers take 2.66 "
-            "GB at batch 32. The outputs of each convolution times K² come near the 7.5 GB, but are not what "
-            "lowering makes."
+RULES: tuple[Rule[Any], ...] = (
+    Rule(
+        "resnet50",
+        "ResNet-50 with lowering",
+        SOURCE,
+        Resnet50Rule,
+        compute,
+        errata=(
+            (
+                "26 M x 4 B is printed as 99 MB and 16 M x 4 B as 64 MB: the first are MiB (104 MB), the second MB "
+                "(61.0 MiB)."
+            ),
+            (
+                "lowering is printed as 7.5 GB without a derivation; the im2col matrices of the real layers take 2.66 "
+                "GB at batch 32. The outputs of each convolution times K² come near the 7.5 GB, but are not what "
+                "lowering makes."
+            ),
         ),
     ),
 )
