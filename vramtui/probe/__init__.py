@@ -9,6 +9,8 @@ It uses the standard library and the job's own torch, which it never imports: it
 goes wrong in it stays in it: a hook never raises, a message that nobody takes is dropped.
 """
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 import sys
 
 from .import_hook import when_imported

@@ -1,5 +1,7 @@
 """The way out: messages to whoever listens, and never a wait for anybody."""
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 import errno
 import os
 import socket
@@ -125,7 +127,7 @@ def _listeners() -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def _connect(path: str) -> "socket.socket | None":
+def _connect(path: str) -> socket.socket | None:
     """A connection to the listener at `path`, if one of this user is there."""
     connection = None
     try:

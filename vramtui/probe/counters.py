@@ -1,6 +1,8 @@
 """The allocator's own figures, read where CUDA is in use already and nowhere else."""
 
-from typing import Any
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
+from typing import TYPE_CHECKING, Any
 
 LOOK_EVERY = 1.0  # seconds between looks at devices that are not in use
 PATHS: dict[str, tuple[str, ...]] = {
@@ -15,7 +17,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "num_alloc_retries": ("num_alloc_retries",),
     "num_ooms": ("num_ooms",),
 }
-Figures = dict[str, "int | None"]
+if TYPE_CHECKING:
+    Figures = dict[str, int | None]
 
 
 class Counters:
@@ -72,7 +75,7 @@ class Counters:
         return {name: stats.get(".".join(path)) for name, path in PATHS.items()}
 
 
-def _at(stats: Any, path: tuple[str, ...]) -> "int | None":
+def _at(stats: Any, path: tuple[str, ...]) -> int | None:
     for key in path:
         stats = stats.get(key) if isinstance(stats, dict) else None
     return stats if isinstance(stats, int) else None

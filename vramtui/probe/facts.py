@@ -1,5 +1,7 @@
 """Single questions to torch, Python and the environment."""
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 import os
 import sys
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from typing import Any
 LONGEST_MESSAGE = 4000
 
 
-def number_in_environment(names: tuple[str, ...]) -> "int | None":
+def number_in_environment(names: tuple[str, ...]) -> int | None:
     """The first of these variables that holds a number."""
     for name in names:
         value = os.environ.get(name, "")
@@ -28,7 +30,7 @@ def is_data_worker() -> bool:
     return module is not None and getattr(module, "_worker_info", None) is not None
 
 
-def watch_for_oom(torch: Any, tell: "Callable[[int, int, int, int | None], None]") -> None:
+def watch_for_oom(torch: Any, tell: Callable[[int, int, int, int | None], None]) -> None:
     """Have `tell(device, asked, free, limit)`, in bytes, called whenever the allocator gives up."""
     attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
@@ -43,7 +45,7 @@ def watch_for_oom(torch: Any, tell: "Callable[[int, int, int, int | None], None]
     attach(observe)
 
 
-def _limit(torch: Any, device: int, allowed: int) -> "int | None":
+def _limit(torch: Any, device: int, allowed: int) -> int | None:
     """What the process may hold by set_per_process_memory_fraction; None where it has set none.
 
     The allocator tells its observers that limit in the place of the card's total, where there is one

@@ -5,14 +5,18 @@ says anything new, so the hook is taken off by the very call that it saw and put
 step. Nothing is ever put on a module or a tensor of the job: what it copies or saves stays as it is.
 """
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 import functools
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Turn = Callable[[str], None]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Turn = Callable[[str], None]
 COMPILED_WARNING = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 

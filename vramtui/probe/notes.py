@@ -1,5 +1,7 @@
 """What was noted of the job and has not been told yet: the ends of phases, and what its optimizers hold."""
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 import time
 import weakref
 from typing import Any
@@ -81,7 +83,7 @@ class Holdings:
         self.sizes["optimizer"] = parts.states_of(_alive(self._optimizers), self._torch)
 
 
-def _meet(known: dict[int, "weakref.ref[Any]"], thing: Any) -> bool:
+def _meet(known: dict[int, weakref.ref[Any]], thing: Any) -> bool:
     reference = known.get(id(thing))
     if reference is not None and reference() is thing:
         return False
@@ -89,6 +91,6 @@ def _meet(known: dict[int, "weakref.ref[Any]"], thing: Any) -> bool:
     return True
 
 
-def _alive(references: dict[int, "weakref.ref[Any]"]) -> list[Any]:
+def _alive(references: dict[int, weakref.ref[Any]]) -> list[Any]:
     found = [reference() for reference in references.values()]
     return [thing for thing in found if thing is not None]

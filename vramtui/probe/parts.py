@@ -1,11 +1,14 @@
 """What the models and optimizers hold: weights, gradients and states in bytes, by device."""
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 BLOCK = 512  # the CUDA allocator hands out multiples of this
-Sizes = dict[str, int]
+if TYPE_CHECKING:
+    Sizes = dict[str, int]
 
 
 def weights_of(optimizers: Iterable[Any], modules: Iterable[Any], torch: Any) -> Sizes:

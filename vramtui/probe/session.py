@@ -1,5 +1,7 @@
 """One process's part in being watched: what it notes at each turn of a phase, and when it tells."""
 
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
 import atexit
 import contextlib
 import json
@@ -192,7 +194,7 @@ class ProbeSession:
         if not told:
             self._moments.put_back(moments)
 
-    def _known_phase(self) -> "str | None":
+    def _known_phase(self) -> str | None:
         """Where the job is; None in a step that is not watched."""
         return self._phase if self._hooks.watching else None
 
@@ -208,7 +210,7 @@ class ProbeSession:
             **{name: facts.number_in_environment(names) for name, names in RANKS.items()},
         )
 
-    def _out_of_memory(self, device: int, asked: int, free: int, limit: "int | None") -> None:
+    def _out_of_memory(self, device: int, asked: int, free: int, limit: int | None) -> None:
         figures = self._counters.read(time.monotonic()).get(device, {})
         told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
         told.update(asked=asked, free=free, limit=limit)

@@ -9,7 +9,7 @@ import sys
 
 _here = os.path.dirname(os.path.abspath(__file__))
 
-if sys.version_info >= (3, 10):  # noqa: UP036 - the Python here is the job's
+if sys.version_info >= (3, 8):  # noqa: UP036 - the Python here is the job's
     try:
         from importlib.machinery import ModuleSpec, SourceFileLoader
 
