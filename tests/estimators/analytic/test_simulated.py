@@ -185,3 +185,9 @@ def test_a_layer_may_have_its_familys_name() -> None:
 def test_it_is_a_method_by_its_name() -> None:
     (found,) = estimates_by("simulated", Workload(model=MODEL, run=TrainRun(sequence_length=16)), card("H200"))
     assert found.method == "simulated"
+
+
+@pytest.mark.parametrize("kind", [TrainRun, InferRun])
+def test_a_job_beyond_an_eib_is_answered_by_analytic_alone(kind: type[TrainRun | InferRun]) -> None:
+    workload = Workload(model=MODEL, run=kind(batch_size=1 << 30, sequence_length=1 << 32))
+    assert SIMULATED.estimate(workload, card("H100")) == ANALYTIC.estimate(workload, card("H100"))

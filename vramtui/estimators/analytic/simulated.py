@@ -29,6 +29,8 @@ from vramtui.estimators.torch_facts.cublas import workspace_bytes
 KEPT = 1024
 # Followed in a second and a half; published models have a quarter of them. 4,096 of BERT's would take half a minute.
 MOST_LAYERS = 512
+# Of a process in bytes: an EiB. Addresses beyond 16,384 of them would be taken for sizes.
+MOST_BYTES = 1 << 60
 SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the order of the model's operators"
 
 
@@ -38,7 +40,7 @@ class Simulated:
     name = "simulated"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict; allocated and its parts are those of `analytic`.
+        """Predict; allocated and its parts are those of `analytic`, which answers alone beyond MOST_BYTES.
 
         Raises:
             UserError: the workload is contradictory, or not followed.
@@ -47,6 +49,8 @@ class Simulated:
         reason = unfollowed(workload)
         if reason:
             raise UserError(f"--method simulated {reason}; --method analytic knows the others")
+        if found.process > MOST_BYTES:
+            return found
         found = _with(found, _peaks(with_own_names(workload), device), trains=isinstance(workload.run, TrainRun))
         return with_stated_error(found, workload, device)
 
