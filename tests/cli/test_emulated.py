@@ -97,7 +97,7 @@ def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), read
     )
     finished = CompletedRun(command=("train",), code=int(oom), started_at=0.0, ended_at=3.0, jobs=(job,))
     report = DriverReport(pid=7, reads=reads, read_bytes=4 * reads, peaks=(12 * GIB,), unmodelled=calls)
-    seen = tuple(with_process(one, (report,)) for one in seen_in(finished, None))
+    seen = tuple(with_process(one, (report,), 512 * MIB) for one in seen_in(finished, None))
     return EmulatedRun(device=DEVICE, devices=1, finished=finished, seen=seen, reports=(report,))
 
 
@@ -125,7 +125,6 @@ def test_what_was_read_and_what_did_not_start_is_said() -> None:
     assert "read values back from the card 2 times" in text
 
 
-def test_the_context_is_what_the_driver_held_beside_pytorch() -> None:
+def test_beside_pytorch_the_process_holds_its_context_and_what_others_allocated() -> None:
     (one,) = emulated().seen
-    assert (one.ledger.context, one.ledger.process) == (GIB, 12 * GIB)
-    assert 12 * GIB > 100 * MIB
+    assert (one.ledger.context, one.ledger.other, one.ledger.process) == (512 * MIB, 512 * MIB, 12 * GIB)

@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
@@ -15,6 +17,9 @@
   } while (0)
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, ILLEGAL_STATE = 401 };
 
+struct id {
+  char bytes[128];
+};
 typedef uint64_t address;
 typedef struct handle *handle;
 
@@ -62,6 +67,16 @@ int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, uns
                    void **);
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, handle, int, size_t);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
+int cudaSetDevice(int);
+int ncclGetUniqueId(void *);
+int ncclCommInitRank(handle *, int, struct id, int);
+int ncclCommSplit(handle, int, int, handle *, void *);
+int ncclCommUserRank(handle, int *);
+int ncclAllGather(address, address, size_t, int, handle, handle);
+int ncclAllReduce(address, address, size_t, int, int, handle, handle);
+int ncclBroadcast(address, address, size_t, int, int, handle, handle);
+int ncclSend(address, size_t, int, int, handle, handle);
+int ncclRecv(address, size_t, int, int, handle, handle);
 
 static int begin(int device) {
   handle context;
@@ -178,6 +193,40 @@ static int events(void) {
   return 0;
 }
 
+/* Two ranks, a process each: what the host wrote arrives, and what it did not write reads as zeros. */
+static int collectives(void) {
+  struct id id;
+  EXPECT(ncclGetUniqueId(&id) == 0);
+  pid_t other = fork();
+  int rank = other == 0, status = 0;
+  handle comm, half;
+  address place;
+  int64_t back[4] = {0}, own = 10 + rank, count = 5;
+  EXPECT(begin(rank) == 0 && cudaSetDevice(rank) == 0);
+  size_t before = unused();
+  EXPECT(ncclCommInitRank(&comm, 2, id, rank) == 0 && before - unused() == 64 * MIB); /* NCCL's own buffers */
+  EXPECT(cuMemAlloc_v2(&place, MIB) == 0 && cuMemcpyHtoD_v2(place + 512, &own, 8) == 0);
+  EXPECT(ncclAllGather(place + 512, place, 1, 4, comm, NULL) == 0 && cuMemcpyDtoH_v2(back, place, 16) == 0);
+  EXPECT(back[0] == 10 && back[1] == 11);
+  EXPECT(ncclAllReduce(place + 512, place + 512, 1, 4, 0, comm, NULL) == 0);
+  EXPECT(cuMemcpyDtoH_v2(back, place + 512, 8) == 0 && back[0] == 21);
+  if (rank == 0) {
+    EXPECT(cuMemcpyHtoD_v2(place + 1024, &count, 8) == 0 && ncclSend(place + 1024, 1, 4, 1, comm, NULL) == 0);
+  } else {
+    EXPECT(ncclRecv(place + 1024, 1, 4, 0, comm, NULL) == 0);
+  }
+  EXPECT(cuMemcpyDtoH_v2(back, place + 1024, 8) == 0 && back[0] == 5);
+  EXPECT(ncclBroadcast(place + 2048, place + 2048, 1, 4, 0, comm, NULL) == 0); /* nobody wrote it */
+  EXPECT(cuMemcpyDtoH_v2(back, place + 2048, 8) == 0 && back[0] == 0);
+  EXPECT(ncclCommSplit(comm, 0, 1 - rank, &half, NULL) == 0 && ncclCommUserRank(half, &status) == 0);
+  EXPECT(status == 1 - rank);
+  if (other == 0) {
+    _exit(0);
+  }
+  EXPECT(waitpid(other, &status, 0) == other && status == 0);
+  return 0;
+}
+
 static int graphs(void) {
   EXPECT(begin(0) == 0);
   handle stream, side, event, module, kernel, graph, ready;
@@ -224,7 +273,8 @@ int main(int count, char **words) {
     int (*check)(void);
   } CHECKS[] = {{"devices", devices}, {"allocation", allocation}, {"capacity", capacity},
                 {"virtual_memory", virtual_memory}, {"pools", pools}, {"values", values},
-                {"events", events}, {"graphs", graphs}, {"kernels", kernels}, {"names", names}};
+                {"events", events}, {"collectives", collectives}, {"graphs", graphs},
+                {"kernels", kernels}, {"names", names}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
     if (count < 2) {
       puts(CHECKS[at].name);

@@ -17,6 +17,7 @@ CARD = EmulatedCard(
     device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
     multiprocessors=108,
     context=256 * MIB,
+    communicators=64 * MIB,
     devices=2,
 )
 CHECKS = Path(__file__).with_name("driver_checks.c")
@@ -28,6 +29,7 @@ NAMES = (
     "pools",
     "values",
     "events",
+    "collectives",
     "graphs",
     "kernels",
     "names",

@@ -19,6 +19,75 @@ def prepare(torch: Any) -> None:
         owner.all = _true_on_card(torch, owner.all)
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
+    _know_objects(torch)
+
+
+OBJECTS = (
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "recv_object_list",
+    "scatter_object_list",
+    "send_object_list",
+)
+
+
+def _know_objects(torch: Any) -> None:
+    """Compute with sizes and bytes of the objects that ranks send each other: they come from the host, and are known."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+    from torch.overrides import TorchFunctionMode
+
+    class ByHost(TorchFunctionMode):
+        """What is computed of whole numbers on the card is computed by the host as well, and written there."""
+
+        def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            named = named or {}
+            is_sent = getattr(call, "__module__", None) == distributed_c10d.__name__
+            if is_sent or not any(type(one) is torch.Tensor and one.is_cuda for one in _flat(arguments)):
+                return call(*arguments, **named)
+            known = call(*_on_host(torch, arguments), **named)
+            answer = call(*arguments, **named)
+            if type(answer) is torch.Tensor and answer.is_cuda:
+                answer.copy_(known)
+            return answer
+
+    for name in OBJECTS:
+        act = getattr(distributed_c10d, name, None)
+        if act is not None:
+            known = _within(ByHost, act)
+            setattr(distributed_c10d, name, known)
+            setattr(torch.distributed, name, known)
+
+
+def _within(mode: Any, act: Any) -> Any:
+    @functools.wraps(act)
+    def acted(*arguments: Any, **named: Any) -> Any:
+        with mode():
+            return act(*arguments, **named)
+
+    return acted
+
+
+def _flat(arguments: Any) -> Any:
+    for one in arguments:
+        if isinstance(one, (list, tuple)):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def _on_host(torch: Any, arguments: Any) -> Any:
+    """The arguments with copies of what lies on the card."""
+    return [
+        _on_host(torch, one)
+        if isinstance(one, (list, tuple))
+        else one.cpu()
+        if type(one) is torch.Tensor and one.is_cuda
+        else one
+        for one in arguments
+    ]
 
 
 def _true_on_card(torch: Any, check: Any) -> Any:

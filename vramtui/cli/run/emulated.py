@@ -28,6 +28,8 @@ from vramtui.driver.environment import (
     read_reports,
     unmodelled_calls,
 )
+from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
+from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.context import cuda_context
 from vramtui.probe.place import STEPS
@@ -92,7 +94,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         one = self.largest
         if one is None or one.ledger.process is None:
             return None
-        spread = cuda_context(self.device.capability).spread
+        spread = cuda_context(self.device.capability).spread + (NCCL_SPREAD if one.ledger.other else 0)
         return Fit(needs=one.ledger.process, has=self.device.total_memory, error=spread / one.ledger.process)
 
 
@@ -156,6 +158,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         multiprocessors=card_limits(device).multiprocessors,
         context=cuda_context(device.capability).bytes,
         devices=devices,
+        communicators=nccl_bytes(devices),
     )
     with tempfile.TemporaryDirectory(prefix="vramtui-on-") as folder:
         environment = emulating(job.environment, emulated, libraries, Path(folder))
@@ -163,17 +166,17 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
             environment[STEPS] = str(job.steps)
         finished = finished_run(list(job.command), environment, job.preset)
         reports = read_reports(Path(folder))
-    seen = tuple(with_process(one, reports) for one in seen_in(finished, None))
+    seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
     return EmulatedRun(device=device, devices=devices, finished=finished, seen=seen, reports=reports)
 
 
-def with_process(one: RankResult, reports: Sequence[DriverReport]) -> RankResult:
-    """The process with what the driver held for the process, beside what PyTorch says."""
+def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:
+    """The process with what the driver held for it beside what PyTorch says: its `context`, and what others allocated."""
     process = next((report.peaks[one.counters.index] for report in reports if report.pid == one.job.pid), None)
     if process is None or one.ledger.reserved is None:
         return one
-    rest = max(0, process - one.ledger.reserved)
-    ledger = msgspec.structs.replace(one.ledger, context=rest, process=process)
+    other = max(0, process - one.ledger.reserved - context)
+    ledger = msgspec.structs.replace(one.ledger, context=context, other=other or None, process=process)
     return msgspec.structs.replace(one, ledger=ledger)
 
 

@@ -22,7 +22,7 @@ STATES: tuple[tuple[str, tuple[Line, ...]], ...] = (
     ("gradients", ("gradients",)),
     ("optimizer", ("optimizer", "master_weights")),
 )
-TOTALS: tuple[Line, ...] = ("allocated", "reserved", "context", "process")
+TOTALS: tuple[Line, ...] = ("allocated", "reserved", "context", "other", "process")
 NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to report"
 
 
@@ -151,6 +151,8 @@ def _parts(one: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
     yield _compared("activations and the rest", rest, seen_rest, unit)
     for line in TOTALS:
         predicted = None if estimate is None else estimate.ledger.bytes_of(line)
+        if line == "other" and not (predicted or observed.other):
+            continue
         yield _compared(
             title_of(line, CUDA if one.gpu is None else one.gpu.vendor), predicted, observed.bytes_of(line), unit
         )

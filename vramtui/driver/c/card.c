@@ -23,14 +23,15 @@ static const struct {
 static struct card card;
 static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
-/* VRAMTUI_CARD is `NAME;CAPABILITY;MEMORY;MULTIPROCESSORS;CONTEXT;DEVICES`, the capability as 89, memory in bytes. */
+/* VRAMTUI_CARD is `NAME;CAPABILITY;MEMORY;MULTIPROCESSORS;CONTEXT;DEVICES;COMMUNICATORS`, the capability as 89, the
+ * sizes in bytes. */
 static void read_card(void) {
   const char *text = getenv("VRAMTUI_CARD");
   int capability = 90;
   card = (struct card){.name = "NVIDIA H100 80GB HBM3", .memory = 85017493504, .multiprocessors = 132, .devices = 1};
   if (text != NULL) {
-    sscanf(text, "%95[^;];%d;%zu;%d;%zu;%d", card.name, &capability, &card.memory, &card.multiprocessors,
-           &card.context, &card.devices);
+    sscanf(text, "%95[^;];%d;%zu;%d;%zu;%d;%zu", card.name, &capability, &card.memory, &card.multiprocessors,
+           &card.context, &card.devices, &card.communicators);
   }
   if (card.devices < 0 || card.devices > MOST_DEVICES) {
     card.devices = MOST_DEVICES;

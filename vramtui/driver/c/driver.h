@@ -42,7 +42,8 @@ struct card {
   char name[96];
   int major, minor, multiprocessors, threads, shared, shared_optin, blocks, l2, clock, memory_clock, bus;
   size_t memory;  /* bytes, as cuDeviceTotalMem says */
-  size_t context; /* bytes that a process's context takes of it */
+  size_t context;       /* bytes that a process's context takes of it */
+  size_t communicators; /* and NCCL's buffers, once ranks talk */
   int devices;
 };
 const struct card *the_card(void);
@@ -84,6 +85,11 @@ void lock_memory(void);
 void unlock_memory(void);
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size);
 CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count);
+bool knows(CUdeviceptr address, size_t size); /* whether the host wrote what is there */
+
+/* nccl.c: what other ranks sent to these addresses. */
+void settle(CUdeviceptr address, size_t size);
+void expect_nothing(CUdeviceptr address, size_t size);
 
 /* graphs.c: what a stream records. */
 struct stream;

@@ -238,21 +238,37 @@ static bool may_keep(struct range *range, size_t size) {
   return true;
 }
 
+static bool holds_known(const struct range *range, CUdeviceptr address, size_t size) {
+  return range->kept && (size > sizeof(uint64_t) || is_known_value(address, size));
+}
+
+bool knows(CUdeviceptr address, size_t size) {
+  lock_memory();
+  struct range *range = range_of(address);
+  bool known = !is_on_card(range) || holds_known(range, address, size);
+  unlock_memory();
+  return known;
+}
+
 /* Copies as far as the bytes are known: what the host wrote. What kernels would have computed reads as zeros. */
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   if (size == 0) {
     return CUDA_SUCCESS;
   }
+  settle(from, size);
+  expect_nothing(to, size);
   lock_memory();
   struct range *target = range_of(to), *source = range_of(from);
   bool from_card = is_on_card(source), to_card = is_on_card(target);
   if (from_card && !to_card) {
-    if (source->kept && (size > sizeof(uint64_t) || is_known_value(from, size))) {
+    if (holds_known(source, from, size)) {
       memcpy((void *)to, (const void *)from, size);
     } else {
       memset((void *)to, 0, size);
     }
-    report_read(size);
+    if (!is_known_value(from, size)) {
+      report_read(size);
+    }
   } else if (!from_card && !to_card) {
     memmove((void *)to, (const void *)from, size);
   } else if ((!from_card || source->kept) && may_keep(target, size)) {
@@ -270,6 +286,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
 
 /* Sets `count` values of `width` bytes; on the card only what is kept there already needs it. */
 CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
+  expect_nothing(to, width * count);
   lock_memory();
   struct range *range = range_of(to);
   size_t size = width * count;

@@ -12,6 +12,7 @@ struct pool;
 
 CUresult keep_error(CUresult result); /* for cudaGetLastError */
 struct context *runtime_context(void);
+CUresult cudaSetDevice(CUdevice device);
 
 CUresult cuInit(unsigned flags);
 CUresult cuGetErrorName(CUresult code, const char **text);
