@@ -33,7 +33,7 @@ OBJECTS = (
 
 
 def _know_objects(torch: Any) -> None:
-    """Compute with sizes and bytes of the objects that ranks send each other: they come from the host, and are known."""
+    """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
     if not torch.distributed.is_available():
         return
     from torch.distributed import distributed_c10d

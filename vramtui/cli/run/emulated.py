@@ -171,7 +171,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
 
 
 def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:
-    """The process with what the driver held for it beside what PyTorch says: its `context`, and what others allocated."""
+    """The process with what the driver held for it beside PyTorch: its `context`, and what others allocated."""
     process = next((report.peaks[one.counters.index] for report in reports if report.pid == one.job.pid), None)
     if process is None or one.ledger.reserved is None:
         return one
