@@ -1,7 +1,5 @@
 """Peaks for life, series that stay small, and identities that a reused pid does not confuse."""
 
-import gc
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from vramtui.core.observation import history
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Roster, Sample
-from vramtui.core.observation.track import FastSample, HeldColumns, Peak, Track
+from vramtui.core.observation.track import FastSample, Peak, Track
 
 HOST = Host(name="h")
 
@@ -254,21 +252,6 @@ def test_a_roster_that_is_given_again_changes_nothing_but_the_work(
     assert {who: facts(track) for who, track in one.tracks.items()} == {
         who: facts(track) for who, track in other.tracks.items()
     }
-
-
-def test_a_process_that_has_gone_keeps_nothing_of_those_beside_it() -> None:
-    seen = History()
-    first = sample(0, process(1), process(2))
-    roster = first.gpus[0].roster
-    seen.add(first)
-    for at in range(1, 4):
-        later = sample(at, process(1, at), process(2, at))
-        later.gpus[0].keep_roster(roster)
-        seen.add(later)
-    seen.add(sample(9))
-    columns = [found for found in gc.get_objects() if type(found) is HeldColumns and found.roster is roster]
-    assert [(found.tracks, found.processes, found.held) for found in columns] == [([], (), [])] * len(columns)
-    assert seen.tracks[key(1)].peak == Peak(bytes=3, at=3, interval=1.0)
 
 
 BACK = 3 * 3600.0  # seconds by which somebody sets the clock back

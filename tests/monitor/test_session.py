@@ -251,19 +251,19 @@ def test_what_takes_its_time_is_derived_in_the_background() -> None:
 
     derived = DerivedPresets(derive)
     sample = scenes.usual()
-    assert derived.of(sample, {TRAINER}) == {}
+    assert derived.beside(sample, {}, {TRAINER: None}) == {}
     goes_on.set()
     assert done.wait(30)
     for _ in range(300):
-        found = derived.of(sample, {TRAINER})
+        found = derived.beside(sample, {}, {TRAINER: None})
         if found:
             break
         time.sleep(0.01)
     assert {key.pid for key in found} == {5120}
-    assert derived.of(sample, set()).keys() >= found.keys()
+    assert derived.beside(sample, {}, {}).keys() >= found.keys()
 
 
-def test_presets_of_who_stays_are_put_together_once_and_of_who_comes_or_goes_at_once() -> None:
+def test_presets_of_who_stays_stay_and_of_who_comes_or_goes_are_known_at_once() -> None:
     session = session_with(derived=DerivedPresets(derives, wait=True))
     usual = scenes.usual()
     card = next(gpu for gpu in usual.gpus if any(process.pid == 5120 for process in gpu.processes))
@@ -280,7 +280,7 @@ def test_presets_of_who_stays_are_put_together_once_and_of_who_comes_or_goes_at_
     session.ingest(with_processes(1, server))
     first = session.matched
     session.ingest(with_processes(2, msgspec.structs.replace(server, used_memory=GIB)))
-    assert session.matched is first, "memory says nothing of who it is"
+    assert session.matched == first, "memory says nothing of who it is"
     stranger = msgspec.structs.replace(server, pid=6000, command="sleep 1")
     session.ingest(with_processes(3, server, stranger))
     assert pids() == {4213, 5120}

@@ -108,9 +108,8 @@ def test_a_good_preset() -> None:
         (
             'all = [["train"]]',
             "command = 'train\\.py.*(lora|sft)'",
-            '21: match.command is no key any more; write all = [["train.py"], ["lora", "sft"]]',
+            '21: match.command is no key any more; list words instead: all = [["train", "tune"], ["llama"]]',
         ),
-        ('all = [["train"]]', "command = '(a)\\1'", "21: match.command is no key any more; list words instead: all = "),
         (
             'name = "Small"',
             '"na\\u001bme" = 1\nname = "Small"',

@@ -11,7 +11,6 @@ from msgspec import inspect
 from vramtui.core.base.errors import nearest
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
-from vramtui.presets.match_words import words_for_command
 from vramtui.presets.toml.positions import Key
 
 SHOWN = 40
@@ -137,7 +136,7 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
         meant = _in_a_table(name, struct, key) or nearest(name, known) if guessed else ""
         sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
         if (*key, name) == ("match", "command"):
-            sentence = words_for_command(value[name])
+            sentence = 'match.command is no key any more; list words instead: all = [["train", "tune"], ["llama"]]'
         yield Fault((*key, name), sentence, unknown=True)
     for name, field in fields.items():
         if name in value:

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from vramtui.core.base.curves import Curve
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
-from vramtui.core.observation.track import SERIES_LIMIT, FastSample, HeldColumns, Peak, Track
+from vramtui.core.observation.track import SERIES_LIMIT, FastSample, Peak, Track
 
 SERIES_LEAST = 120
 POINTS = 1 << 20
@@ -17,9 +17,8 @@ SET_BACK = 2.0
 class History:
     """All tracks by process. The one value in the core that changes: it belongs to whoever feeds it.
 
-    Keys are made for new processes only, and where a source gives a device's roster again a sample costs next to
-    nothing until somebody asks for a track. The more processes, the fewer points each may keep, so that thousands of
-    them for a day still take some tens of megabytes.
+    Keys are made for new processes only. The more processes, the fewer points each may keep, so that thousands of them
+    for a day still take some tens of megabytes.
 
     Attributes:
         answered: each card's latest answer, by uuid, with the time that it is of.
@@ -31,7 +30,6 @@ class History:
         self.answered: dict[str, tuple[float, Gpu]] = {}
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
-        self._columns: dict[tuple[str, str], HeldColumns] = {}
         self._gone: dict[ProcessKey, Track] = {}
         self._looked: dict[str, tuple[float, float | None]] = {}
 
@@ -115,9 +113,6 @@ class History:
             return
         seconds = sample.taken_at - (pace or 0.0) - at
         self._looked[host] = (at + seconds, pace)
-        for (name, _), columns in self._columns.items():
-            if name == host:
-                columns.settle()
         for key, track in self._tracks.items():
             if key.host == host:
                 track.shift(seconds)
@@ -139,19 +134,9 @@ class History:
                     track.note_interval(gap)
 
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
-        place = (sample.host.name, gpu.uuid)
-        columns = self._columns.get(place)
         at, pace = sample.taken_at, self.pace(sample.host.name)
-        if columns is not None and columns.roster is gpu.roster:
-            columns.add(at, gpu.bytes_by_process, processes=gpu.processes, interval=pace, limit=limit)
-            return
-        if columns is not None:
-            columns.end()
-        tracks = self._arrivals(sample, gpu)
-        for track, process in zip(tracks, gpu.processes, strict=True):
+        for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
             track.take(process, at, limit, pace)
-        # A source that gives the same roster again gives the same processes, in the same order.
-        self._columns[place] = HeldColumns(gpu.roster, tracks)
 
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Roster, Sample, process_key
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import Match, PresetFile
 
 MOST_SEARCHED = 4096  # characters of a command line
@@ -63,54 +63,33 @@ class Matcher:
         self._get = get
         self._rules = [(one.key, _Rule(one.match)) for one in ordered]
         self._answers: dict[_Answer, PresetFile | None] = {}
-        self._seen: dict[tuple[str, str], tuple[Roster, dict[ProcessKey, PresetFile]]] = {}
-        self._by_hand: Mapping[ProcessKey, str | None] = {}
-        self._matched: Mapping[ProcessKey, PresetFile] = {}
 
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
-        """The preset of every process in `sample` that has one: the same object again while every process, also of
-        those without a preset, is the one it was.
-        """
-        if not self._rules and not by_hand:
-            return {}
-        seen, same = {}, by_hand == self._by_hand
-        host = sample.host.name
-        last = {gpu.uuid: self._seen.get((host, gpu.uuid)) for gpu in sample.gpus}
-        # On most cards nobody comes or goes; a source that makes its rosters anew has them compared, and once only.
-        kept = [(known := last[gpu.uuid]) is not None and known[0] == gpu.roster for gpu in sample.gpus]
-        for gpu, is_kept in zip(sample.gpus, kept, strict=True):
-            known = last[gpu.uuid]
-            if known is None or not is_kept:
-                known, same = (gpu.roster, self._match(host, gpu)), False
-            seen[host, gpu.uuid] = known
-        same = same and seen.keys() == self._seen.keys()
-        self._seen = seen
-        if same:
-            return self._matched
+        """The preset of every process in `sample` that has one."""
         matched: dict[ProcessKey, PresetFile] = {}
-        for _, here in seen.values():
-            matched.update(here)
-        for key in by_hand.keys() & _keys_of(sample, by_hand):
-            matched.pop(key, None)
-            chosen = self._get(by_hand[key] or "")
-            if chosen is not None:
-                matched[key] = chosen
-        self._by_hand, self._matched = dict(by_hand), matched
-        return matched
-
-    def _match(self, host: str, gpu: Gpu) -> dict[ProcessKey, PresetFile]:
-        """The presets of a card's processes. Jobs are started in hundreds: each distinct text is searched once."""
+        if not self._rules and not by_hand:
+            return matched
+        pids = {key.pid for key in by_hand}
         if len(self._answers) > MOST_ANSWERS:
             self._answers.clear()
-        presets: dict[ProcessKey, PresetFile] = {}
-        for process in gpu.processes:
-            text = _matched_by(gpu, process)
-            if text not in self._answers:
-                self._answers[text] = self._search(gpu, process)
-            preset = self._answers[text]
-            if preset is not None:
-                presets[process_key(host, gpu, process)] = preset
-        return presets
+        for gpu in sample.gpus:
+            for process in gpu.processes:
+                preset = self._answer(gpu, process)
+                if preset is None and process.pid not in pids:
+                    continue
+                key = process_key(sample.host.name, gpu, process)
+                if key in by_hand:
+                    preset = self._get(by_hand[key] or "")
+                if preset is not None:
+                    matched[key] = preset
+        return matched
+
+    def _answer(self, gpu: Gpu, process: Process) -> PresetFile | None:
+        """The preset of a process by its own rules; each distinct text is searched once."""
+        text = (process.command, process.name, process.user, gpu.name, process.module_loading)
+        if text not in self._answers:
+            self._answers[text] = self._search(gpu, process)
+        return self._answers[text]
 
     def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
         """The first preset whose own rules hold."""
@@ -121,24 +100,6 @@ class Matcher:
             if adapted is not None:
                 return adapted.as_loaded(process.module_loading)
         return None
-
-
-def _matched_by(gpu: Gpu, process: Process) -> _Answer:
-    """What of a process decides which preset it runs."""
-    return (process.command, process.name, process.user, gpu.name, process.module_loading)
-
-
-def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[ProcessKey]:
-    """Keys of the processes in `sample` that share a pid with a choice made by hand."""
-    pids = {key.pid for key in by_hand}
-    if not pids:
-        return set()
-    return {
-        process_key(sample.host.name, gpu, process)
-        for gpu in sample.gpus
-        for process in gpu.processes
-        if process.pid in pids
-    }
 
 
 def matches(match: Match, gpu: Gpu, process: Process) -> bool:

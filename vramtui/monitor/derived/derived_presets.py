@@ -3,44 +3,22 @@
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
-from vramtui.core.observation.readings import Gpu, Problem, Process, ProcessKey, Roster, Sample
+from vramtui.core.observation.readings import Problem, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.derived.confined_derive import ConfinedDerive, ConfinedError
 
 Derive = Callable[[int, str], PresetFile | None]
-_Job = tuple[int, float | None, str | None]
-_job: Callable[[Process], _Job] = attrgetter("pid", "started_at", "command")
+_Job = tuple[int, float | None, str]
 _FILE = re.compile(r"\.(?:ya?ml|json)\b")  # what training programs are configured by
-# A host may have thousands of processes; of many new ones the rest is looked for with the next samples.
+# A host may have hundreds of processes; of many new ones the rest is looked for with the next samples.
 KEPT, MOST_WAITING = 1 << 15, 64
 IDLE = 1.0  # seconds that the thread waits for more
 MOST_PROBLEMS = 20
 MOST_WAITS = 2  # processes that a command waits for in vain: then it does without the rest
 HINT = "m gives it a preset."
-
-
-class _Merged(NamedTuple):
-    """What was matched and said by hand, the processes of both, what was derived for others, and the whole of it."""
-
-    matched: Mapping[ProcessKey, PresetFile]
-    by_hand: Mapping[ProcessKey, str | None]
-    settled: AbstractSet[ProcessKey]
-    derived: Mapping[ProcessKey, PresetFile]
-    whole: Mapping[ProcessKey, PresetFile]
-
-
-class _Seen(NamedTuple):
-    """Who is on one GPU, those of them that are still looked for, and the presets of the others."""
-
-    roster: Roster
-    waiting: Mapping[ProcessKey, _Job]
-    answers: dict[ProcessKey, PresetFile]
 
 
 class DerivedPresets:
@@ -65,81 +43,36 @@ class DerivedPresets:
         self._queue: SimpleQueue[_Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_running = False
-        self._settled: AbstractSet[ProcessKey] = frozenset()
-        self._seen: dict[tuple[str, str], _Seen] = {}
-        self._latest: tuple[list[dict[ProcessKey, PresetFile]], Mapping[ProcessKey, PresetFile]] = ([], {})
-        self._is_waiting = False
-        self._merged = _Merged({}, {}, set(), {}, {})
 
     def beside(
         self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
     ) -> Mapping[ProcessKey, PresetFile]:
         """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`; or that
         is matched and names a file of its own, where more is known of the job with that file.
-
-        There may be thousands, of which mostly none comes or goes. A Matcher gives the very same `matched` again only
-        while every process is the one it was: then what was derived stands too, unless some were still looked for.
         """
-        before = self._merged
-        is_same = matched is before.matched and by_hand == before.by_hand
-        if is_same and not self._is_waiting:
-            return before.whole
-        settled = before.settled if is_same else {*matched, *by_hand} - _with_file(sample, matched, by_hand)
-        derived = self.of(sample, settled)
-        if not is_same or derived is not before.derived:
-            better = {key for key in derived.keys() & matched.keys() if _knows_more(derived[key], matched[key])}
-            first = {key: found for key, found in matched.items() if key not in better}
-            whole = {**derived, **first} if derived else matched
-            self._merged = _Merged(matched, dict(by_hand), settled, derived, whole)
-        return self._merged.whole
-
-    def of(self, sample: Sample, settled: AbstractSet[ProcessKey]) -> Mapping[ProcessKey, PresetFile]:
-        """The derived preset of each process in `sample` that has one and is not `settled` otherwise: the same object
-        again while it says the same.
-        """
-        if settled is not self._settled and settled != self._settled:
-            self._seen = {}
-        self._settled, self._is_waiting = settled, False
-        answered: list[dict[ProcessKey, PresetFile]] = []
-        host = sample.host.name
-        for gpu in sample.gpus:
-            seen = self._seen.get((host, gpu.uuid))
-            if seen is None or seen.roster != gpu.roster:  # on most cards nobody comes or goes
-                jobs = map(_job, gpu.processes)
-                keys = {ProcessKey(host, gpu.uuid, job[0], job[1]): job for job in jobs if job[2]}
-                wanted = {key: job for key, job in keys.items() if key not in settled}
-                seen = _Seen(gpu.roster, wanted, {})
-            if seen.waiting:
-                seen = self._answer(seen, gpu)
-            self._seen[host, gpu.uuid] = seen
-            self._is_waiting = self._is_waiting or bool(seen.waiting)
-            answered.append(seen.answers)
+        derived = {}
+        for key, process in _processes(sample):
+            first = matched.get(key)
+            if not process.command or key in by_hand or (first is not None and not _may_say_more(first, process)):
+                continue
+            preset = self._preset((process.pid, process.started_at, process.command), process)
+            if preset is not None and (first is None or len(preset.assumed) < len(first.assumed)):
+                derived[key] = preset
         if self._wait:
             self._confined.close()  # no sample may follow
-        before, found = self._latest
-        if len(before) != len(answered) or any(one is not other for one, other in zip(before, answered, strict=True)):
-            found = {key: preset for one in answered for key, preset in one.items()}
-            self._latest = (answered, found)
-        return found
+        return {**derived, **{key: found for key, found in matched.items() if key not in derived}}
 
-    def _answer(self, seen: _Seen, gpu: Gpu) -> _Seen:
-        """`seen` with the answers that have come meanwhile."""
-        known = {key: job for key, job in seen.waiting.items() if self._is_known(job)}
-        if not known:
-            return seen
-        loading = {process.pid: process.module_loading for process in gpu.processes}
-        found = ((key, self._known.get(job)) for key, job in known.items())
-        answers = {key: preset.as_loaded(loading[key.pid]) for key, preset in found if preset is not None}
-        waiting = {key: job for key, job in seen.waiting.items() if key not in known}
-        return _Seen(seen.roster, waiting, {**seen.answers, **answers} if answers else seen.answers)
-
-    def _is_known(self, job: _Job) -> bool:
+    def _preset(self, job: _Job, process: Process) -> PresetFile | None:
+        """What is known of a job by now."""
         if job not in self._known:
             if self._wait:
                 self._look(job)
             else:
                 self._ask(job)
-        return job in self._known
+        preset = self._known.get(job)
+        if preset is not None:
+            preset = self._known[job] = preset.as_loaded(process.module_loading)
+        return preset
 
     def _ask(self, job: _Job) -> None:
         with self._lock:
@@ -183,20 +116,12 @@ class DerivedPresets:
             self._known.popitem(last=False)
 
 
-def _with_file(
-    sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
-) -> set[ProcessKey]:
-    """The matched processes of which something is assumed and whose command line names a file that may say it."""
-    host = sample.host.name
-    return {
-        key
-        for gpu in sample.gpus
-        for process in gpu.processes
-        if process.command and _FILE.search(process.command)
-        for key in (ProcessKey(host, gpu.uuid, process.pid, process.started_at),)
-        if key in matched and matched[key].assumed and key not in by_hand
-    }
+def _processes(sample: Sample) -> Iterator[tuple[ProcessKey, Process]]:
+    for gpu in sample.gpus:
+        for process in gpu.processes:
+            yield process_key(sample.host.name, gpu, process), process
 
 
-def _knows_more(one: PresetFile, other: PresetFile) -> bool:
-    return len(one.assumed) < len(other.assumed)
+def _may_say_more(preset: PresetFile, process: Process) -> bool:
+    """Whether something is assumed of a matched job whose command line names a file that may say it."""
+    return bool(preset.assumed and _FILE.search(process.command or ""))
