@@ -107,10 +107,12 @@ def formats() -> str:
         "| name | what it is |",
         "|---|---|",
     ]
-    for name, kind in schemas.SCHEMAS.items():
-        told = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-        (PAGES / f"{name}.schema.json").write_bytes(schemas.encoded(name))
-        lines.append(f"| [`{name}`]({name}.schema.json) | {told} |")
+    for name in schemas.SCHEMAS:
+        about = (inspect.getdoc(kind) or "" for kind in schemas.document_types(name))
+        text = "<br>".join(" ".join(one.split("\n\n")[0].split()) for one in about)
+        file = f"{name.replace(' ', '-')}.schema.json"
+        (PAGES / file).write_bytes(schemas.encoded(name))
+        lines.append(f"| [`{name}`]({file}) | {text} |")
     return "\n".join(lines) + "\n"
 
 

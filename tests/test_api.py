@@ -1,7 +1,6 @@
 """`vramtui.api`: what other programs may call, from whatever they have for a model."""
 
 import asyncio
-import contextlib
 import doctest
 import json
 import re
@@ -17,12 +16,8 @@ import msgspec
 import pytest
 
 import vramtui
-from tests.pytest_plugin.test_baseline import result as trace_result
 from vramtui.api import estimation, observation, schemas
-from vramtui.api.schemas import EstimateDocument, EstimatesDocument, PsDocument, TraceDocument
 from vramtui.cli.estimate.command import changed_preset
-from vramtui.cli.main import program
-from vramtui.cli.trace.command import document
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.methods import USUAL
 from vramtui.presets import PresetLibrary
@@ -151,49 +146,6 @@ def test_what_it_says_in_a_notebook_and_in_text() -> None:
     made = vramtui.estimate("gpt2-124m", gpu="RTX4090")
     assert made._repr_html_().count("<tr>") == len(made.parts) + 1
     assert "fits RTX4090" in str(made)
-
-
-def test_a_document_is_of_its_schema() -> None:
-    made = vramtui.estimate("gpt2-124m", gpu="RTX4090").to_dict()
-    described = vramtui.schema("estimate")
-    required = described["$defs"]["EstimateDocument"]["required"]
-    assert sorted(required) == sorted(made)
-    assert msgspec.convert(json.loads(json.dumps(made)), EstimateDocument).process == made["process"]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "arguments"),
-    [
-        ("estimates", EstimatesDocument, ("estimate", "gpt2-124m", "--gpu", "H100")),
-        ("estimates", EstimatesDocument, ("estimate", "gpt2-124m", "--method", "all")),
-        ("ps", PsDocument, ("ps", "--demo")),
-    ],
-)
-def test_what_a_command_prints_is_of_its_schema(
-    name: str, kind: Any, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with contextlib.suppress(SystemExit):
-        program([arguments[0]])([*arguments, "--json"])
-    printed = capsys.readouterr().out
-    assert msgspec.json.decode(printed, type=kind)
-    _has_every_key(json.loads(printed), vramtui.schema(name))
-
-
-def test_what_a_trace_prints_is_of_its_schema(tmp_path: Path) -> None:
-    printed = msgspec.to_builtins(document(trace_result(tmp_path, 1000)))
-    assert msgspec.convert(printed, TraceDocument).peak_allocated == 1000
-    _has_every_key(printed, vramtui.schema("trace"))
-
-
-def _has_every_key(document: dict[str, Any], described: dict[str, Any]) -> None:
-    """The keys of the document and of the first of each list in it are those of its schema, all of them needed."""
-    kinds = described["$defs"]
-    parts = {"estimates": "PrintedEstimate", "gpus": "PrintedGpu", "processes": "PrintedProcess"}
-    waiting = [(described["$ref"].rpartition("/")[2], document)]
-    while waiting:
-        kind, value = waiting.pop()
-        assert sorted(value) == sorted(kinds[kind]["properties"]) == sorted(kinds[kind]["required"]), kind
-        waiting += [(parts[key], value[key][0]) for key in parts.keys() & value.keys() if value[key]]
 
 
 def test_a_reading_as_rows() -> None:

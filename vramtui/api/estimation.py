@@ -81,20 +81,10 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return fit_on(self.estimate, self.preset.preset.workload, self.device)
 
     def to_dict(self) -> dict[str, object]:
-        """Everything as plain values, as `vramtui schema estimate` describes it."""
-        return {
-            "schema": 1,
-            "preset": self.preset.key,
-            "workload": msgspec.to_builtins(self.preset.preset.workload),
-            "device": msgspec.to_builtins(self.device) if self.named else None,
-            "allocated": self.allocated,
-            "reserved": self.reserved,
-            "process": self.process,
-            "fits": self.fits,
-            "verdict": None if self.fit is None else self.fit.verdict,
-            "spare": self.spare,
-            "estimate": msgspec.to_builtins(self.estimate),
-        }
+        """The document that `vramtui estimate --json` prints, with this one answer in `estimates`."""
+        from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only where it is asked for
+
+        return estimate_document(self.preset, [(self.estimate, None)], self.device if self.named else None)
 
     def __str__(self) -> str:
         """The totals and the parts, a line each."""

@@ -4,9 +4,12 @@ and what its options take.
 
 from collections.abc import Iterable
 from copy import copy
+from itertools import takewhile
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from vramtui.cli.common.exit_codes import BAD_INPUT, ErrorForm, exit_on_user_error, fail
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Watch": ("ps", "snapshot", "record", "export", "serve"),
@@ -104,23 +107,34 @@ class WordedCommand(TyperCommand):
         self.allow_interspersed_args = self.name != "run"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
-        """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command."""
+        """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command.
+        With --json errors are JSON from here on.
+        """
         given = list(args)
+        ErrorForm.is_json = self._asks_for_json(given)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
-            from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - as below
             from vramtui.cli.options.synonyms import spell_words  # noqa: PLC0415 - only of commands that take a job's flags
 
             with exit_on_user_error():
                 args = spell_words(args, {name for parameter in self.params for name in parameter.opts})
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            ErrorForm.is_json = bool(ctx.params.get("json"))
         except Exception as error:
             option = getattr(error, "option_name", None)
             hint = "" if option is None else _of_job(self.name or "", option, given)
             if hint:
                 error.message += hint  # type: ignore[attr-defined]  # Typer's UsageError has it
                 error.possibilities = None  # type: ignore[attr-defined]  # names that are merely spelt alike
+            if ErrorForm.is_json and hasattr(error, "format_message"):
+                fail(BAD_INPUT, error.format_message())
             raise
+        return rest
+
+    def _asks_for_json(self, words: list[str]) -> bool:
+        """Whether `--json` is among the command's own words, as far as can be told before they are read."""
+        own = takewhile(lambda word: word != "--" and (self.allow_interspersed_args or word[:1] == "-"), words)
+        return "--json" in own and any(parameter.name == "json" for parameter in self.params)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """The words behind the command's name; Typer 0.28 puts braces around those that have to be there."""

@@ -11,11 +11,11 @@ from vramtui.cli.completion import schemas
 
 def schema(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="Which one; all names when absent.", autocompletion=schemas),
+        list[str] | None,
+        typer.Argument(metavar="[NAME]", help="As presets list; all names when absent.", autocompletion=schemas),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a preset, of what a command prints with --json, or of what the Python API gives."""
+    """Print the JSON Schema of what a command prints with --json, of an error, of a preset, or of what Python gives."""
     with exit_on_user_error():
         from vramtui.api.schemas import SCHEMAS  # noqa: PLC0415 - estimators take time to load
         from vramtui.api.schemas import schema as made  # noqa: PLC0415 - as above
@@ -23,4 +23,4 @@ def schema(
         if name is None:
             print("\n".join(SCHEMAS))
         else:
-            print_json(made(name))
+            print_json(made(" ".join(name)))

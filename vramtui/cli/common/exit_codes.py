@@ -32,10 +32,21 @@ ROOM = 16  # files that a dashboard or a server opens at once: ten for itself, a
 RECORDER_ROOM = 10  # the same of what watches the GPUs without a screen
 
 
+class ErrorForm:
+    """How an error is said: as a sentence, or under --json as a document in one line (`vramtui schema error`)."""
+
+    is_json = False
+
+
 def fail(code: int, sentence: str) -> NoReturn:
     """Say one sentence on standard error and end with `code`."""
-    lines = map(printable, sentence.split("\n"))  # it may quote a file
-    sys.stderr.write(for_terminal("vramtui: " + "\n".join(lines)) + "\n")
+    text = "\n".join(map(printable, sentence.split("\n")))  # it may quote a file
+    if ErrorForm.is_json:
+        import msgspec  # noqa: PLC0415 - only where JSON is asked for
+
+        sys.stderr.write(msgspec.json.encode({"schema": 1, "error": text, "exit": code}).decode() + "\n")
+    else:
+        sys.stderr.write(for_terminal(f"vramtui: {text}") + "\n")
     raise SystemExit(code)
 
 

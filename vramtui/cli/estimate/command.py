@@ -91,9 +91,10 @@ def estimate(options: EstimateOptions) -> None:
         made = _make_estimates(found, device, method, notes, calibrated=options.calibrated)
         estimates = side_by_side(made)
         if options.json:
-            from vramtui.cli.estimate.json_document import estimate_document  # noqa: PLC0415 - only where it is asked for
+            from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only where it is asked for
 
-            print_json(estimate_document(found, made, device if options.asks else None))
+            answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in made)
+            print_json(estimate_document(found, answers, device if options.asks else None))
         else:
             from vramtui.cli.estimate.text import print_estimates  # noqa: PLC0415 - as above
 

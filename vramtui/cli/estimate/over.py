@@ -104,8 +104,10 @@ def print_over(found: PresetFile, text: str, device: Device, *, asked: bool, jso
     key, _ = values_of(found, text)
     rows = rows_over(found, text, device)
     if json:
-        document = {"schema": 1, "preset": found.key, "device": device.name, "over": key}
-        print_json(document | {"rows": [_row(row) for row in rows]})
+        from vramtui.records.documents.estimates import device_document  # noqa: PLC0415 - only where it is asked for
+
+        document = {"schema": 1, "preset": found.key, "device": device_document(device), "over": key}
+        print_json(document | {"rows": [_row(found, row, device if asked else None) for row in rows]})
         return
     sys.stdout.write(f"{found.preset.name} ({found.key}) on {device.name}\n\n")
     lines = [(row.value, *_cells(found, row, device, asked=asked)) for row in rows]
@@ -129,8 +131,16 @@ def _sizes(estimate: Estimate) -> tuple[int, int, int]:
     return weights, cache, estimate.process - weights - cache
 
 
-def _row(row: ValueRow) -> dict[str, Any]:
-    if row.estimate is None:
-        return {"value": row.value, "refused": row.refused}
-    weights, cache, rest = _sizes(row.estimate)
-    return {"value": row.value, "weights": weights, "kv_cache": cache, "rest": rest, "process": row.estimate.process}
+def _row(found: PresetFile, row: ValueRow, device: Device | None) -> dict[str, Any]:
+    one = row.estimate
+    weights, cache, rest = (None, None, None) if one is None else _sizes(one)
+    fit = None if one is None or device is None else fit_on(one, found.preset.workload, device)
+    return {
+        "value": row.value,
+        "refused": row.refused or None,
+        "weights": weights,
+        "kv_cache": cache,
+        "rest": rest,
+        "process": None if one is None else one.process,
+        "verdict": None if fit is None else fit.verdict,
+    }

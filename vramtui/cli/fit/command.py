@@ -11,7 +11,6 @@ from vramtui.cli.common.console import print_json, print_table, print_wrapped, t
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.completion import presets
 from vramtui.cli.estimate.command import changed_preset, naming_setting
-from vramtui.cli.estimate.json_document import notes_on
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import MODELS, CardOptions, JobFile, Json, Settings
 from vramtui.cli.options.shared_job import shared_over
@@ -19,7 +18,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.planner.keys import check_has_size, key_in_full
+from vramtui.estimators.planner.keys import beyond_own_length, check_has_size, key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
 
@@ -127,6 +126,8 @@ def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Pla
 
 def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
     """The planner's answer as JSON has it; sizes in bytes, `cheapest` null when nothing is enough."""
+    from vramtui.records.documents.estimates import device_document, notes_on  # noqa: PLC0415 - only where it is asked for
+
     cheapest = None
     if plan.cheapest is not None:
         cheapest = {
@@ -137,7 +138,7 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
     return {
         "schema": 1,
         "preset": found.key,
-        "device": {"name": device.name, "total_memory": device.total_memory},
+        "device": device_document(device),
         "gpus": gpus,
         "fits": plan.fits,
         "verdict": plan.fit.verdict,
@@ -174,7 +175,7 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
     wide = text_width()
     print_wrapped(plan.fit.line(device.name), wide)
     print_wrapped(found.title, wide)
-    for note in (plan.reason, *notes_on(found.preset.workload)):
+    for note in (plan.reason, beyond_own_length(found.preset.workload)):
         if note:
             print_wrapped(note, wide)
     for edge in (plan.edge, *plan.also):

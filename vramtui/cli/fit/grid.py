@@ -73,10 +73,12 @@ def _key(name: str) -> str:
 
 def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
     """The map as JSON has it: a row of bytes for each value of `down`, null where it is refused."""
+    from vramtui.records.documents.estimates import device_document  # noqa: PLC0415 - as in `map_of`
+
     return {
         "schema": 1,
         "preset": found.key,
-        "device": {"name": device.name, "total_memory": device.total_memory},
+        "device": device_document(device),
         "across": {"key": grid.across[0], "values": list(grid.across[1])},
         "down": {"key": grid.down[0], "values": list(grid.down[1])},
         "process": [list(row) for row in grid.sizes],

@@ -1,7 +1,7 @@
 """`vramtui ps --host …` for several hosts: each under its name; one that does not answer holds up no other."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,7 +51,7 @@ def show_hosts(
 
 def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection, *, json: bool, watch: bool) -> None:
     if json:
-        document = {"schema": SCHEMA, "hosts": list(_documents(answers))}
+        document = document_of(answers)
         if watch:
             sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         else:
@@ -73,12 +73,13 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
             sys.stderr.write(f"vramtui: {why_not(name, answer)}\n")
 
 
-def _documents(answers: "Mapping[str, Snapshot | SourceFailed]") -> Iterator[dict[str, Any]]:
-    for name, answer in answers.items():
-        if isinstance(answer, SourceFailed):
-            yield {"target": name, "error": answer.message, "hint": answer.hint}
-        else:
-            yield {"target": name, **ps_document(answer)}
+def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
+    """What `--json` prints of several hosts."""
+    told = (
+        {"error": answer.message, "hint": answer.hint} if isinstance(answer, SourceFailed) else ps_document(answer)
+        for answer in answers.values()
+    )
+    return {"schema": SCHEMA, "hosts": [{"target": name, **one} for name, one in zip(answers, told, strict=True)]}
 
 
 def _csv(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection) -> str:

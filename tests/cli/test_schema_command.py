@@ -1,0 +1,194 @@
+"""`vramtui schema NAME` is the schema of what the command of that name prints with --json; errors have one as well.
+
+The list of commands is the program's own: a new one with --json and without a schema, or without a case here, fails.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import vramtui
+from tests.cli.test_emulated import emulated
+from tests.examples import a_run
+from tests.json_schema import problems
+from tests.pytest_plugin.test_baseline import result as trace_result
+from vramtui.api.schemas import COMMANDS, SCHEMAS
+from vramtui.cli.lab.command import document as lab_document
+from vramtui.cli.main import program
+from vramtui.cli.remote.ps_hosts import document_of as hosts_document
+from vramtui.cli.run.emulated import document_of as emulated_document
+from vramtui.cli.trace.command import document as trace_document
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.estimate.devices import CARDS
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.snapshot import RecordedTick, Snapshot
+from vramtui.estimators.lab.catalogue import EXPERIMENTS
+from vramtui.estimators.lab.runner import LabRow, MeasuredCard, MeasuringHost, Outcome, TorchFigures
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+from vramtui.records.run_history import FILE, RunHistory
+
+SNAPSHOT = str(Path(__file__).parents[1] / "golden" / "real" / "forward_memory_snapshot_150.json.gz")
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB \
+of which 1.10 GiB is free. Process 77 has 3.00 GiB memory in use. Including non-PyTorch memory, this process has 19.50 \
+GiB memory in use. Of the allocated memory 18.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but \
+unallocated."
+CUBLAS = "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"
+GIB = 1 << 30
+MAP = ("--over", "batch_size=1:3", "--over", "sequence_length=128:256:128")
+# What each command is asked in words; below, the documents of those that need a card or minutes to print them.
+ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "allocator": ((SNAPSHOT,), (SNAPSHOT, "--rows")),
+    "config show": ((),),
+    "convert": (("day.jsonl", "day.csv"),),
+    "doctor": ((),),
+    "estimate": (
+        ("gpt2-124m",),
+        ("gpt2-124m", "--method", "all", "--gpu", "H100"),
+        ("gpt2-124m", "--calibrated"),
+        ("gpt2-124m", "--over", "run.attention"),
+        ("llama-3.1-8b-serve", "--over", "run.max_model_len=1024,999999999", "--gpu", "T4"),
+    ),
+    "fit": (("gpt2-124m", "--gpu", "T4"), ("rule-linear-in-batch",), ("tiny-gpt", "--memory", "1GiB", *MAP)),
+    "history": ((), ("--calibration", "--host", "gpu01")),
+    "lab": ((),),
+    "oom": (
+        (OOM,),
+        (OOM, "--preset", "gpt2-124m"),
+        (CUBLAS,),
+    ),
+    "pick": (("--demo",),),
+    "presets list": ((),),
+    "ps": (("--demo",),),
+    "run": (),
+    "trace": (),
+}
+
+
+def lab_outcome() -> Outcome:
+    figures = TorchFigures(label="made", allocated=512, reserved=1024, peak_allocated=512, peak_reserved=1024)
+    row = LabRow(run="", label="made", predicted=figures, measured=figures, formula=512)
+    card = MeasuredCard(name="NVIDIA H200", capability=(9, 0), total_memory=150109880320)
+    facts = MeasuringHost(torch="2.13.0", card=card)
+    one = next(iter(EXPERIMENTS.values()))
+    return Outcome(experiment=one, device=CARDS["H200"], torch="2.13.0", facts=facts, rows=(row,))
+
+
+def hosts() -> dict[str, Any]:
+    seen = Snapshot(sample=vramtui.sample(demo=True), holdings=(), versions={})
+    return hosts_document({"gpu01": seen, "gpu02": SourceFailed("it does not answer", "Is it up?")})
+
+
+MADE: dict[str, tuple[Callable[[Path], object], ...]] = {
+    "lab": (lambda _: {"schema": 1, "experiments": [lab_document(lab_outcome())]},),
+    "ps": (lambda _: hosts(),),
+    "run": (
+        lambda _: {
+            "schema": 1,
+            "command": ("train",),
+            "cards": [
+                emulated_document(one) for one in (emulated(), emulated(oom=True, calls=(("cuNew", "a.so"),), reads=2))
+            ],
+        },
+    ),
+    "trace": (lambda folder: trace_document(trace_result(folder, 1000)),),
+}
+
+
+def commands_with_json() -> Iterator[str]:
+    """The words of every command that has --json, from the program itself."""
+    waiting: list[tuple[str, Any]] = [("", typer.main.get_command(program()))]
+    while waiting:
+        words, command = waiting.pop()
+        waiting += [(f"{words} {name}".strip(), one) for name, one in getattr(command, "commands", {}).items()]
+        if any("--json" in parameter.opts for parameter in command.params):
+            yield words
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"VRAMTUI_{name}_DIR", str(tmp_path / "kept"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(program([words[0]]), list(words))
+
+
+def test_every_command_with_json_has_a_schema_and_a_case_here() -> None:
+    assert sorted(commands_with_json()) == sorted(COMMANDS) == sorted(ASKED)
+    assert all(ASKED[name] or MADE[name] for name in ASKED)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [(name, one) for name, asked in ASKED.items() for one in asked])
+def test_what_a_command_prints_is_of_its_schema(name: str, arguments: tuple[str, ...], folder: Path) -> None:
+    with closing(RecordingWriter(folder / "day.jsonl", RecordingHeader())) as writer:
+        writer.write(RecordedTick(sample=vramtui.sample(demo=True)))
+    history = RunHistory(folder / "kept" / FILE)
+    for pid in range(3):
+        observed = Ledger(context=GIB // 2, allocated=8 * GIB, reserved=9 * GIB, process=10 * GIB)
+        run = a_run(key=str(pid), pid=pid, ended_at=2000.0, ending="exited", observed=observed, peak_how="probe")
+        history.keep(msgspec.structs.replace(run, versions={"driver": "590.44"}))
+    done = invoke(*name.split(), *arguments, "--json")
+    assert done.stdout, done.stderr
+    assert problems(json.loads(done.stdout), vramtui.schema(name)) == []
+
+
+@pytest.mark.parametrize(("name", "make"), [(name, one) for name, made in MADE.items() for one in made])
+def test_a_document_that_needs_a_card_is_of_its_schema(name: str, make: Callable[[Path], object], folder: Path) -> None:
+    printed = json.loads(msgspec.json.encode(make(folder)))
+    assert problems(printed, vramtui.schema(name)) == []
+
+
+def test_an_estimate_is_one_document_from_python_and_from_the_command() -> None:
+    printed = json.loads(invoke("estimate", "gpt2-124m", "--batch-size", "2", "--gpu", "RTX4090", "--json").stdout)
+    made = vramtui.estimate("gpt2-124m", batch_size=2, gpu="RTX4090").to_dict()
+    assert json.loads(msgspec.json.encode(made)) == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "code"),
+    [
+        (("estimate", "gpt2-124"), "did you mean gpt2-124m", 2),
+        (("estimate", "gpt2-124m", "--gpu", "A101"), "no card called 'A101'", 2),
+        (("fit", "gpt2-124m", "--jason"), "No such option: --jason", 2),
+        (("estimate",), "Missing argument", 2),
+        (("pick", "--demo", "--needs", "999GiB"), "0 of 4 GPUs have room", 1),
+        (("history", "77"), "77", 2),
+    ],
+)
+def test_an_error_is_json_on_standard_error(arguments: tuple[str, ...], error: str, code: int) -> None:
+    done = invoke(*arguments, "--json")
+    assert (done.exit_code, done.stdout) == (code, "")
+    said = json.loads(done.stderr.splitlines()[-1])
+    assert problems(said, vramtui.schema("error")) == []
+    assert error in said["error"]
+    assert said["exit"] == code
+    assert invoke(*arguments).stderr.strip()[:1] != "{"
+
+
+def test_the_words_of_a_job_are_not_its_own() -> None:
+    done = invoke("run", "--steps", "1", "--", "true", "--json")
+    assert done.stderr == "vramtui: --steps and --json go with --on CARD\n"
+
+
+def test_a_name_may_be_two_words_and_is_told_where_it_is_none() -> None:
+    assert json.loads(invoke("schema", "presets", "list").stdout)["$id"] == "vramtui:presets-list:1"
+    assert invoke("schema").stdout.split("\n")[:-1] == list(SCHEMAS)
+    done = invoke("schema", "estimat")
+    assert (done.exit_code, "did you mean estimate?" in done.stderr) == (2, True)
+
+
+def test_the_validator_finds_what_is_wrong() -> None:
+    document = json.loads(invoke("pick", "--demo", "--json").stdout)
+    document["gpus"][0] |= {"index": "0", "verdict": "perhaps", "more": 1}
+    del document["gpus"][0]["uuid"]
+    assert len(problems(document, vramtui.schema("pick"))) == 4

@@ -1,0 +1,125 @@
+"""The document of an estimate, the same from Python (`JobEstimate.to_dict`) and from `vramtui estimate --json`."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.fits import FitVerdict, fit_on
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+from vramtui.estimators.planner.keys import beyond_own_length
+from vramtui.records.documents import like
+
+Printed = dict[str, object]
+
+
+class PrintedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """The card that was asked about; `capability` as NVIDIA writes it, memory in bytes."""
+
+    name: str
+    capability: str
+    total_memory: int
+
+
+PrintedEstimate = like(
+    Estimate,
+    "PrintedEstimate",
+    "One method's answer, with its totals and whether it fits; `uncalibrated` is the Ledger before a correction.",
+    allocated=int,
+    reserved=int | None,
+    process=int,
+    fits=bool | None,
+    verdict=FitVerdict | None,
+    spare=int | None,
+    uncalibrated=Ledger | None,
+)
+
+
+class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui estimate --json` prints and `JobEstimate.to_dict` gives: an answer of each method, in bytes.
+
+    Attributes:
+        device: null unless a card or a memory was named; so are `fits`, `verdict` and `spare` then.
+        notes: sentences on what the model was not made for, or what is not known of it.
+    """
+
+    schema: int
+    preset: str
+    workload: Workload
+    device: PrintedDevice | None
+    notes: tuple[str, ...]
+    estimates: tuple[PrintedEstimate, ...]  # type: ignore[valid-type] # made by msgspec
+
+
+class OverRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of the setting; bytes, null where it is refused, which is said."""
+
+    value: str
+    refused: str | None
+    weights: int | None
+    kv_cache: int | None
+    rest: int | None
+    process: int | None
+    verdict: FitVerdict | None
+
+
+class OverDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui estimate --over KEY --json` prints: a row for each value of a setting."""
+
+    schema: int
+    preset: str
+    device: PrintedDevice
+    over: str
+    rows: tuple[OverRow, ...]
+
+
+def estimate_document(
+    preset: PresetFile, answers: Iterable[tuple[Estimate, Ledger | None]], device: Device | None
+) -> Printed:
+    """Every answer with its parts.
+
+    Args:
+        preset: the model and the run.
+        answers: each with its Ledger before a correction, None where there was none.
+        device: the card that it has to fit; None where none was named.
+    """
+    workload = preset.preset.workload
+    return {
+        "schema": 1,
+        "preset": preset.key,
+        "workload": msgspec.to_builtins(workload),
+        "device": None if device is None else device_document(device),
+        "notes": notes_on(workload),
+        "estimates": [_answer(one, before, device, workload) for one, before in answers],
+    }
+
+
+def device_document(device: Device) -> Printed:
+    """The card, as every document has it."""
+    return {
+        "name": device.name,
+        "capability": ".".join(map(str, device.capability)),
+        "total_memory": device.total_memory,
+    }
+
+
+def notes_on(workload: Workload) -> list[str]:
+    """What is odd about what is asked, a sentence each."""
+    return [note for note in (beyond_own_length(workload),) if note]
+
+
+def _answer(one: Estimate, before: Ledger | None, device: Device | None, workload: Workload) -> Printed:
+    fit = None if device is None else fit_on(one, workload, device)
+    return {
+        **msgspec.to_builtins(one),
+        "allocated": one.allocated,
+        "reserved": one.reserved,
+        "process": one.process,
+        "fits": None if fit is None or fit.unknown else fit.is_enough,
+        "verdict": None if fit is None else fit.verdict,
+        "spare": None if fit is None else fit.spare,
+        "uncalibrated": msgspec.to_builtins(before),
+    }

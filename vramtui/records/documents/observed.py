@@ -1,0 +1,121 @@
+"""The documents of what is seen on a host now: `ps`, `pick`, `doctor`."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from vramtui.core.estimate.comparison import Verdict
+from vramtui.core.estimate.fits import FitVerdict
+from vramtui.core.observation.readings import Gpu, Problem, Process
+from vramtui.records.documents import like
+
+
+class PrintedMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU's memory in bytes; `unattributed` is what no process of the list holds."""
+
+    total: int | None
+    used: int | None
+    reserved: int | None
+    free: int | None
+    unattributed: int | None
+    unified: bool
+
+
+class PrintedHostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The host's own memory in bytes."""
+
+    total: int | None
+    available: int | None
+
+
+PrintedProcess = like(
+    Process,
+    "PrintedProcess",
+    "One process on one GPU, with its peak since the program began to look and what its preset predicts.",
+    peak_at=float | None,
+    peak_how=str | None,
+    peak_interval=float | None,
+    preset=str | None,
+    predicted_memory=int | None,
+    verdict=Verdict | None,
+)
+PrintedGpu = like(
+    Gpu,
+    "PrintedGpu",
+    "One GPU.",
+    memory=PrintedMemory,
+    processes=tuple[PrintedProcess, ...],  # type: ignore[valid-type] # made by msgspec
+)
+
+
+class PsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui ps --json` prints: everything seen on one host at one moment (`taken_at`, seconds since 1970)."""
+
+    schema: int
+    host: str
+    taken_at: float
+    source: str
+    driver_version: str | None
+    cuda_version: str | None
+    cpu_percent: float | None
+    host_memory: PrintedHostMemory
+    gpus: tuple[PrintedGpu, ...]  # type: ignore[valid-type] # made by msgspec
+    problems: tuple[Problem, ...]
+    versions: dict[str, str]
+
+
+HostAnswer = msgspec.defstruct(
+    "HostAnswer",
+    [
+        ("target", str),
+        *((name, str | UnsetType, UNSET) for name in ("error", "hint")),
+        *((field.name, field.type | UnsetType, UNSET) for field in msgspec.structs.fields(PsDocument)),
+    ],
+    namespace={
+        "__doc__": "One of several hosts, `target` as asked for: what `ps` prints of it, or why it does not answer."
+    },
+    frozen=True,
+    kw_only=True,
+)
+
+
+class PsHostsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui ps --host … --json` prints of several hosts."""
+
+    schema: int
+    hosts: tuple[HostAnswer, ...]  # type: ignore[valid-type] # made by msgspec
+
+
+class PickedGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU with room; `needs` and `spare` in bytes."""
+
+    index: int
+    uuid: str
+    verdict: FitVerdict
+    needs: int
+    spare: int
+
+
+class PickDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui pick --json` prints: those with the most room first."""
+
+    schema: int
+    gpus: tuple[PickedGpu, ...]
+
+
+class PrintedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check came to, and the next step; empty where there is none."""
+
+    check: str
+    verdict: Literal["ok", "warning", "failed", "unknown"]
+    message: str
+    hint: str
+
+
+class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui doctor --json` prints; `exit` is its exit code."""
+
+    schema: int
+    exit: int
+    checks: tuple[PrintedFinding, ...]

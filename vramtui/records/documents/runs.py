@@ -1,0 +1,245 @@
+"""The documents of jobs that ran, on a card, an emulated one or fake tensors: `history`, `run`, `oom`, `trace`, `lab`,
+`allocator`, `convert`.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from vramtui.core.estimate.fits import FitVerdict
+from vramtui.core.observation.oom.report import OomCause, OomReport
+from vramtui.core.observation.probe_messages import OutOfMemory, PhaseEnd
+from vramtui.core.runs.run import Run, Spread
+from vramtui.estimators.lab.runner import MeasuringHost
+from vramtui.estimators.traced.process.results import LargestBatch, TraceResult
+from vramtui.records.documents import like
+
+PrintedRun = like(
+    Run,
+    "PrintedRun",
+    "One job on one GPU; `error` is observed over predicted, less one, of the process.",
+    id=int,
+    error=float | None,
+)
+
+
+class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui history --json` prints: runs, and how far predictions of each kind were off."""
+
+    schema: int
+    runs: tuple[PrintedRun, ...]  # type: ignore[valid-type] # made by msgspec
+    errors: tuple[Spread, ...]
+
+
+class LearnedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The CUDA context's bytes on one kind of GPU under one driver."""
+
+    gpu_name: str
+    driver: str
+    runs: int
+    enough: bool
+    median: int
+    lowest: int
+    highest: int
+
+
+class LearnedShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Reserved over allocated at their peaks, for one kind of model and of run."""
+
+    method: str
+    model_kind: str
+    run_kind: str
+    runs: int
+    enough: bool
+    median: float
+    lowest: float
+    highest: float
+
+
+class CalibrationDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui history --calibration --json` prints; fewer runs than `enough` correct nothing."""
+
+    schema: int
+    host: str
+    enough: int
+    contexts: tuple[LearnedContext, ...]
+    cached_shares: tuple[LearnedShare, ...]
+
+
+class UnmodelledCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of the driver's that the emulated card does not model, and the library that called it."""
+
+    function: str
+    library: str
+
+
+class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's end on one kind of emulated card; bytes, of the process that held the most.
+
+    Attributes:
+        verdict: `failed` where the job ended for another reason than memory.
+        bounded: whether it may have gone another way than on a card.
+        reads: how often it read values back.
+    """
+
+    card: str
+    cards: int
+    verdict: str
+    exit_code: int
+    steps: int
+    allocated: int | None
+    reserved: int | None
+    process: int | None
+    memory: int
+    parts: dict[str, int | None] | None
+    phases: tuple[PhaseEnd, ...]
+    out_of_memory: OutOfMemory | None
+    bounded: bool
+    reads: int
+    unmodelled: tuple[UnmodelledCall, ...]
+
+
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui run --on CARD --json` prints."""
+
+    schema: int
+    command: tuple[str, ...]
+    cards: tuple[EmulatedCardRun, ...]
+
+
+OomDocument = like(
+    OomReport,
+    "OomDocument",
+    "What `vramtui oom --json` prints; bytes. `changes` are settings with which it would have fitted.",
+    schema=int,
+    cause=OomCause,
+    others_hold=int | None,
+    changes=dict[str, Any] | None,
+)
+TraceDocument = like(
+    TraceResult,
+    "TraceDocument",
+    "What `vramtui trace --json` prints; bytes. A point of `series` is an event's number, allocated and reserved.",
+    series=tuple[tuple[int, int, int], ...],
+    verdict=FitVerdict,
+    largest_batch=LargestBatch | None,
+)
+
+
+class ListedExperiment(msgspec.Struct, frozen=True, kw_only=True):
+    """An experiment, and what it shows."""
+
+    name: str
+    title: str
+    lesson: str
+
+
+class ExperimentsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui lab --json` prints without a name."""
+
+    schema: int
+    experiments: tuple[ListedExperiment, ...]
+
+
+class LabFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """PyTorch's memory at one moment in bytes; `categories` are a trace's alone."""
+
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+    categories: dict[str, int] | UnsetType = UNSET
+
+
+class PrintedLabRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment: predicted, measured, by arithmetic, and as an article prints it; bytes."""
+
+    run: str
+    label: str
+    predicted: LabFigures
+    measured: LabFigures | None
+    difference: int | None
+    formula: int | None
+    printed: int | None
+
+
+class PrintedExperiment(msgspec.Struct, frozen=True, kw_only=True):
+    """One experiment; `exact` is null where nothing was measured."""
+
+    name: str
+    title: str
+    device: str
+    capability: tuple[int, int]
+    torch: str
+    measured_on: MeasuringHost | None
+    exact: bool | None
+    rows: tuple[PrintedLabRow, ...]
+
+
+class LabDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui lab NAME --json` prints."""
+
+    schema: int
+    experiments: tuple[PrintedExperiment, ...]
+
+
+class AllocatorCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes and counts at the end of a trace, and its peaks."""
+
+    peak_allocated: int | None
+    peak_reserved: int | None
+    allocated: int | None
+    reserved: int | None
+    active: int | None
+    requested: int | None
+    inactive_split: int | None
+    segments: int | None
+    retries: int | None
+    ooms: int | None
+    fragmentation: float | None
+    unused_at_peak: int | None
+
+
+class RefusedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The first refused request: the number of its event (from 0; -1 before the first), and its bytes."""
+
+    event: int
+    requested: int
+    segment_size: int
+    free: int
+    allocated: int
+    reserved: int
+
+
+AllocatorColumn = like(
+    AllocatorCounters,
+    "AllocatorColumn",
+    "What one PYTORCH_CUDA_ALLOC_CONF does with the requests.",
+    alloc_conf=str,
+    first_refusal=RefusedRequest | None,
+)
+
+
+class AllocatorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui allocator --json` prints; with --rows, the counters after every event below `columns`."""
+
+    schema: int
+    total_memory: int | None
+    events: int
+    simulated: AllocatorColumn  # type: ignore[valid-type] # made by msgspec
+    recorded: AllocatorCounters | None
+    others: tuple[AllocatorColumn, ...]  # type: ignore[valid-type] # made by msgspec
+    warnings: tuple[str, ...]
+    columns: tuple[str, ...] | UnsetType = UNSET
+    rows: tuple[tuple[int | None, ...], ...] | UnsetType = UNSET
+
+
+class ConvertDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui convert --json` prints: the file that was written."""
+
+    schema: int
+    table: str
+    format: str
+    rows: int
+    columns: tuple[str, ...]
