@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vramtui.cli.run.emulated import EmulatedRun, document_of, lines_of, row_of, with_process
@@ -24,6 +25,7 @@ from vramtui.core.observation.probe_messages import (
     ProbeDevice,
 )
 from vramtui.driver.environment import DriverReport
+from vramtui.driver.reads import ReadPlace
 
 DEVICE = CARDS["RTX4090"]
 
@@ -62,7 +64,7 @@ def test_the_document_is_alone_on_standard_output() -> None:
         (("--on", "RTX4091"), "no card called 'RTX4091' is known"),
         (("--on", "0xH100"), "--on 0xH100: 1 to 16 cards"),
         (("--on", "H100", "--when-fits"), "--on runs on no GPU"),
-        (("--steps", "3"), "--steps and --json go with --on CARD"),
+        (("--steps", "3"), "--steps, --values and --json go with --on CARD"),
     ],
 )
 def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
@@ -122,7 +124,17 @@ def test_what_was_read_and_what_did_not_start_is_said() -> None:
     text = "\n".join(lines_of(run, alone=True))
     assert "not started, for NVIDIA's own runtime inside needs NVIDIA's driver: libcudnn.so.9" in text
     assert "not modelled: cuNew (called by a.so)" in text
-    assert "read values back from the card 2 times" in text
+    assert "its way may hang on what kernels would have computed, which reads as zeros:" in text
+    assert "2 reads elsewhere" in text
+
+
+def test_what_is_only_shown_bounds_nothing() -> None:
+    shown = ReadPlace(path="/job/train.py", line=3, function="main", code="print(loss.item())", times=2, decides=False)
+    run = msgspec.structs.replace(emulated(reads=2), places=(shown,))
+    assert not run.bounded
+    assert list(lines_of(run, alone=True))[1:] == [
+        "note: read 2 times only to be shown or kept: train.py:3 in main, 2 times: print(loss.item())"
+    ]
 
 
 def test_beside_pytorch_the_process_holds_its_context_and_what_others_allocated() -> None:

@@ -3,11 +3,15 @@ cuDNN does not start.
 """
 
 import functools
+import os
 from typing import Any
 
+from . import place
+from .reads import Reads, read_ones
 
-def prepare(torch: Any) -> None:
-    """Take PyTorch's own convolutions and attention, and answer checks of results as a healthy job would."""
+
+def prepare(torch: Any) -> Reads:
+    """Take PyTorch's own convolutions and attention, answer checks of results as in a healthy job, count reads."""
     torch.backends.cudnn.enabled = False
     choose = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
     if choose is not None:
@@ -20,6 +24,11 @@ def prepare(torch: Any) -> None:
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
     _know_objects(torch)
+    reads = Reads(torch)
+    if os.environ.get(place.VALUES) == "ones":
+        read_ones(torch, reads)
+    reads.begin()
+    return reads
 
 
 OBJECTS = (

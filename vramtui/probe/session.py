@@ -31,8 +31,9 @@ RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_L
 class ProbeSession:
     """Watches this process. A forked child begins anew, and says nothing until it trains a model of its own."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, at_end: Any = None) -> None:
         self._torch = torch
+        self._at_end = at_end  # what else is to be written down
         self._last = facts.number_in_environment((place.STEPS,)) or 0  # the step after which the job ends
         self._counters = Counters(torch)
         self._hooks = Hooks(
@@ -220,6 +221,8 @@ class ProbeSession:
         if not self._begun or self._ended:
             return
         self._ended = True
+        if self._at_end is not None:
+            self._at_end()
         if self._hooks.watching:
             self._note()
         self._beat()
@@ -238,11 +241,12 @@ class ProbeSession:
 
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
+    at_end = None
     if place.CARD in os.environ:
         from . import emulated
 
-        emulated.prepare(torch)
-    ProbeSession(torch).arm()
+        at_end = emulated.prepare(torch).end
+    ProbeSession(torch, at_end).arm()
 
 
 def _message(kind: str, **what: Any) -> bytes:

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -37,6 +37,9 @@ On = Annotated[
     ),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="With --on: end after this many optimizer steps.")]
+Values = Annotated[
+    Literal["zeros", "ones"], typer.Option(help="With --on: as what values that kernels would have computed are read.")
+]
 Json = Annotated[bool, typer.Option("--json", help="With --on: one JSON document, bytes as integers.")]
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
 Preset = Annotated[
@@ -65,6 +68,7 @@ class RunOptions:
     gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None
     on: On = None
     steps: Steps = None
+    values: Values = "zeros"
     json: Json = False
 
 
@@ -79,9 +83,9 @@ def run(options: RunOptions) -> None:
         if options.on is not None:
             if options.when_fits or options.record is not None:
                 raise UserError("--on runs on no GPU, so it goes neither with --when-fits nor with --record")
-            run_emulated(options.on, options.command, options.preset, options.steps, json=options.json)
-        if options.steps is not None or options.json:
-            raise UserError("--steps and --json go with --on CARD")
+            run_emulated(options.on, options)
+        if options.steps is not None or options.json or options.values != "zeros":
+            raise UserError("--steps, --values and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
@@ -120,18 +124,19 @@ def run(options: RunOptions) -> None:
         raise SystemExit(code)
 
 
-def run_emulated(on: str, command: list[str], preset: str | None, steps: int | None, *, json: bool) -> NoReturn:
+def run_emulated(on: str, options: RunOptions) -> NoReturn:
     """The command on each card of `on`; see `run_on`."""
     from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
     from vramtui.cli.run.emulated import EmulatedJob, run_on  # noqa: PLC0415 - only here
 
     job = EmulatedJob(
-        command=tuple(command),
+        command=tuple(options.command),
         environment=dict(os.environ),
-        steps=steps,
-        preset=None if preset is None else changed_preset(preset, []),
+        steps=options.steps,
+        values=options.values,
+        preset=None if options.preset is None else changed_preset(options.preset, []),
     )
-    run_on(on, job, json=json)
+    run_on(on, job, json=options.json)
 
 
 def finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> "CompletedRun":

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import msgspec
 
@@ -28,11 +28,12 @@ from vramtui.driver.environment import (
     read_reports,
     unmodelled_calls,
 )
+from vramtui.driver.reads import ReadPlace, read_places
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.context import cuda_context
-from vramtui.probe.place import STEPS
+from vramtui.probe.place import STEPS, VALUES
 
 if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile
@@ -42,15 +43,20 @@ WITHOUT_CUDA = (
     "build"
 )
 PARTS: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations")
+MOST_PLACES = 5
+Values = Literal["zeros", "ones"]
 OWN_RUNTIME = "cuGetExportTable"  # what NVIDIA's runtime asks first where a library brings its own
 
 
 class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: the command, the variables it would have, and when to end it; `preset` to hold it against."""
+    """What to run: the command, the variables it would have, when to end it, what computed values read as; `preset` to
+    hold it against.
+    """
 
     command: tuple[str, ...]
     environment: dict[str, str]
     steps: int | None = None
+    values: Values = "zeros"
     preset: "PresetFile | None" = None
 
 
@@ -62,6 +68,8 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
     finished: CompletedRun
     seen: tuple[RankResult, ...]
     reports: tuple[DriverReport, ...]
+    places: tuple[ReadPlace, ...] = ()
+    values: Values = "zeros"
 
     @property
     def largest(self) -> RankResult | None:
@@ -77,8 +85,18 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounded(self) -> bool:
-        """Whether the job may have gone another way than on a card: it read results, or a library did not start."""
-        return bool(unmodelled_calls(self.reports)) or any(report.reads for report in self.reports)
+        """Whether the job may have gone another way than on a card: on a value that it read, or without a library."""
+        return bool(unmodelled_calls(self.reports)) or self.unplaced > 0 or any(one.decides for one in self.places)
+
+    @property
+    def reads(self) -> int:
+        """How often values were read that kernels would have computed."""
+        return sum(report.reads for report in self.reports)
+
+    @property
+    def unplaced(self) -> int:
+        """Of these, those in processes without the probe."""
+        return max(0, self.reads - sum(place.times for place in self.places))
 
     @property
     def verdict(self) -> FitVerdict | None:
@@ -164,10 +182,13 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         environment = emulating(job.environment, emulated, libraries, Path(folder))
         if job.steps is not None:
             environment[STEPS] = str(job.steps)
+        environment[VALUES] = job.values
         finished = finished_run(list(job.command), environment, job.preset)
-        reports = read_reports(Path(folder))
+        reports, places = read_reports(Path(folder)), read_places(Path(folder))
     seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
-    return EmulatedRun(device=device, devices=devices, finished=finished, seen=seen, reports=reports)
+    return EmulatedRun(
+        device=device, devices=devices, finished=finished, seen=seen, reports=reports, places=places, values=job.values
+    )
 
 
 def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:
@@ -233,12 +254,18 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
     others = [f"{name} (called by {caller})" for name, caller in calls if name != OWN_RUNTIME]
     if others:
         yield f"{prefix}not modelled: {', '.join(others)}"
-    reads = sum(report.reads for report in run.reports)
-    if reads:
-        times = f"{reads:,} times" if reads > 1 else "once"
-        yield (
-            f"{prefix}bounded: the job read values back from the card {times}; what kernels would have computed reads "
-            "as zeros"
+    deciding = [place for place in run.places if place.decides]
+    if deciding or run.unplaced:
+        yield f"{prefix}bounded: its way may hang on what kernels would have computed, which reads as {run.values}:"
+        yield from (f"  {place.words}" for place in deciding[:MOST_PLACES])
+        unnamed = run.unplaced + sum(place.times for place in deciding[MOST_PLACES:])
+        if unnamed:
+            yield f"  {unnamed:,} reads elsewhere"
+    shown = [place for place in run.places if not place.decides]
+    if shown:
+        times = sum(place.times for place in shown)
+        yield f"{prefix}read {times:,} times only to be shown or kept: {shown[0].words}" + (
+            f", and {len(shown) - 1} more lines" if len(shown) > 1 else ""
         )
 
 
@@ -261,6 +288,7 @@ def document_of(run: EmulatedRun) -> dict[str, object]:
         "phases": [] if one is None else [moment for moment in one.job.moments if moment.device == one.counters.index],
         "out_of_memory": None if run.out_of_memory is None else run.out_of_memory.out_of_memory,
         "bounded": run.bounded,
-        "reads": sum(report.reads for report in run.reports),
+        "reads": run.reads,
+        "read_places": run.places,
         "unmodelled": [{"function": name, "library": caller} for name, caller in unmodelled_calls(run.reports)],
     }

@@ -99,7 +99,7 @@ bool is_capturing(struct stream *stream);
 
 /* report.c: what this process did, for who started it. */
 void report_unmodelled(const char *name, void *caller);
-void report_read(size_t bytes);
+void report_read(size_t bytes); /* of what kernels would have computed, by the host */
 void report_used(CUdevice device, int64_t change);
 struct user {
   int pid;

@@ -259,16 +259,14 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   expect_nothing(to, size);
   lock_memory();
   struct range *target = range_of(to), *source = range_of(from);
-  bool from_card = is_on_card(source), to_card = is_on_card(target);
+  bool from_card = is_on_card(source), to_card = is_on_card(target), is_read = false;
   if (from_card && !to_card) {
     if (holds_known(source, from, size)) {
       memcpy((void *)to, (const void *)from, size);
     } else {
       memset((void *)to, 0, size);
     }
-    if (!is_known_value(from, size)) {
-      report_read(size);
-    }
+    is_read = !is_known_value(from, size);
   } else if (!from_card && !to_card) {
     memmove((void *)to, (const void *)from, size);
   } else if ((!from_card || source->kept) && may_keep(target, size)) {
@@ -281,6 +279,9 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
     madvise((void *)((to + 4095) / 4096 * 4096), size / 4096 * 4096, MADV_DONTNEED);
   }
   unlock_memory();
+  if (is_read) {
+    report_read(size); /* which may run code of the program's */
+  }
   return CUDA_SUCCESS;
 }
 

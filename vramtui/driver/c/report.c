@@ -75,12 +75,20 @@ void report_unmodelled(const char *name, void *caller) {
   pthread_mutex_unlock(&lock);
 }
 
+static void (*listener)(void);
+
+/* Calls `call` in the thread of each read to come, so that a program can say where it reads; NULL: no more. */
+API void vramtui_listen_to_reads(void (*call)(void)) { listener = call; }
+
 void report_read(size_t bytes) {
   pthread_mutex_lock(&lock);
   struct report *own = open_report();
   own->reads++;
   own->read_bytes += bytes;
   pthread_mutex_unlock(&lock);
+  if (listener != NULL) {
+    listener();
+  }
 }
 
 void report_used(CUdevice device, int64_t change) {

@@ -1,0 +1,60 @@
+"""What is made of the lines that read computed values: whether the way of the job may hang on them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vramtui.driver.reads import may_decide, read_places
+
+SHOWN = (
+    "print(loss.item())",
+    "log(f'{loss:.3f}')",
+    "total += loss.item()",
+    "losses.append(loss.item())",
+    "lossf = loss.item() * 4\nprint(lossf)",
+    "class Meter:\n    def __str__(self):\n        return str(self.loss)",
+)
+DECIDING = (
+    "if loss.item() > 3:\n    stop()",
+    "while loss > 3:\n    step()",
+    "kept = scores[scores > 0]",
+    "best = loss.item()\nif best < 3:\n    save()",
+    "losses.append(loss.item())\nfor one in losses:\n    step()",
+    "def evaluate():\n    lost[k] = loss.item()\n    return lost",
+    "def count():\n    return int(mask.sum())",
+    "self.best = loss.item()",
+    "rows = int(lengths.max())\nout = x[:rows]",
+    "this is no Python",
+)
+
+
+def line_of(text: str) -> int:
+    """The line that reads."""
+    words = ("item", "loss:", "str(", "scores", "int(", "loss >", "this")
+    return next(number for number, line in enumerate(text.splitlines(), 1) if any(word in line for word in words))
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_what_is_only_shown_or_kept_decides_nothing(text: str) -> None:
+    assert not may_decide(text, line_of(text))
+
+
+@pytest.mark.parametrize("text", DECIDING)
+def test_a_condition_a_size_and_what_leaves_the_function_may_decide(text: str) -> None:
+    assert may_decide(text, line_of(text))
+
+
+def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(loss.item())\nif loss.item() > 3:\n    stop()\nscaler.step(optimizer)\n")
+    rows = [[str(script), 1, "<module>", "", 4], [str(script), 2, "main", "", 1]]
+    (tmp_path / "1.reads").write_text(json.dumps(rows))
+    (tmp_path / "2.reads").write_text(json.dumps([*rows, [str(script), 4, "main", "amp/grad_scaler.py", 9]]))
+    (tmp_path / "3.reads").write_text("no list")
+    assert [(place.line, place.times, place.decides) for place in read_places(tmp_path)] == [
+        (2, 2, True),
+        (4, 9, False),
+        (1, 8, False),
+    ]
+    assert read_places(tmp_path)[0].words == "train.py:2 in main, 2 times: if loss.item() > 3:"

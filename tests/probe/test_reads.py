@@ -1,0 +1,49 @@
+"""The lines that read from the card, as the driver tells the probe; no torch is needed for it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from vramtui.core.estimate.devices import CARDS
+from vramtui.driver.build import build
+from vramtui.driver.environment import EmulatedCard, emulating, read_reports
+from vramtui.driver.reads import read_places
+
+JOB = """
+import ctypes, os, types
+from vramtui.probe.reads import Reads
+
+cuda = ctypes.CDLL(None)
+context, place, value = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int64(7)
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(place), 1 << 20) == 0
+reads = Reads(types.SimpleNamespace(__file__="/nowhere/torch/__init__.py"))
+reads.begin()
+
+def show():
+    for _ in range(3):
+        cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8); print(value.value)
+
+show()
+cuda.cuMemcpyHtoD_v2(place, ctypes.byref(ctypes.c_int64(5)), 8)
+cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8)
+print(value.value, reads.count)
+os._exit(0)
+"""
+
+
+def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) -> None:
+    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
+    card = EmulatedCard(device=CARDS["RTX4090"], multiprocessors=128)
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    environment = emulating(os.environ, card, libraries, tmp_path)
+    ran = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["0", "0", "0", "5", "3"]  # what the host wrote is known, and no such read
+    (report,) = read_reports(tmp_path)
+    assert (report.reads, report.read_bytes) == (3, 24)
+    (place,) = read_places(tmp_path)  # at the second read: a process may end without another word
+    assert (Path(place.path).name, place.function, place.times) == ("job.py", "show", 2)
+    assert place.code.startswith("cuda.cuMemcpyDtoH_v2")

@@ -1,0 +1,205 @@
+"""Where a job read what kernels would have computed, and whether its way may hang on one of these values."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.text import printable
+
+LONGEST_FILE = 1 << 20  # bytes of a job's file that is looked into
+# Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
+# sizes of pickled objects (which are known), learning rates.
+HEALTHY = ("amp/grad_scaler.py", "nn/utils/clip_grad.py", "_tensor_str.py", "distributed/", "optim/adam", "optim/sgd")
+# What takes a value from the card in so many words; any other read tells an operator the size of its result.
+TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
+SHOWING = frozenset({"__str__", "__repr__", "__format__"})
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+
+
+class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that read such values.
+
+    Attributes:
+        path: of the file; empty where no Python code was running, as in a thread of autograd.
+        code: the line itself.
+        times: how often it read.
+        decides: whether the way of the job may hang on what it read; False where it is only shown or kept.
+    """
+
+    path: str
+    line: int
+    function: str
+    code: str
+    times: int
+    decides: bool
+
+    @property
+    def words(self) -> str:
+        """File, line and function, the code, and how often."""
+        where = f"{Path(self.path).name}:{self.line}" if self.path else "code that is not Python's"
+        within = f" in {self.function}" if self.function not in {"", "<module>"} else ""
+        times = f", {self.times:,} times" if self.times > 1 else ""
+        return printable(f"{where}{within}{times}" + (f": {self.code}" if self.code else ""))
+
+
+def read_places(folder: Path) -> tuple[ReadPlace, ...]:
+    """The places of all processes that wrote theirs into `folder`, those that decide first, then by how often."""
+    times: dict[tuple[str, int, str, str], int] = {}
+    for path in folder.glob("*.reads"):
+        try:
+            rows = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, int, str, str, int]])
+        except (OSError, msgspec.DecodeError):
+            continue
+        for *place, count in rows:
+            key = (str(place[0]), int(place[1]), str(place[2]), str(place[3]))
+            times[key] = times.get(key, 0) + count
+    places = (
+        ReadPlace(
+            path=path,
+            line=line,
+            function=function,
+            code=_code(path, line),
+            times=count,
+            decides=not inside.startswith(HEALTHY) and may_decide(_text(path), line),
+        )
+        for (path, line, function, inside), count in times.items()
+    )
+    return tuple(sorted(places, key=lambda place: (not place.decides, -place.times, place.path, place.line)))
+
+
+def may_decide(text: str, line: int) -> bool:
+    """Whether a value that is read in this line may decide what is done later, as far as its own function tells.
+
+    It may where the line is a condition, where it reads without saying so (an operator whose result's size hangs on
+    values), and where the value, or one made of it, is later part of a condition, a size or an index, or leaves the
+    function.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    statement, function = _place(tree, line)
+    if getattr(function, "name", "") in SHOWING:
+        return False
+    if statement is None or not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return True
+    if not _takes(statement):
+        return True
+    values = _names_made_of(function, statement)
+    return values is None or any(_decides(node, values) for node in ast.walk(function))
+
+
+def _takes(statement: ast.stmt) -> bool:
+    called = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    names = {node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in called}
+    return bool(names & TAKING) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+
+
+def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
+    """The innermost statement at a line, and the function that it is in; of a compound one its head alone."""
+    statement: ast.stmt | None = None
+    function: _Function = tree
+    for node in _statements(tree):
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
+            statement = node
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                function = node
+    return statement, function
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All statements, outer ones first."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from _statements(child)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
+    """Names that hold what a statement makes, and what is made of them; None where it is kept beyond the function."""
+    values: set[str] = set()
+    while True:
+        more: set[str] = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.stmt) and (node is statement or _uses(node, values)):
+                kept = _targets(node)
+                if kept is None:
+                    return None
+                more |= kept
+        if more <= values:
+            return values
+        values |= more
+
+
+def _uses(node: ast.stmt, values: set[str]) -> bool:
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return node.value is not None and bool(_names(node.value) & values)
+    return isinstance(node, ast.Expr) and _appended(node.value) is not None and bool(_names(node.value) & values)
+
+
+def _targets(node: ast.stmt) -> set[str] | None:
+    """The names that a statement gives something to; None for an attribute, which others see."""
+    if isinstance(node, ast.Expr):
+        name = _appended(node.value)
+        return set() if name is None else {name}
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
+    else:
+        return set()
+    names: set[str] = set()
+    for target in targets:
+        for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+            held = one.value if isinstance(one, (ast.Subscript, ast.Starred)) else one
+            if not isinstance(held, ast.Name):
+                return None
+            names.add(held.id)
+    return names
+
+
+def _appended(value: ast.expr) -> str | None:
+    """The list that something is appended to."""
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in {"append", "extend"}
+    ):
+        return value.func.value.id if isinstance(value.func.value, ast.Name) else None
+    return None
+
+
+def _decides(node: ast.AST, values: set[str]) -> bool:
+    asked: Iterable[ast.AST | None] = ()
+    if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+        asked = (node.test,)
+    elif isinstance(node, ast.comprehension):
+        asked = node.ifs
+    elif isinstance(node, (ast.Return, ast.Yield)):
+        asked = (node.value,)
+    elif isinstance(node, ast.Subscript):
+        asked = (node.slice,)
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        asked = (node.iter,)
+    return any(one is not None and _names(one) & values for one in asked)
+
+
+@lru_cache(maxsize=64)
+def _text(path: str) -> str:
+    try:
+        file = Path(path)
+        return file.read_text(encoding="utf-8", errors="replace") if file.stat().st_size <= LONGEST_FILE else "?"
+    except OSError:
+        return "?"
+
+
+def _code(path: str, line: int) -> str:
+    lines = _text(path).splitlines()
+    return lines[line - 1].strip()[:120] if 0 < line <= len(lines) else ""

@@ -1,0 +1,93 @@
+"""Where a job on an emulated card reads what kernels would have computed: the driver calls, and the line is counted."""
+
+import atexit
+import ctypes
+import json
+import os
+import sys
+from typing import Any
+
+FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
+OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Reads:
+    """Counts reads by their line; `count` is that of all of them."""
+
+    def __init__(self, torch: Any) -> None:
+        self.count = 0
+        self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+        self._places: dict[tuple[str, int, str, str], int] = {}
+        self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
+        self._call = ctypes.CFUNCTYPE(None)(self._read)  # which lives as long as the driver may call it
+        self._listen: Any = None
+
+    def begin(self) -> None:
+        """Be called by the driver, where it is loaded."""
+        listen = getattr(ctypes.CDLL(None), "vramtui_listen_to_reads", None)
+        if listen is not None:
+            self._listen = listen
+            listen(self._call)
+            atexit.register(self.end)
+
+    def end(self) -> None:
+        """Be called no more, and write down what was counted."""
+        if self._listen is not None:
+            self._listen(None)
+            self._listen = None
+            self._write()
+
+    def _read(self) -> None:
+        self.count += 1
+        place = self._place()
+        times = self._places[place] = self._places.get(place, 0) + 1
+        if times & (times - 1) == 0:  # a process may end without another word
+            self._write()
+
+    def _place(self) -> "tuple[str, int, str, str]":
+        """File, line and function of the job's own code, and the innermost file of torch's where that is what reads."""
+        frame: Any = sys._getframe(2)  # noqa: SLF001 - the frames of this thread have no other name
+        inside = ""
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if path.startswith(self._torch):
+                inside = inside or path[len(self._torch) :]
+            elif not path.startswith((OWN, "<")):
+                return os.path.abspath(path), frame.f_lineno, frame.f_code.co_name, inside
+            frame = frame.f_back
+        return "", 0, "", inside
+
+    def _write(self) -> None:
+        rows = [[*place, times] for place, times in list(self._places.items())]
+        try:
+            with open(self._path + ".new", "w", encoding="utf-8") as file:
+                json.dump(rows, file)
+            os.replace(self._path + ".new", self._path)
+        except OSError:
+            pass
+
+
+def read_ones(torch: Any, reads: Reads) -> None:
+    """Let what kernels would have computed read as ones in place of zeros."""
+
+    def one_where_read(act: Any, kind: Any) -> Any:
+        def acted(tensor: Any, *arguments: Any, **named: Any) -> Any:
+            before = reads.count
+            answer = act(tensor, *arguments, **named)
+            if reads.count == before:
+                return answer
+            return answer.fill_(1) if isinstance(answer, torch.Tensor) else kind(answer)
+
+        return acted
+
+    tensor = torch.Tensor
+    for name in ("item", "tolist"):
+        setattr(tensor, name, one_where_read(getattr(tensor, name), _one_like))
+    for name, kind in (("__bool__", bool), ("__float__", float), ("__int__", int), ("__index__", int)):
+        setattr(tensor, name, one_where_read(getattr(tensor, name), lambda _, kind=kind: kind(1)))
+    for name in ("cpu", "to"):
+        setattr(tensor, name, one_where_read(getattr(tensor, name), _one_like))
+
+
+def _one_like(answer: Any) -> Any:
+    return [_one_like(one) for one in answer] if isinstance(answer, list) else type(answer)(1)
