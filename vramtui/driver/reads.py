@@ -48,14 +48,13 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 def read_places(folder: Path) -> tuple[ReadPlace, ...]:
     """The places of all processes that wrote theirs into `folder`, those that decide first, then by how often."""
     times: dict[tuple[str, int, str, str], int] = {}
-    for path in folder.glob("*.reads"):
+    for file in folder.glob("*.reads"):
         try:
-            rows = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, int, str, str, int]])
+            rows = msgspec.json.decode(file.read_bytes(), type=list[tuple[str, int, str, str, int]])
         except (OSError, msgspec.DecodeError):
             continue
-        for *place, count in rows:
-            key = (str(place[0]), int(place[1]), str(place[2]), str(place[3]))
-            times[key] = times.get(key, 0) + count
+        for path, line, function, inside, count in rows:
+            times[path, line, function, inside] = times.get((path, line, function, inside), 0) + count
     places = (
         ReadPlace(
             path=path,
