@@ -21,18 +21,20 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")
     with exit_on_user_error():
         import msgspec  # noqa: PLC0415 - only here
 
-        from vramtui.presets.settings import read_settings  # noqa: PLC0415 - as above
+        from vramtui.cli.common.settings import set_variables, settings_in_force  # noqa: PLC0415 - as above
 
-        path = _path()
-        settings = msgspec.to_builtins(read_settings(path))
+        path, variables = _path(), {key: variable for variable, key in set_variables().items()}
+        settings = msgspec.to_builtins(settings_in_force())
         if json:
-            print_json({"schema": 1, "path": str(path), "exists": path.exists(), "settings": settings})
+            document = {"schema": 1, "path": str(path), "exists": path.exists(), "environment": variables}
+            print_json({**document, "settings": settings})
             return
         sys.stdout.write(f"# {path}{'' if path.exists() else ' (not found: all defaults)'}\n")
         for table, values in settings.items():
             sys.stdout.write(f"\n[{table}]\n")
             for key, value in values.items():
-                sys.stdout.write(f"{_line(key, value)}\n")
+                variable = variables.get(f"{table}.{key}")
+                sys.stdout.write(f"{_line(key, value)}{f'  # {variable}' if variable else ''}\n")
 
 
 @config.command(cls=WordedCommand)

@@ -11,6 +11,9 @@ from vramtui.cli.groups import EXAMPLES, EXIT_CODES, GROUPS
 FILES = (
     ("~/.config/vramtui/config.toml", "settings; VRAMTUI_CONFIG_DIR names another folder"),
     ("~/.config/vramtui/presets/", "presets of your own"),
+    ("~/.local/state/vramtui/history.sqlite3", "past runs; VRAMTUI_DATA_DIR names a folder for these three"),
+    ("~/.local/share/vramtui/recordings/", "what the dashboard records"),
+    ("~/.cache/vramtui/", "what can be made again"),
     ("$XDG_RUNTIME_DIR/vramtui/", "where dashboards hear jobs under `vramtui run`"),
 )
 

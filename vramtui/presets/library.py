@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.file_limits import PRESET
 from vramtui.core.observation.matcher import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
-from vramtui.models.named_files import Stamp, stamp_of
+from vramtui.models.named_files import Stamp, path_named, stamp_of
 
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -23,9 +23,13 @@ _LINES_OF_TEXT = ('"""', "'''")  # a heading may stand in such a text
 def config_dir() -> Path:
     """Where a person's own presets and settings are kept: `$VRAMTUI_CONFIG_DIR`, or `$XDG_CONFIG_HOME/vramtui`."""
     chosen = os.environ.get("VRAMTUI_CONFIG_DIR")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "vramtui"
+    return Path(chosen) if chosen else xdg_folder("XDG_CONFIG_HOME", "~/.config")
+
+
+def xdg_folder(variable: str, otherwise: str) -> Path:
+    """This program's folder of the XDG base directories; a variable that names no absolute path is not heeded."""
+    chosen = os.environ.get(variable, "")
+    return path_named(chosen if chosen.startswith("/") else otherwise) / "vramtui"
 
 
 def bundled_folder() -> Path:

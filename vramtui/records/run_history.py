@@ -92,8 +92,7 @@ class RunHistory:
             pass
         except OSError as error:
             raise self._failure(error.strerror or str(error)) from None
-        with self._open() as database, database:
-            database.execute("BEGIN IMMEDIATE")
+        with self.locked() as database:
             database.execute(_KEEP, _row(self._with_former(database, run)))
 
     def _with_former(self, database: sqlite3.Connection, run: Run) -> Run:
@@ -161,6 +160,17 @@ class RunHistory:
     def _damaged(self, number: int, reason: str) -> UserError:
         what = f"run {number} is damaged in {printable(str(self.path))}: {printable(reason)}"
         return UserError(f"{what}; `vramtui history --forget {number}` removes it")
+
+    @contextmanager
+    def locked(self) -> Iterator[sqlite3.Connection]:
+        """A connection beside which nobody else writes; what it wrote is kept when it ends well.
+
+        Raises:
+            UserError: the database cannot be written.
+        """
+        with self._open() as database, database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
 
     @contextmanager
     def _open(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:

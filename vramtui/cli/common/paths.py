@@ -1,46 +1,66 @@
-"""Where things are kept: settings and presets, and what the program writes."""
+"""Where things are kept, as the XDG base directories have it: settings and presets, recordings, history, caches."""
 
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.presets.library import config_dir
+from vramtui.presets.library import config_dir, xdg_folder
 
 if TYPE_CHECKING:
-    from vramtui.core.schema.settings import Settings
     from vramtui.records.run_history import RunHistory
 
-__all__ = ["config_dir", "data_dir", "read_config", "run_history"]
+__all__ = ["cache_dir", "config_dir", "data_dir", "run_history", "state_dir", "trace_cache", "welcome_marker"]
 
 
 def data_dir() -> Path:
-    """Where recordings and the history of runs are kept: `$VRAMTUI_DATA_DIR`, or the platform's place."""
-    chosen = os.environ.get("VRAMTUI_DATA_DIR")
-    if chosen:
-        return Path(chosen)
-    from platformdirs import user_data_path  # noqa: PLC0415 - only where nothing else was said
+    """Where recordings go: `$VRAMTUI_DATA_DIR`, in which everything that the program writes has its place, or
+    `$XDG_DATA_HOME/vramtui`.
+    """
+    return _all_in_one() or xdg_folder("XDG_DATA_HOME", "~/.local/share")
 
-    return user_data_path("vramtui", appauthor=False)
+
+def state_dir() -> Path:
+    """Where the history of runs is kept: `$VRAMTUI_DATA_DIR`, or `$XDG_STATE_HOME/vramtui`."""
+    return _all_in_one() or xdg_folder("XDG_STATE_HOME", "~/.local/state")
+
+
+def cache_dir() -> Path:
+    """What can be made again, traces among it: `$VRAMTUI_DATA_DIR`, or `$XDG_CACHE_HOME/vramtui`."""
+    return _all_in_one() or xdg_folder("XDG_CACHE_HOME", "~/.cache")
+
+
+def _all_in_one() -> Path | None:
+    chosen = os.environ.get("VRAMTUI_DATA_DIR")
+    return Path(chosen) if chosen else None
 
 
 def run_history() -> "RunHistory":
-    """The history of runs in the data folder."""
+    """The history of runs; what the data folder had of it until 0.2 is moved here first."""
     from vramtui.records.run_history import FILE, RunHistory  # noqa: PLC0415 - only where runs are kept or shown
 
-    return RunHistory(data_dir() / FILE)
+    former, present = data_dir() / FILE, state_dir() / FILE
+    if former != present and former.exists():
+        from vramtui.records.moved_history import move_history  # noqa: PLC0415 - once in the life of a history
+
+        return RunHistory(move_history(former, present))
+    return RunHistory(present)
 
 
-def read_config() -> "Settings":
-    """The person's settings; the defaults where there is no file.
+def trace_cache() -> Path:
+    """The folder of finished traces."""
+    return _moved("traces", cache_dir())
 
-    Raises:
-        UserError: the file is wrong.
-    """
-    from vramtui.core.schema.settings import CONFIG, Settings  # noqa: PLC0415 - few commands have settings
 
-    path = config_dir() / CONFIG
-    if not path.exists():
-        return Settings()
-    from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
+def welcome_marker() -> Path:
+    """The file that remembers that the dashboard has been opened."""
+    return _moved("welcomed", state_dir())
 
-    return read_settings(path)
+
+def _moved(name: str, folder: Path) -> Path:
+    """The path in `folder`; what the data folder had of it until 0.2 is moved there first."""
+    former, present = data_dir() / name, folder / name
+    if former != present and former.exists():
+        from vramtui.records.moved_history import move_beside  # noqa: PLC0415 - as above
+
+        move_beside(former, present)
+    return present

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vramtui.cli.common.paths import read_config
+from vramtui.cli.common.settings import settings_in_force
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.models.named_files import path_named
 
@@ -13,7 +13,7 @@ def snapshot_settings() -> SnapshotSettings:
     Raises:
         UserError: the file is wrong.
     """
-    return read_config().snapshot
+    return settings_in_force().snapshot
 
 
 def folder_of(settings: SnapshotSettings) -> Path:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TextIO
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
 from vramtui.cli.common.open_source import OpenedSource, open_source, with_gpus
-from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
+from vramtui.cli.common.paths import config_dir, data_dir, run_history, trace_cache, welcome_marker
 from vramtui.cli.common.probe_client import ProbeClient
+from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from vramtui.sources.feed.served import ServedFeed
 
 
-WELCOMED = "welcomed"
 # For those who develop with Textual: a module to load, a file to write, a name that is not looked for first.
 TEXTUALS_OWN = "TEXTUAL"
 FEED = "feed"  # whoever writes one keeps its runs
@@ -106,9 +106,15 @@ def open_dashboard(options: DashboardOptions) -> None:
 def _open(options: DashboardOptions) -> None:
     _check_terminal(options.feed)
     _prepare_process()
-    settings = read_config()
-    preset = options.preset or settings.dashboard.preset
-    pace = options.interval or settings.dashboard.interval
+    settings = settings_in_force(
+        {
+            "interval": options.interval,
+            "preset": options.preset,
+            "no_signals": options.no_signals or None,
+            "monitor": options.monitor or None,
+        }
+    )
+    preset, pace = settings.dashboard.preset, settings.dashboard.interval
     opened, fleet, hosts_feed = _opened(options, pace)
     pace = pace if hosts_feed is None else hosts_feed.header.interval
     give_keys(options.feed)
@@ -136,9 +142,9 @@ def _open(options: DashboardOptions) -> None:
             preset=shown,
             settings=settings,
             services=replace(services, fleet=fleet),
-            hint="" if options.view_only else first_time_hint(data_dir() / WELCOMED),
+            hint="" if options.view_only else first_time_hint(welcome_marker()),
         )
-        if options.monitor or settings.dashboard.monitor:
+        if settings.dashboard.monitor:
             app.state.toggle_monitor()
         if opened.past is not None:
             app.session.backfill(opened.past)
@@ -282,7 +288,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, no_signal
         opened, no_signals=no_signals or settings.dashboard.no_signals, from_command_line=no_signals
     )
     return Services(
-        tracer=ChildTracer(data_dir() / "traces"),
+        tracer=ChildTracer(trace_cache()),
         save=saver,
         snapshots=saver,
         keep_settings=saver.keep,

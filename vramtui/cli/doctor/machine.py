@@ -55,9 +55,11 @@ def _colours(name: str) -> str:
 
 def folders() -> Finding:
     """Whether presets, settings and records can be kept."""
-    from vramtui.cli.common.paths import config_dir, data_dir  # noqa: PLC0415 - only here
+    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir  # noqa: PLC0415 - only here
 
     chosen = {"config": config_dir(), "data": data_dir()}
+    if data_dir() != state_dir():
+        chosen |= {"state": state_dir(), "cache": cache_dir()}
     locked = [f"{kind} folder {path}" for kind, path in chosen.items() if not _writable(path)]
     if locked:
         hint = "Let this user write there, or set VRAMTUI_CONFIG_DIR and VRAMTUI_DATA_DIR."

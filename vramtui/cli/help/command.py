@@ -106,15 +106,16 @@ def keys() -> Iterator[str]:
 
 def files() -> Iterator[str]:
     """Where everything is kept."""
-    from vramtui.cli.common.paths import config_dir, data_dir  # noqa: PLC0415 - as above
+    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir  # noqa: PLC0415 - as above
     from vramtui.core.schema.settings import CONFIG  # noqa: PLC0415 - as above
 
-    config, data = printable(str(config_dir())), printable(str(data_dir()))
+    config, data, state, cache = (printable(str(one())) for one in (config_dir, data_dir, state_dir, cache_dir))
     yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR puts this folder elsewhere"
     yield f"{config}/{CONFIG}    settings: `vramtui config show|check|edit`"
-    yield f"{data}/history.sqlite3  past runs; $VRAMTUI_DATA_DIR puts this folder elsewhere"
-    yield f"{data}/traces/          finished traces (cache)"
     yield f"{data}/recordings/      what `r` records in the dashboard"
+    yield f"{state}/history.sqlite3  past runs"
+    yield f"{cache}/traces/          finished traces; may be deleted"
+    yield "$VRAMTUI_DATA_DIR puts the latter three into one folder."
 
 
 def _of(module: str, name: str) -> Callable[[], Iterator[str]]:

@@ -88,14 +88,14 @@ def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dic
 
 def _open_ssh(asked: Elsewhere, interval: float) -> "dict[str, OpenedSource]":
     from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.cli.common.paths import read_config  # noqa: PLC0415 - only where hosts are asked for
+    from vramtui.cli.common.settings import settings_in_force  # noqa: PLC0415 - only where hosts are asked for
     from vramtui.sources.ssh.far_command import ssh_arguments  # noqa: PLC0415 - as above
     from vramtui.sources.ssh.handshakes import Handshakes  # noqa: PLC0415 - as above
     from vramtui.sources.ssh.host_names import host_names  # noqa: PLC0415 - as above
     from vramtui.sources.ssh.source import SshSource  # noqa: PLC0415 - as above
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
-    commands = dict.fromkeys(host_names(asked.hosts or (), read_config().hosts), ssh_arguments)
+    commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)
     handshakes = Handshakes()
     if asked.slurm:
         from vramtui.sources.slurm.live import job_hosts, may_step, srun_arguments  # noqa: PLC0415 - as above

@@ -13,6 +13,7 @@ import msgspec
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
+from vramtui.cli.common.paths import cache_dir
 from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
@@ -127,10 +128,8 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     Raises:
         UserError: no such card is known, or the driver cannot be compiled.
     """
-    from platformdirs import user_cache_path  # noqa: PLC0415 - only here
-
     cards = [_parse_cards(name) for name in names.split(",")]
-    libraries = build(user_cache_path("vramtui", appauthor=False))
+    libraries = build(cache_dir())
     runs = []
     for device, devices in cards:
         with _output_to_stderr(json):

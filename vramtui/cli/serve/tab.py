@@ -10,10 +10,16 @@ import sys
 import termios
 from collections.abc import AsyncIterator
 
+from vramtui.cli.common.settings import VARIABLES
+
 PIECE = 1 << 16
 LARGEST = 1000  # columns or rows
 PATIENCE = 2.0  # seconds in which a dashboard ends when asked to
-KEPT = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ", "USER", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+KEPT = (
+    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ", "USER"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+    *("VRAMTUI_CONFIG_DIR", "VRAMTUI_DATA_DIR", *VARIABLES),
+)
 
 
 class Tab:
@@ -38,7 +44,7 @@ class Tab:
                 pass_fds=(feed,),
                 start_new_session=True,
                 env={
-                    **{name: os.environ[name] for name in (*KEPT, "XDG_CACHE_HOME") if name in os.environ},
+                    **{name: os.environ[name] for name in KEPT if name in os.environ},
                     "TERM": "xterm-256color",
                     "COLORTERM": "truecolor",
                 },

@@ -24,11 +24,16 @@ class PresetsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui config show --json` prints: every setting as it holds, and the file, which need not exist."""
+    """What `vramtui config show --json` prints: every setting as it holds, and the file, which need not exist.
+
+    Attributes:
+        environment: the settings that a variable gives, and its name.
+    """
 
     schema: int
     path: str
     exists: bool
+    environment: dict[str, str]
     settings: Settings
 
 

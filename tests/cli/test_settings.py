@@ -1,0 +1,63 @@
+"""The settings in force: an option goes before the environment, that before the file, and that before the default."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.common.settings import VARIABLES, settings_in_force
+from vramtui.cli.main import program
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import CONFIG
+
+PAGE = Path(__file__).parents[2] / "docs" / "operate.md"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings_in_force().dashboard.interval == 1.0
+    (folder / CONFIG).write_text('[dashboard]\ninterval = 2.0\nmonitor = true\ntheme = "nord"\n')
+    assert settings_in_force().dashboard.interval == 2.0
+    monkeypatch.setenv("VRAMTUI_INTERVAL", "3")
+    monkeypatch.setenv("VRAMTUI_MONITOR", "no")
+    monkeypatch.setenv("VRAMTUI_THEME", "")
+    now = settings_in_force({"interval": None}).dashboard
+    assert (now.interval, now.monitor, now.theme) == (3.0, False, "nord")
+    assert settings_in_force({"interval": 4.0}).dashboard.interval == 4.0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("VRAMTUI_THEME", "nrd", "VRAMTUI_THEME=nrd: dashboard.theme is 'nrd' (did you mean nord?)"),
+        ("VRAMTUI_INTERVAL", "soon", "VRAMTUI_INTERVAL=soon is no number of seconds"),
+        ("VRAMTUI_INTERVAL", "nan", "a number is needed"),
+        ("VRAMTUI_INTERVAL", "0", "it must be at least 0.1"),
+        ("VRAMTUI_NO_SIGNALS", "perhaps", "true or false is needed"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(
+    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        settings_in_force()
+
+
+def test_config_show_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMTUI_GROUP", "user")
+    shown = CliRunner().invoke(program(["config"]), ["config", "show"]).stdout
+    assert 'group = "user"  # VRAMTUI_GROUP' in shown
+
+
+def test_the_page_has_every_variable_and_its_key() -> None:
+    rows = re.findall(r"\| `(VRAMTUI_\w+)` \| `([\w.]+)` \|", PAGE.read_text(encoding="utf-8"))
+    assert dict(rows) == VARIABLES
