@@ -169,6 +169,44 @@ def test_a_misspelt_name_is_told() -> None:
     assert "there is no experiment 'layernrom' (did you mean layernorm?)" in done.stderr
 
 
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Python within reach has torch."""
+    monkeypatch.setattr(
+        "vramtui.estimators.traced.process.interpreters.interpreters",
+        lambda _script="": iter([Interpreter(path=Path("/opt/python"), why="in PATH", python="3.12.1")]),
+    )
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_without_torch_formulas_answer_as_the_trace_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = {(row["run"], row["label"]): row["predicted"]["allocated"] for row in experiment(name)["rows"]}
+    without_torch(monkeypatch)
+    done = run(name, "--json")
+    if not formulas.formula_rows(EXPERIMENTS[name], card("H100")):
+        assert done.exit_code == 2
+        assert f"{name} has no formula, and no Python within reach has torch" in " ".join(done.stderr.split())
+        return
+    assert done.exit_code == 0, done.stderr
+    (one,) = json.loads(done.stdout)["experiments"]
+    assert one["torch"] is None
+    assert {(row["run"], row["label"]): row["formula"] for row in one["rows"]} == traced
+
+
+def test_without_torch_it_is_said_that_formulas_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_torch(monkeypatch)
+    done = run("linear", "--device", "A100", "--plot")
+    assert done.exit_code == 0, done.stderr
+    assert re.search(r"^forward +8,778,752 +8,778,752$", done.stdout, re.MULTILINE)
+    assert "By formula, not traced: no Python within reach has torch: /opt/python (in PATH)" in done.stdout
+    assert "no drawing" in done.stdout
+    everything = run("all")
+    assert everything.exit_code == 0, everything.stderr
+    assert everything.stdout.count("There is no formula for it.") == 3
+    named = run("linear", "--python", "/nowhere")
+    assert named.exit_code == 2
+    assert "--python /nowhere" in named.stderr
+
+
 class StandIn:
     """A card that measures what is predicted, but for `off` bytes of the last row."""
 

@@ -10,12 +10,15 @@ from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.completion import cards, experiments
 from vramtui.cli.trace.command import JobPython, chosen_interpreter
+from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import chosen_device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vramtui.core.estimate.devices import Device
     from vramtui.estimators.lab.catalogue import Experiment
+    from vramtui.estimators.lab.formulas import FormulaRow
     from vramtui.estimators.lab.runner import Outcome, TorchFigures
     from vramtui.estimators.traced.process.interpreters import Interpreter
 
@@ -40,7 +43,7 @@ def lab(
 ) -> None:
     """Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU.
 
-    Exit code 1 when a measured figure differs from the predicted one.
+    Without torch formulas answer, where there are some. Exit code 1 when a measured figure differs from the predicted.
     """
     with exit_on_user_error():
         from vramtui.estimators.lab.catalogue import EXPERIMENTS, select_experiments  # noqa: PLC0415 - only this command
@@ -49,9 +52,16 @@ def lab(
             _list(tuple(EXPERIMENTS.values()), json=json)
             return
 
-        interpreter = chosen_interpreter("", python)
+        chosen = select_experiments(name)
+        try:
+            interpreter = chosen_interpreter("", python)
+        except UserError as error:
+            if python is not None:
+                raise
+            _answer_by_formula(chosen, device, str(error), plot=plot, json=json)
+            return
         outcomes = []
-        for experiment in select_experiments(name):
+        for experiment in chosen:
             outcomes.append(_perform(experiment, device, interpreter, measured=not predict_only))
             if not json:
                 _print(outcomes[-1], plot=plot)
@@ -68,6 +78,39 @@ def _list(experiments: "Sequence[Experiment]", *, json: bool) -> None:
         return
     print_table(("NAME", "EXPERIMENT"), [(one.key, one.title) for one in experiments])
     print("\nvramtui lab NAME runs one, vramtui lab all every one; --plot draws.")
+
+
+def _answer_by_formula(
+    experiments: "Sequence[Experiment]", device: str | None, why: str, *, plot: bool, json: bool
+) -> None:
+    """Print what arithmetic alone says of them.
+
+    Args:
+        experiments: which.
+        device: the card to predict for; the default one where None.
+        why: the reason that they are not traced.
+        plot: a drawing was asked for, which is of what a trace sees.
+        json: print one JSON document.
+
+    Raises:
+        UserError: none of them has a formula.
+    """
+    from vramtui.cli.lab.text import print_formulas  # noqa: PLC0415 - only where torch is missing
+    from vramtui.estimators.lab.formulas import formula_rows  # noqa: PLC0415 - as above
+
+    card = chosen_device(device, None, rename=False)
+    answers = {one.key: formula_rows(one, card) for one in experiments}
+    if not any(answers.values()):
+        raise UserError(f"{experiments[0].key} has no formula, and {why}")
+    if json:
+        documents = [formula_document(one, card, answers[one.key]) for one in experiments]
+        print_json({"schema": 1, "experiments": documents})
+        return
+    for experiment in experiments:
+        print_formulas(experiment, card, answers[experiment.key])
+    print(f"By formula, not traced: {why}.")
+    if plot:
+        print("--plot draws what a trace saw, so there is no drawing.")
 
 
 def _perform(experiment: "Experiment", device: str | None, interpreter: "Interpreter", *, measured: bool) -> "Outcome":
@@ -114,6 +157,31 @@ def document(outcome: "Outcome") -> dict[str, object]:
                 "printed": row.printed,
             }
             for row in outcome.rows
+        ],
+    }
+
+
+def formula_document(experiment: "Experiment", device: "Device", rows: "Sequence[FormulaRow]") -> dict[str, object]:
+    """The same where nothing is traced: formulas alone, and `null` for what they do not say."""
+    return {
+        "name": experiment.key,
+        "title": experiment.title,
+        "device": device.name,
+        "capability": device.capability,
+        "torch": None,
+        "measured_on": None,
+        "exact": None,
+        "rows": [
+            {
+                "run": row.run,
+                "label": row.label,
+                "predicted": None,
+                "measured": None,
+                "difference": None,
+                "formula": row.allocated,
+                "printed": row.printed,
+            }
+            for row in rows
         ],
     }
 

@@ -3,6 +3,7 @@
 """
 
 import textwrap
+from collections.abc import Sequence
 from itertools import groupby
 
 from vramtui.cli.common.category_bars import MARKS, Bars
@@ -11,6 +12,9 @@ from vramtui.cli.trace.text import columns
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import unit_of
+from vramtui.core.estimate.devices import Device
+from vramtui.estimators.lab.catalogue import Experiment
+from vramtui.estimators.lab.formulas import FormulaRow
 from vramtui.estimators.lab.runner import LabRow, Outcome, TorchFigures
 
 LINES_BESIDE = 3
@@ -83,11 +87,36 @@ def _colour(category: str) -> tuple[int, int, int]:
     return red, green, blue
 
 
+def print_formulas(experiment: Experiment, device: Device, rows: Sequence[FormulaRow]) -> None:
+    """The lesson, and what arithmetic alone says of each moment."""
+    bars = Bars()
+    _print_lesson(experiment, bars)
+    if not rows:
+        print("There is no formula for it.\n")
+        return
+    major, minor = device.capability
+    print(f"By formula for {printable(device.name)}, compute capability {major}.{minor}\n")
+    name, run = max(len(row.label) for row in rows), ""
+    printed = any(row.printed is not None for row in rows)
+    print(bars.strong(f"{'BYTES':<{name}}  {'ALLOCATED':>14}{'    AS PRINTED' if printed else ''}"))
+    for row in rows:
+        if row.run != run:
+            run = row.run
+            print(bars.strong(run))
+        shown = "" if row.printed is None else f"  {row.printed:>12,}"
+        print(f"{row.label:<{name}}  {row.allocated:>14,}{shown}")
+    print()
+
+
+def _print_lesson(experiment: Experiment, bars: Bars) -> None:
+    print(bars.strong(experiment.title))
+    print(textwrap.fill(experiment.lesson, columns()))
+
+
 def print_outcome(outcome: Outcome, *, plot: bool) -> None:
     """The lesson, the table, the drawing if asked for, and the verdict."""
     width, bars = columns(), Bars()
-    print(bars.strong(outcome.experiment.title))
-    print(textwrap.fill(outcome.experiment.lesson, width))
+    _print_lesson(outcome.experiment, bars)
     major, minor = outcome.device.capability
     print(
         f"Predicted for {printable(outcome.device.name)}, compute capability {major}.{minor}; torch {outcome.torch}\n"

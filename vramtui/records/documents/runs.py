@@ -157,7 +157,7 @@ class PrintedLabRow(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     label: str
-    predicted: LabFigures
+    predicted: LabFigures | None
     measured: LabFigures | None
     difference: int | None
     formula: int | None
@@ -171,7 +171,7 @@ class PrintedExperiment(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     device: str
     capability: tuple[int, int]
-    torch: str
+    torch: str | None
     measured_on: MeasuringHost | None
     exact: bool | None
     rows: tuple[PrintedLabRow, ...]

@@ -84,6 +84,7 @@ def _block(
     total = tape.view(y)
     tape.record(Operator([y, x], [total], flows=[(y, False), (x, False)]))
     total = layers.activation(total, Act(inplace=model.inplace))
+    tape.touch(x)  # the local variable of the shortcut's result
     writer.shape = shape
     tape.close(total)
     writer.buffers += layers.buffers

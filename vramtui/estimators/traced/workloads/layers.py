@@ -208,7 +208,8 @@ class Residual(nn.Module):
             out = norm(out)
             if number < last:
                 out = self.act(out)
-        out += x if self.shortcut is None else self.shortcut(x)
+        identity = x if self.shortcut is None else self.shortcut(x)  # alive until the end, as in torchvision's block
+        out += identity
         out = self.act(out)
         assert isinstance(out, Tensor)
         return out
