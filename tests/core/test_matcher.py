@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.observation.matcher import Matcher, matches
+from vramtui.core.observation.matcher import LEAST_ANSWERS, Matcher, matches
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
@@ -104,6 +104,23 @@ def test_only_what_is_new_is_looked_for() -> None:
     assert matcher.match(moment, {}) == first
     matcher.match(sample(*moment.gpus[0].processes, process(500, "serve new")), {})
     assert adapted[5:] == ["serve new"]
+
+
+def test_jobs_of_long_ago_are_forgotten_and_those_that_stay_are_asked_once() -> None:
+    adapted: list[str] = []
+
+    def adapt(found: PresetFile, command: str) -> PresetFile:
+        adapted.append(command)
+        return found
+
+    matcher = Matcher([preset("a", "train")], adapt)
+    stays, comes = process(1, "train and stay"), process(2, "train and go")
+    for number in range(LEAST_ANSWERS + 8):
+        other = comes if number == 0 else process(2, f"train {number}", started=float(number))
+        matcher.match(sample(stays, other), {})
+    assert names(matcher.match(sample(stays, comes), {})) == {1: "a", 2: "a"}
+    assert adapted.count("train and go") == 2
+    assert adapted.count("train and stay") == 1
 
 
 def test_a_process_that_becomes_another_program_is_matched_again() -> None:

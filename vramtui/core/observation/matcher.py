@@ -1,6 +1,7 @@
 """Which preset a process is a run of: chosen by hand, or by the words of the preset's own `[match]`."""
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -9,7 +10,8 @@ from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, 
 from vramtui.core.schema.preset import Match, PresetFile
 
 MOST_SEARCHED = 4096  # characters of a command line
-MOST_ANSWERS = 1 << 16
+# The latest answers are kept: so many, or twice as many as there are processes. Each holds a command line.
+LEAST_ANSWERS = 1024
 _Answer = tuple[str | None, ...]
 
 
@@ -62,7 +64,7 @@ class Matcher:
         ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))
         self._get = get
         self._rules = [(one.key, _Rule(one.match)) for one in ordered]
-        self._answers: dict[_Answer, PresetFile | None] = {}
+        self._answers: OrderedDict[_Answer, PresetFile | None] = OrderedDict()
 
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
         """The preset of every process in `sample` that has one."""
@@ -70,8 +72,6 @@ class Matcher:
         if not self._rules and not by_hand:
             return matched
         pids = {key.pid for key in by_hand}
-        if len(self._answers) > MOST_ANSWERS:
-            self._answers.clear()
         for gpu in sample.gpus:
             for process in gpu.processes:
                 preset = self._answer(gpu, process)
@@ -82,6 +82,9 @@ class Matcher:
                     preset = self._get(by_hand[key] or "")
                 if preset is not None:
                     matched[key] = preset
+        most = max(LEAST_ANSWERS, 2 * sum(len(gpu.processes) for gpu in sample.gpus))
+        while len(self._answers) > most:
+            self._answers.popitem(last=False)
         return matched
 
     def _answer(self, gpu: Gpu, process: Process) -> PresetFile | None:
@@ -89,6 +92,7 @@ class Matcher:
         text = (process.command, process.name, process.user, gpu.name, process.module_loading)
         if text not in self._answers:
             self._answers[text] = self._search(gpu, process)
+        self._answers.move_to_end(text)
         return self._answers[text]
 
     def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
