@@ -33,6 +33,14 @@ def test_a_process_of_a_size_that_nothing_has(stage: Stage, size: int, total: in
     assert len(history.tracks) == 5
 
 
+def test_one_of_two_with_a_pid_that_nothing_has_hides_itself_alone(stage: Stage) -> None:
+    stage.world.gpus = [StubGpu(processes=[StubProcess(1 << 30, 100 * MIB), StubProcess(1000, 500 * MIB)])]
+    sample = stage.tick()
+    assert {row.pid: row.used_memory for row in sample.gpus[0].processes} == {1000: 500 * MIB}
+    assert sample.gpus[0].processes_trusted
+    assert [problem.message for problem in sample.problems if "1 record" in problem.message]
+
+
 def test_pid_0_hides_nobody(stage: Stage) -> None:
     stage.world.gpus = [StubGpu(processes=[StubProcess(0, 100 * MIB), StubProcess(1000, 500 * MIB)])]
     sample = stage.tick()

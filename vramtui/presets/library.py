@@ -184,7 +184,7 @@ def _preset(path: Path) -> Preset:
 
 def preset_files(folder: Path) -> tuple[Path, ...]:
     """The TOML files in and below `folder`, sorted; hidden ones are passed over, links to folders not followed."""
-    return tuple(sorted(_walk(folder)))
+    return tuple(sorted(_walk(folder), key=os.fspath))
 
 
 def _walk(folder: Path) -> Iterator[Path]:

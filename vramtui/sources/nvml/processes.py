@@ -196,7 +196,7 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
 
     Raises:
         _Unreadable: half of them or more are impossible, as where all are read by a wrong size of the records. Of one
-            or two, a single size is taken for a slip of the driver's, and the record's pid for right.
+            or two, a single one is taken for a slip of the driver's; where a pid is left, there is a list.
     """
     words, step = memoryview(data).cast("Q"), stride // 8
     pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
@@ -210,7 +210,7 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
         odd = sum(not 0 < pid < PID_LIMIT or (size is not None and size > most) for pid, size, _ in rows)
         # Some drivers list pid 0 where a process is of another namespace; its size is right.
         foreign = sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)
-        slip = len(rows) <= 2 and sum(size is not None and size > most for _, size, _ in possible) == 1
+        slip = len(rows) <= 2 and odd - foreign == 1 and len(possible) > 0
         if 2 * (odd - foreign - slip) >= len(rows):
             raise _Unreadable
         pids = [pid for pid, _, _ in possible]
