@@ -37,6 +37,7 @@ READERS = {
     "vramtui/sources/feed/served.py": "LineSplitter bounds a line, LiveRecording its sample",
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
+    "vramtui/driver": "the job that this program itself started, in a folder of its own",
     "vramtui/estimators": "this program's own children, and what comes with it",
     "vramtui/pytest_plugin": "this program's own children",
 }
