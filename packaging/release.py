@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import lock
 import tomlkit
 
 ROOT = Path(__file__).parent.parent
@@ -57,6 +58,11 @@ def checkout_is_clean(_: str, __: Path) -> str | None:
     return f"not committed: {', '.join(changed.split()[1::2])}" if changed else None
 
 
+def wheels_are_locked(_: str, __: Path) -> str | None:
+    """The container's wheels are those of constraints.txt, each by its hash."""
+    return lock.problem()
+
+
 def wheels_build(number: str, folder: Path) -> str | None:
     """Both distributions as wheel and sdist, and the sdist of everything."""
     _run(sys.executable, "packaging/split.py", str(folder / "split"))
@@ -93,7 +99,7 @@ def links_are_live(_: str, __: Path) -> str | None:
     return f"{len(dead)} of {len(links)} do not answer: {' '.join(dead)}" if dead else None
 
 
-QUICK: tuple[Step, ...] = (versions_agree, changelog_is_closed, checkout_is_clean, wheels_build)
+QUICK: tuple[Step, ...] = (versions_agree, changelog_is_closed, checkout_is_clean, wheels_are_locked, wheels_build)
 SLOW: tuple[Step, ...] = (sdist_passes_its_tests, docs_build, links_are_live)
 
 

@@ -106,7 +106,25 @@ def test_an_audit_without_a_network(tmp_path: Path, fixed: str, code: int) -> No
     assert "by advisories up to 2026-01-02" in done.stdout
 
 
-def test_every_file_states_the_same_version_and_the_changelog_is_closed() -> None:
+def test_the_containers_take_wheels_by_their_hashes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = runpy.run_path(str(ROOT / "packaging" / "lock.py"))
+    assert lock["problem"]() is None
+    monkeypatch.setitem(lock["problem"].__globals__, "pins", lambda text: dict.fromkeys(lock["pins"](text), text[:9]))
+    assert "python packaging/lock.py makes it anew" in lock["problem"]()
+    locked = "".join(lock[name].read_text() for name in ("LOCKED", "LOCKED_BUILD"))
+    assert "://" not in locked  # whose index it was is nobody's business
+    for name in ("Dockerfile", "apptainer.def"):
+        text = (ROOT / "packaging" / name).read_text()
+        installs = [line for line in text.splitlines() if "pip install" in line]
+        assert len(installs) == 3
+        assert all("--require-hashes -r" in line or "--no-deps --no-index" in line for line in installs)
+    dockerfile = (ROOT / "packaging" / "Dockerfile").read_text()
+    assert "\nUSER vramtui\n" in dockerfile
+    assert "/var/lib/dpkg" not in dockerfile
+
+
+def test_every_file_states_the_same_version_and_the_changelog_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "packaging"))
     release = runpy.run_path(str(ROOT / "packaging" / "release.py"))
     agree, closed = release["versions_agree"], release["changelog_is_closed"]
     number = release["version"]()

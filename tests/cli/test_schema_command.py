@@ -113,7 +113,7 @@ def commands_with_json() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+    for name in ("CONFIG", "DATA"):
         monkeypatch.setenv(f"VRAMTUI_{name}_DIR", str(tmp_path / "kept"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
