@@ -5,20 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.models.named_files import Stamp, path_named, stamp_of
-from vramtui.models.readers.model_folder import (
-    CONFIG,
-    gguf_table,
-    read_gguf_header,
-    read_hugging_face,
-    with_weights,
-)
-from vramtui.models.stores.folders import INDEX, SUFFIXES, WEIGHTS, is_gguf
+from vramtui.models.stores.folders import CONFIG, INDEX, SUFFIXES, WEIGHTS, is_gguf
 from vramtui.models.stores.local_models import find_model
 from vramtui.presets.own_code import with_files_found
 
 KEY = "config"
+# Most presets say the sizes of their models themselves.
+gguf_table = late("vramtui.models.readers.model_folder:gguf_table")
+read_gguf_header = late("vramtui.models.readers.model_folder:read_gguf_header")
+read_hugging_face = late("vramtui.models.readers.model_folder:read_hugging_face")
+with_weights = late("vramtui.models.readers.model_folder:with_weights")
 
 
 def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:

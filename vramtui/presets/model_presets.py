@@ -2,30 +2,33 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
 from vramtui.models.readers.bounded import path_text
-from vramtui.models.readers.config_json import ConfigFile, parse_config
-from vramtui.models.readers.gguf_model import GgufHeader
-from vramtui.models.readers.model_folder import (
-    PRECISIONS,
-    gguf_table,
-    read_gguf_header,
-    read_hugging_face,
-    with_weights,
-)
-from vramtui.models.readers.safetensors import CheckpointWeights
 from vramtui.models.stores.folders import is_gguf
-from vramtui.models.stores.hub import fetch_model
 from vramtui.presets.model_config import filled
 from vramtui.presets.schema import find_faults
+
+if TYPE_CHECKING:
+    from vramtui.models.readers.config_json import ConfigFile
+    from vramtui.models.readers.gguf_model import GgufHeader
+    from vramtui.models.readers.safetensors import CheckpointWeights
+
+# A bundled preset needs none of the readers, a file one of them.
+parse_config = late("vramtui.models.readers.config_json:parse_config")
+gguf_table = late("vramtui.models.readers.model_folder:gguf_table")
+read_gguf_header = late("vramtui.models.readers.model_folder:read_gguf_header")
+read_hugging_face = late("vramtui.models.readers.model_folder:read_hugging_face")
+with_weights = late("vramtui.models.readers.model_folder:with_weights")
+fetch_model = late("vramtui.models.stores.hub:fetch_model")
 
 PROMPT, ANSWER, CONTEXT = 2048, 256, 8192
 # What models are published in; presets of other models in int4 are somebody's own quantization of bf16 files.
@@ -94,7 +97,7 @@ def preset_to_trace(path: Path, name: str = "") -> Preset:
     return _preset(path, filled(tables, None))
 
 
-def _gguf_tables(path: Path, header: GgufHeader, name: str) -> dict[str, Any]:
+def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
     model = gguf_table(path, header)
     main = header.main_type()
     longest = model.get("max_position_embeddings")
@@ -115,7 +118,7 @@ def _gguf_tables(path: Path, header: GgufHeader, name: str) -> dict[str, Any]:
     return {"name": name, "notes": f"{start} a GGUF header: {said}.", "model": model, "run": run}
 
 
-def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights | None = None) -> dict[str, Any]:
+def tables_of_config(name: str, config: "ConfigFile", weights: "CheckpointWeights | None" = None) -> dict[str, Any]:
     """A preset's tables for a config, and for the weights beside it where they are there."""
     model: dict[str, Any] = dict(with_weights(config, weights))
     notes = f"Read from a config of {config.architecture}"
@@ -132,7 +135,7 @@ def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights |
         notes += f"; its quantization, {config.unread}, is not known, and weights are counted as if they had none"
     if weights is not None:
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
-    stored = PRECISIONS.get(weights.main_type) if weights is not None else None
+    stored = weights.precision if weights is not None else None
     run: dict[str, Any] = {"kind": "infer", "precision": stored or config.precision or "bf16"}
     if config.quantization is not None and (not _packed(model) or (config.mixed and weights is None)):
         run["quantization"] = config.quantization

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from vramtui.core.base.errors import UserError, nearest, nearest_few
+from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import exists, is_plain_file
-from vramtui.models.readers.torchvision import net_names, vision_table
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
 from vramtui.models.stores.resolve import (
@@ -29,9 +29,11 @@ from vramtui.presets.model_presets import (
     title_of,
 )
 from vramtui.presets.names_like import names_like
-from vramtui.presets.nearest_preset import nearest_preset
 from vramtui.presets.reader import load_preset
 
+nearest_preset = late("vramtui.presets.nearest_preset:nearest_preset")
+net_names = late("vramtui.models.readers.torchvision:net_names")
+vision_table = late("vramtui.models.readers.torchvision:vision_table")
 ALIKE = 0.85  # as like as a name on the Hub has to be to be meant: other models' names are much alike
 
 

@@ -9,8 +9,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.models.named_files import path_named
-from vramtui.models.readers.bounded import path_text, read_plain
-from vramtui.models.readers.config_json import decode_object
+from vramtui.models.readers.bounded import decode_object, path_text, read_plain
 
 
 def with_files_found(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import PRESET
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.models.named_files import Stamp, stamp_of
 from vramtui.models.readers.bounded import read_plain
+from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
 from vramtui.presets.toml.positions import Key, key_lines
 
@@ -217,3 +218,12 @@ def open_text(path: Path) -> OpenedFile:
     except OSError:
         marked = False
     return OpenedFile(text, BYTE_ORDER_MARK if marked else "", stamp)
+
+
+def is_written(found: PresetFile) -> bool:
+    """Whether somebody wrote its file; else it was made from a running job, the file of a training program, a model's
+    own file, or a model's name.
+    """
+    made = found.path.startswith(("http://", "https://")) or found.path.endswith((".yaml", ".yml"))
+    made = made or found.path == found.key  # torchvision's or timm's name of a net
+    return not (found.derived or made or is_model_file(found.path))

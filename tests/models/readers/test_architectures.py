@@ -19,7 +19,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.kv_cache import state_bytes
-from vramtui.models.readers.config_json import decode_object
+from vramtui.models.readers.bounded import decode_object
 from vramtui.models.specs.decoder import decoder_spec
 
 ROOT = Path(__file__).parents[3]

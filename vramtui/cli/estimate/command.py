@@ -190,12 +190,11 @@ def naming_setting(found: PresetFile) -> Iterator[None]:
     """Put what is to blame before what an estimator has to say: a setting that it speaks of, else the preset's file, or
     the model as it was named.
     """
-    from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - takes time to load
-    from vramtui.presets.reader import display_path  # noqa: PLC0415 - as above
-
     try:
         yield
     except UserError as error:
+        from vramtui.presets.reader import display_path, is_written  # noqa: PLC0415 - takes time to load
+
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
         name = display_path(Path(found.path)) if is_written(found) else printable(found.key)

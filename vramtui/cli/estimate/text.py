@@ -35,7 +35,7 @@ def print_estimates(
     or a line for each of several.
     """
     explain = explain or isinstance(found.preset.workload.model, RuleModel)
-    from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - as everything of presets
+    from vramtui.presets.reader import is_written  # noqa: PLC0415 - as everything of presets
 
     one = estimates[0]
     if asked:

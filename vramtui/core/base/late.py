@@ -9,7 +9,7 @@ def late(place: str) -> Callable[..., Any]:
     """The function at `place`, as `package.module:function`; nothing is loaded until it is called."""
     module, _, name = place.partition(":")
 
-    def call(*arguments: Any) -> Any:  # noqa: ANN401 - as that function takes and gives
-        return getattr(import_module(module), name)(*arguments)
+    def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as that function takes and gives
+        return getattr(import_module(module), name)(*arguments, **options)
 
     return call

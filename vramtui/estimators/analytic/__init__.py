@@ -24,7 +24,6 @@ from vramtui.estimators.analytic.models.registry import check_parameters, parame
 from vramtui.estimators.analytic.module_loading import with_module_loading
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.stated_errors import with_stated_error
-from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.models.specs.adapters import own_names
 from vramtui.models.specs.decoder import decoder_spec
 
@@ -40,6 +39,7 @@ estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline"
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
 estimate_serving: Ask = late(f"{__name__}.serving.engine:estimate_serving")
 estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
+measured_difference = late("vramtui.estimators.torch_facts.compiled:measured_difference")
 
 
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.

@@ -15,11 +15,12 @@ from vramtui.models.families.keys import Keys, head_of, layer_count
 from vramtui.models.families.nearest_decoder import dropouts, list_tables, nearest_decoder, window_table
 from vramtui.models.families.older import BERT_LIKE, OLDER
 from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.fields import TEXT_PARTS
 from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.listed import as_encoder, generated_tensors, stream_of
 from vramtui.models.shapes.nets import PLAIN, NetShape, is_net, read_net, twin_of
 from vramtui.models.shapes.texts import TEXTS, TRANSLATORS, read_text, text_caches
-from vramtui.models.shapes.towers import TEXT_PARTS, add_towers, joins
+from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
 KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC}

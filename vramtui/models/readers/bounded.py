@@ -1,10 +1,13 @@
 """Reading what somebody else wrote: never more than its format's limits, never past its end; plain files only."""
 
+import json
 import os
 import stat
 import struct
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import GGUF, FileLimits
@@ -150,3 +153,19 @@ class Cursor:
         self.at += count
         if self.at > self._end:
             raise Damaged("is cut short" if self._cut else "has a header larger than 100 MB, which no model file has")
+
+
+def decode_object(content: bytes) -> dict[str, object] | None:
+    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
+    half a pair of surrogates as a question mark.
+    """
+    try:
+        return msgspec.json.decode(content, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        told = json.dumps(json.loads(content), ensure_ascii=False)
+        values = json.loads(told.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None

@@ -1,6 +1,5 @@
 """A Hugging Face config.json as the `[model]` table of a preset, by the architecture it names."""
 
-import json
 import shlex
 from collections.abc import Callable, Iterable
 from math import prod
@@ -10,23 +9,27 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.models.families.any_config import read_any
 from vramtui.models.readers import decoders, encoders
 from vramtui.models.readers import moe as mixtures
-from vramtui.models.readers.bounded import Damaged, Unmodelled, path_text, read_plain
+from vramtui.models.readers.bounded import Damaged, Unmodelled, decode_object, path_text, read_plain
 from vramtui.models.readers.diffusers import denoisers
-from vramtui.models.readers.diffusers.index import read_pipeline
-from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.readers.fields import TEXT_PARTS, Fields, Table
 from vramtui.models.readers.guessed_values import guessed_values
 from vramtui.models.readers.quantization import exl3
 from vramtui.models.readers.quantization.methods import quantization_of
-from vramtui.models.readers.quantization.mixed import in_all_layers, kind_of, with_mixed_bits
 from vramtui.models.readers.quantization.mlx import mlx_quantization, mlx_tensors
-from vramtui.models.readers.torchvision import timm_table
-from vramtui.models.shapes.nets import is_net
-from vramtui.models.shapes.towers import TEXT_PARTS
 from vramtui.models.stores.folders import WEIGHTS
+
+# Each of these needs modules that most configs do not.
+read_any = late("vramtui.models.families.any_config:read_any")
+is_net = late("vramtui.models.shapes.nets:is_net")
+read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")
+timm_table = late("vramtui.models.readers.torchvision:timm_table")
+in_all_layers = late("vramtui.models.readers.quantization.mixed:in_all_layers")
+kind_of = late("vramtui.models.readers.quantization.mixed:kind_of")
+with_mixed_bits = late("vramtui.models.readers.quantization.mixed:with_mixed_bits")
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "BartForConditionalGeneration": encoders.bart,
@@ -219,22 +222,6 @@ def _decoded(path: Path) -> dict[str, object]:
     if values is None:
         raise UserError(f"{path_text(path)} is no config.json: it is not a JSON object")
     return values
-
-
-def decode_object(content: bytes) -> dict[str, object] | None:
-    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
-    half a pair of surrogates as a question mark.
-    """
-    try:
-        return msgspec.json.decode(content, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        told = json.dumps(json.loads(content), ensure_ascii=False)
-        values = json.loads(told.encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return values if isinstance(values, dict) else None
 
 
 def parse_config(values: dict[str, object]) -> ConfigFile:

@@ -8,6 +8,8 @@ from vramtui.models.readers.bounded import Damaged
 
 Table = dict[str, Any]
 _MISSING = object()
+# Where models of several parts keep the one that reads words.
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
 
 
 class Fields:

@@ -22,8 +22,8 @@ from vramtui.core.base.file_limits import (
 )
 from vramtui.core.base.text import printable
 from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, path_text
+from vramtui.models.stores.folders import MAGIC
 
-MAGIC = b"GGUF"
 KEPT = 4096
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

@@ -10,12 +10,9 @@ from vramtui.models.readers.from_weights import decoder_of_weights, listed_weigh
 from vramtui.models.readers.gguf import read_gguf
 from vramtui.models.readers.gguf_model import GgufHeader
 from vramtui.models.readers.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors
-from vramtui.models.stores.folders import INDEX, WEIGHTS
+from vramtui.models.stores.folders import CONFIG, INDEX, WEIGHTS
 
-CONFIG = "config.json"
 LFS = b"version https://git-lfs"
-# By safetensors' name of the type that most numbers have.
-PRECISIONS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
 def read_gguf_header(path: Path) -> GgufHeader:

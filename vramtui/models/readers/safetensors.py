@@ -17,6 +17,8 @@ BITS: dict[str, int] = {
     "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
     "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 }  # fmt: skip
+# What a run calls the types that weights come in.
+PRECISIONS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 # Saved beside the parameters by some checkpoints, though they are none: masks, positions, rotary frequencies.
 _BUFFER = re.compile(r"(rotary_emb\.inv_freq|masked_bias|position_ids|num_batches_tracked|running_(mean|var))$")
@@ -54,6 +56,11 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
     def main_type(self) -> str:
         """The type that most numbers have."""
         return max(self.types, key=self.types.__getitem__, default="")
+
+    @property
+    def precision(self) -> str | None:
+        """What a run calls that type; None where it is none that runs are in."""
+        return PRECISIONS.get(self.main_type)
 
     def __add__(self, other: "CheckpointWeights") -> "CheckpointWeights":
         return CheckpointWeights(

@@ -9,6 +9,7 @@ import msgspec
 
 from vramtui.models.families.keys import HIDDEN, Keys
 from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.fields import TEXT_PARTS
 from vramtui.models.shapes.listed import add_shape, config_shapes, named_class
 from vramtui.models.shapes.nets import patches, plain_stream
 from vramtui.models.tensor_list import TensorList
@@ -30,8 +31,6 @@ JOINED = frozenset({
     "video_llava", "vipllava", "vision-encoder-decoder", "voxtral", "voxtral_realtime",
 })  # fmt: skip
 SUFFIX = "_config"
-# Where models of several parts keep the one that reads words.
-TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
 THINKER = "thinker_config"
 # Types of towers whose queries and keys are turned by their place.
 ROTARY = ("qwen", "pixtral", "gemma4", "glm4v", "kimi", "llama4", "mimo")

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
-from vramtui.models.readers.gguf import MAGIC
 
-CONFIGS = ("config.json", "model_index.json")
+CONFIG = "config.json"
+CONFIGS = (CONFIG, "model_index.json")
+MAGIC = b"GGUF"
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 SUFFIXES = (".json", ".safetensors", ".gguf")
 MOST_FILES = 4096

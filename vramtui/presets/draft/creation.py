@@ -10,11 +10,10 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
-from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
-from vramtui.presets.reader import display_path, open_text
+from vramtui.presets.reader import display_path, is_written, open_text
 from vramtui.presets.toml.writer import write_preset_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -55,15 +54,6 @@ def checked_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise UserError(f"{printable(repr(name[:60]))} is no name of a preset: use letters, digits, '.', '-' and '_'")
     return name
-
-
-def is_written(found: PresetFile) -> bool:
-    """Whether somebody wrote its file; else it was made from a running job, the file of a training program, a model's
-    own file, or a model's name.
-    """
-    made = found.path.startswith(("http://", "https://")) or found.path.endswith((".yaml", ".yml"))
-    made = made or found.path == found.key  # torchvision's or timm's name of a net
-    return not (found.derived or made or is_model_file(found.path))
 
 
 def text_of(found: PresetFile) -> str:

@@ -8,7 +8,7 @@ from vramtui.core.estimate.ledger import Line
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.ops.operators import CASTS
-from vramtui.estimators.analytic.optimizers.registry import States
+from vramtui.estimators.analytic.optimizers.states import States
 from vramtui.estimators.analytic.sizes.quantization import words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, numel_of
 from vramtui.estimators.analytic.tape.passes import SavedTensors, passing_groups, saved_by_group
