@@ -10,16 +10,14 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from benchmarks.architectures import REASONS
 from benchmarks.architectures_golden import KINDS
-from benchmarks.shapes.classes import add_class
+from benchmarks.shapes.classes import IN_WORK, add_class
 from benchmarks.shapes.configs import Gathered
 
 OUT = Path(__file__).parents[2] / "vramtui" / "models" / "shapes"
@@ -31,8 +29,11 @@ ROLES = {
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
     "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
 }
-ON = "--on"
-WORKERS, SECONDS, SHARE = 5, 90, 6
+WORKERS, SECONDS = 2, 90
+
+
+class _TooLongError(BaseException):
+    """A class takes longer than it is given; no `except Exception` on the way passes over it."""
 
 
 def classes() -> Iterator[tuple[str, str, str]]:
@@ -62,28 +63,32 @@ def config_class_of(model_type: str, name: str) -> Any:
 _KEPT = Gathered()
 
 
-def worked_out(todo: list[tuple[str, str]], known: dict[str, Any] | None = None) -> Gathered:
-    """The shapes of these classes and of their parts, but for those that are `known`."""
+def _stop(*_signal: object) -> None:
+    raise _TooLongError
+
+
+def worked_out(todo: list[tuple[str, str]]) -> Gathered:
+    """The shapes of these classes and of their parts that this process has not worked out before."""
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("took too long")))
-    gathered = _KEPT
-    gathered.roles = gathered.roles or roles()
-    if not gathered.classes:
-        _resume(gathered, known)
+    signal.signal(signal.SIGALRM, _stop)
+    _KEPT.roles = _KEPT.roles or roles()
+    known, types = set(_KEPT.reasons), set(_KEPT.configs)
     for model_type, name in todo:
         signal.alarm(SECONDS)
         try:
-            add_class(gathered, name, config_class_of(model_type, name))
+            add_class(_KEPT, name, config_class_of(model_type, name))
+        except _TooLongError:
+            _KEPT.reasons |= {one: "took too long" for one, why in _KEPT.reasons.items() if why == IN_WORK}
+            _KEPT.reasons[name] = "took too long"
         except Exception as error:  # noqa: BLE001 - listed
-            gathered.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
+            _KEPT.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
         signal.alarm(0)
-    return gathered
-
-
-def _resume(gathered: Gathered, known: dict[str, Any] | None) -> None:
-    """Takes classes that are known from an earlier run."""
-    gathered.classes |= known or {}
-    gathered.reasons |= dict.fromkeys(known or {}, "")
+    new = Gathered()
+    new.roles = _KEPT.roles
+    new.reasons = {name: why for name, why in _KEPT.reasons.items() if name not in known}
+    new.classes = {name: one for name, one in _KEPT.classes.items() if name not in known}
+    new.configs = {kind: row for kind, row in _KEPT.configs.items() if kind not in types}
+    return new
 
 
 def complete(gathered: Gathered) -> dict[str, Any]:
@@ -177,24 +182,19 @@ def _short(value: object) -> str:
 
 def main() -> None:
     """Write them all, or print those of some types."""
-    everything = list(classes())
-    wanted = set(sys.argv[1:]) - {ON}
-    earlier = json.loads((OUT / "shapes.json").read_text(encoding="utf-8"))["classes"] if ON in sys.argv else {}
-    chosen = [one for one in everything if not wanted or one[1] in wanted]
-    todo = list(dict.fromkeys((kind, name) for _k, kind, name in chosen))
-    first = {name for kind, model_type, name in chosen if model_type in REASONS.get(kind, {})}
-    todo.sort(key=lambda one: one[1] not in first)
-    shares = [todo[at : at + SHARE] for at in range(0, len(todo), SHARE)]
+    wanted = set(sys.argv[1:])
+    chosen = [one for one in classes() if not wanted or one[1] in wanted]
+    shares: dict[str, list[tuple[str, str]]] = {}
+    for kind, name in dict.fromkeys((kind, name) for _kind, kind, name in chosen):
+        shares.setdefault(kind, []).append((kind, name))
     whole = Gathered()
-    _resume(whole, earlier)
     with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
-        for part in pool.imap_unordered(partial(worked_out, known=earlier), shares):
+        for at, part in enumerate(pool.imap_unordered(worked_out, shares.values())):
             whole.classes |= part.classes
             whole.configs |= {k: v for k, v in part.configs.items() if k not in whole.configs}
             whole.reasons |= part.reasons
             whole.roles = part.roles
-            if not wanted:
-                write(whole)
+            sys.stderr.write(f"{at + 1} of {len(shares)} types: {', '.join(part.reasons)}\n")
     good = complete(whole)
     for kind in dict.fromkeys(kind for kind, _type, _name in chosen):
         names = [name for own, _type, name in chosen if own == kind]

@@ -1,6 +1,7 @@
 """Shapes that were worked out, held against builds that they were not made of."""
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import transformers
 
 from benchmarks.shapes.built import build
 from benchmarks.shapes.configs import Gathered, fresh, written
+from benchmarks.shapes.places import HINTS
 
 # Whose double no model wants: what must divide others, or is a table of pixels.
 COUNTED = (
@@ -24,6 +26,7 @@ COUNTED = (
     "num_channels",
 )
 MOST_KEYS = 70
+DEPTHS = ("depth", "n_layer")
 # Of lists, those of widths.
 WIDTHS = ("hidden_sizes", "dims", "channels", "embed_dim", "widths", "neck")
 
@@ -69,7 +72,7 @@ def verified(
         return f"default: {wrong}"
     changes = {key: doubled(key, value) for key, value in numbers.items()}
     changes = {key: value for key, value in changes.items() if value != numbers[key]}
-    deeper = {key: value + 2 for key, value in numbers.items() if "layers" in key or key in {"depth", "n_layer"}}
+    deeper = {key: value + 2 for key, value in numbers.items() if "layers" in key or key in DEPTHS}
     counted = {key: 2 * value for key, value in numbers.items() if key not in changes}
     wider = {key: [2 * one for one in value] for key, value in lists.items() if any(one in key for one in WIDTHS)}
     longer = {key: [one + 1 for one in value] for key, value in lists.items() if "depth" in key}
@@ -100,9 +103,38 @@ def _wrong_with(gathered: Gathered, name: str, config_class: Any, group: Mapping
     return ""
 
 
+def by_primes(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[str, int]) -> str:
+    """What is wrong where layers, and the keys that say which of them are of a kind, are primes: a condition that fits
+    the defaults by chance does not fit these.
+
+    Args:
+        gathered: what is known.
+        name: of the class.
+        config_class: of its config.
+        numbers: the keys of sizes and of conditions, with their defaults.
+    """
+    deep = {key: _prime_after(value + 2) for key, value in numbers.items() if "layers" in key or key in DEPTHS}
+    hints = {key: _prime_after(value) for key, value in numbers.items() if any(hint in key for hint in HINTS)}
+    for group in (deep | hints, deep, hints):
+        wrong = _wrong_with(gathered, name, config_class, group)
+        if wrong:
+            return wrong
+    return ""
+
+
+def named_in_conditions(one: Mapping[str, Any]) -> set[str]:
+    """The keys that the conditions of a class name, by their paths."""
+    texts = (line[2] for lines in one["loops"].values() for line in lines)
+    return {word for text in texts for word in re.findall(r"[A-Za-z_][\w.]*", text)}
+
+
+def _prime_after(number: int) -> int:
+    return next(one for one in range(number + 1, 2 * number + 3) if all(one % by for by in range(2, one)))
+
+
 def doubled(key: str, value: int) -> int:
     """Another value that most models take."""
-    if "layers" in key or key in {"depth", "n_layer"}:
+    if "layers" in key or key in DEPTHS:
         return value + 1
     if "vocab" in key or "position" in key:
         return value + 13

@@ -3,14 +3,14 @@
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import transformers
 from transformers import AutoConfig, PreTrainedConfig
 
 from benchmarks.shapes.built import Built, build
-from benchmarks.shapes.checks import COUNTED, doubled, verified
+from benchmarks.shapes.checks import COUNTED, by_primes, doubled, named_in_conditions, verified
 from benchmarks.shapes.configs import STARTS, Gathered, add_config, fresh, values_of
 from benchmarks.shapes.rules import Paths, lines, simpler
 from vramtui.models.shapes.expressions import evaluate
@@ -20,6 +20,7 @@ IDLE = (
     "dropout", "_from",
 )  # fmt: skip
 MOST_FLAGS = 60
+IN_WORK = "in work"
 # Texts that choose how layers are built, and what each may be.
 CHOICES = {
     "layer_type": ("basic", "bottleneck", "preactivation", "x", "y"),
@@ -43,11 +44,14 @@ class Described:
         self.name = name
         self.cls = getattr(transformers, name)
         self.config_class = config_class
+        _start_with_head_dim(gathered, self.cls, config_class)
         self.base = build(self.cls, fresh(config_class))
         self.values = values_of(fresh(config_class))
         self.parts = dict(self._parts(self.base))
         self.second_values: dict[str, Any] = {}
         self.second = self._second()
+        # The sizes of each tensor by the defaults, those that were guessed too.
+        self.guessed: dict[str, tuple[str, ...]] = {}
 
     def work_out(self) -> None:
         """Adds the class."""
@@ -144,6 +148,14 @@ class Described:
             and not any(key.startswith(f"{one}.") for one in inner)
         }
 
+    def numbers_of(self, keys: Container[str]) -> dict[str, int]:
+        """The numbers among these keys, with their defaults."""
+        return {
+            key: value
+            for key, value in self.values.items()
+            if key in keys and isinstance(value, int) and not isinstance(value, bool) and value > 0
+        }
+
     def own_lists(self) -> dict[str, list[int]]:
         """The lists of numbers of which tensors outside its parts are made, with their defaults."""
         return {
@@ -180,9 +192,12 @@ class Described:
                 continue
             shape = built.shapes[name]
             other = self.second.shapes.get(name) if self.second is not None and built is self.base else None
+            same = self.guessed.get(name) if self.base.shapes.get(name) == shape else None
             dims[name] = tuple(
-                simpler(text) if text else self._guess(shape, other, at, table) for at, text in enumerate(sizes)
+                simpler(text) if text else same[at] if same else self._guess(shape, other, at, table)
+                for at, text in enumerate(sizes)
             )
+        self.guessed = self.guessed or dims
         counts = {
             path: simpler(text) for path, text in built.counts.items() if _evaluated(text, known) == built.lengths[path]
         }
@@ -281,6 +296,25 @@ class Described:
             yield "tie_word_embeddings", other, *_conditions("tie_word_embeddings", other)
 
 
+# Types of which it is known whether their code looks for a `head_dim` that their configs need not have.
+_TRIED: set[str] = set()
+
+
+def _start_with_head_dim(gathered: Gathered, cls: type, config_class: Any) -> None:
+    """Has every build of a type begin with a `head_dim` where its code looks for one that its defaults do not have."""
+    kind, values = config_class.model_type, vars(fresh(config_class))
+    hidden, heads = values.get("hidden_size"), values.get("num_attention_heads")
+    if kind in _TRIED or "head_dim" in values or not (isinstance(hidden, int) and isinstance(heads, int) and heads):
+        return
+    _TRIED.add(kind)
+    usual = hidden // heads
+    with contextlib.suppress(Exception):  # of any kind: it does not take one
+        several = [build(cls, fresh(config_class, {"head_dim": one}), traced=False) for one in (usual, 2 * usual)]
+        if several[0].shapes != several[1].shapes:
+            STARTS.setdefault(kind, {})["head_dim"] = usual
+            gathered.configs[kind]["keys"]["head_dim"] = "= hidden_size // num_attention_heads"
+
+
 def _frozen(line: Any) -> Any:
     loops, name, sizes, condition, full = line
     return tuple(loops), name, tuple(sizes), condition, full
@@ -334,11 +368,15 @@ def add_class(gathered: Gathered, name: str, config_class: Any) -> None:
     add_config(gathered, config_class)
     if name in gathered.reasons:
         return
-    gathered.reasons[name] = "in work"
+    gathered.reasons[name] = IN_WORK
     try:
         described = Described(gathered, name, config_class)
         described.work_out()
     except Exception as error:  # noqa: BLE001 - of any kind: it is listed
         gathered.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
         return
-    gathered.reasons[name] = verified(gathered, name, config_class, described.own_numbers(), described.own_lists())
+    conditions = named_in_conditions(gathered.classes[name])
+    numbers, named = described.own_numbers(), described.numbers_of(conditions)
+    gathered.reasons[name] = verified(gathered, name, config_class, numbers, described.own_lists()) or by_primes(
+        gathered, name, config_class, numbers | named
+    )

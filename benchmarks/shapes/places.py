@@ -6,7 +6,7 @@ from typing import Any
 LOOPS = ("i", "j", "k", "l")
 # Keys whose number says in which of many layers something is.
 HINTS = (
-    "first", "interval", "period", "freq", "step", "every", "dense", "sparse", "pattern", "hash", "shared",
+    "first", "interval", "period", "freq", "step", "every", "dense", "sparse", "pattern", "hash", "shared_layers",
     "offset",
 )  # fmt: skip
 Index = tuple[int, ...]
@@ -48,6 +48,7 @@ def _rules(name: str, count: str, size: int, values: Mapping[str, Any]) -> Itera
             yield from _by_list(name, key, value, size)
         elif isinstance(value, int) and not isinstance(value, bool) and any(hint in key for hint in HINTS):
             yield from _by_key(name, count, size, key, int(value))
+            yield from _by_offset(name, key, values)
     yield from _by_itself(name, count, size)
 
 
@@ -75,6 +76,15 @@ def _by_key(name: str, count: str, size: int, key: str, number: int) -> Iterator
         for more, shifted in ((1, f"({name} + 1)"), (0, name), (-1, f"({name} - 1)")):
             yield 1, f"{shifted} % {key} == 0", lambda at, more=more: (at + more) % number == 0  # type: ignore[misc] # bound where it is made
             yield 2, f"{shifted} % {key} != 0", lambda at, more=more: (at + more) % number != 0  # type: ignore[misc] # bound where it is made
+
+
+def _by_offset(name: str, key: str, values: Mapping[str, Any]) -> Iterator[Rule]:
+    """One of so many layers, from the one on that a key beside it says."""
+    beside = next((key.replace(one, "offset") for one in ("period", "freq", "interval") if one in key), "")
+    step, start = values[key], values.get(beside)
+    if isinstance(start, int) and step > 1:
+        yield 0, f"{name} % {key} == {beside}", lambda at: at % step == start
+        yield 0, f"{name} % {key} != {beside}", lambda at: at % step != start
 
 
 def _by_itself(name: str, count: str, size: int) -> Iterator[Rule]:
