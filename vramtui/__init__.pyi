@@ -1,4 +1,5 @@
 # What type checkers see of the package; `__init__.py` loads it when it is used.
+from vramtui.api import DryRun as DryRun
 from vramtui.api import Error as Error
 from vramtui.api import FitReport as FitReport
 from vramtui.api import Gpu as Gpu
@@ -12,6 +13,7 @@ from vramtui.api import Sample as Sample
 from vramtui.api import SampleStream as SampleStream
 from vramtui.api import SourceFailed as SourceFailed
 from vramtui.api import UserError as UserError
+from vramtui.api import dry_run as dry_run
 from vramtui.api import estimate as estimate
 from vramtui.api import fit as fit
 from vramtui.api import observe as observe

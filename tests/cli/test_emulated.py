@@ -6,13 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from vramtui.api.dry_run import DryRun, dry_run
 from vramtui.cli.run.emulated import EmulatedRun, document_of, lines_of, row_of, with_process
+from vramtui.cli.run.history_entry import completed_runs, prediction_run
 from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.observation.probe_messages import (
@@ -28,6 +33,14 @@ from vramtui.driver.environment import DriverReport
 from vramtui.driver.reads import ReadPlace
 
 DEVICE = CARDS["RTX4090"]
+
+
+@pytest.fixture(autouse=True)
+def own_runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder in which no other test's `ps` finds these cards; a short one, as sockets need."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +77,7 @@ def test_the_document_is_alone_on_standard_output() -> None:
         (("--on", "RTX4091"), "no card called 'RTX4091' is known"),
         (("--on", "0xH100"), "--on 0xH100: 1 to 16 cards"),
         (("--on", "H100", "--when-fits"), "--on runs on no GPU"),
+        (("--on", "auto"), "--on auto goes with --when-fits"),
         (("--steps", "3"), "--steps, --values and --json go with --on CARD"),
     ],
 )
@@ -140,3 +154,32 @@ def test_what_is_only_shown_bounds_nothing() -> None:
 def test_beside_pytorch_the_process_holds_its_context_and_what_others_allocated() -> None:
     (one,) = emulated().seen
     assert (one.ledger.context, one.ledger.other, one.ledger.process) == (512 * MIB, 512 * MIB, 12 * GIB)
+
+
+def test_python_reads_the_same_document() -> None:
+    found = msgspec.json.decode(msgspec.json.encode(document_of(emulated(oom=True, reads=2))), type=DryRun)
+    assert (found.verdict, found.fits, found.allocated, found.bounded) == ("does not fit", False, 10 * GIB, True)
+
+
+def test_from_python_a_job_without_cuda_and_a_slow_one_are_one_sentence() -> None:
+    with pytest.raises(UserError, match="no process of it used CUDA"):
+        dry_run([sys.executable, "-c", "print('done')"], on="RTX4090")
+    with pytest.raises(UserError, match="no card called 'RTX4091' is known"):
+        dry_run(["true"], on="RTX4091")
+    with pytest.raises(UserError, match=r"did not end within 0\.5 s"):
+        dry_run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.5)
+
+
+def test_what_ran_on_an_emulated_card_is_the_prediction_of_the_real_run() -> None:
+    run = emulated()
+    one = run.largest
+    assert one is not None
+    kept = prediction_run(run.finished, one, DEVICE, "host")
+    assert (kept.source, kept.method, kept.predicted.process, kept.error) == ("emulated", "emulated", 12 * GIB, None)
+    real = msgspec.structs.replace(one, ledger=msgspec.structs.replace(one.ledger, process=13 * GIB))
+    other = msgspec.structs.replace(kept, command="other")
+    (scored,) = completed_runs(run.finished, (real,), "host", None, (other, kept))
+    assert (scored.source, scored.method) == ("run", "emulated")
+    assert scored.error == pytest.approx(1 / 12)
+    (alone,) = completed_runs(run.finished, (real,), "host", None, (other,))
+    assert (alone.method, alone.error) == ("", None)

@@ -46,6 +46,7 @@ CANDIDATES = (
     SourceCandidate("NVML", "nvml.load"),
     SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
     SourceCandidate("amdgpu", "amdgpu.source", beside=True),
+    SourceCandidate("an emulated card", "emulated"),
 )
 
 

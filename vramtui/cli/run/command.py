@@ -17,6 +17,8 @@ from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fai
 from vramtui.cli.completion import cards, presets
 from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.units import format_bytes, format_percent
+from vramtui.core.estimate.devices import card
 from vramtui.models.named_files import exists, path_named
 from vramtui.probe.place import PRESET
 
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile
     from vramtui.sources.probe_listener import ProbeListener
 
+AUTO, AUTO_STEPS = "auto", 3
 WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 
 On = Annotated[
     str | None,
     typer.Option(
-        metavar="CARD[,CARD]", help="Run it on an emulated card, without a GPU: RTX4090, 8xH100.", autocompletion=cards
+        metavar="CARD[,CARD]",
+        help="Run it on an emulated card, without a GPU: RTX4090, 8xH100; with --when-fits: auto.",
+        autocompletion=cards,
     ),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="With --on: end after this many optimizer steps.")]
@@ -80,11 +85,15 @@ def run(options: RunOptions) -> None:
     With --on it runs on an emulated card: no GPU is needed, kernels do nothing, and the exit code says whether it fits.
     """
     with exit_on_user_error():
-        if options.on is not None:
+        if options.on == AUTO and not options.when_fits:
+            raise UserError(
+                "--on auto goes with --when-fits: it finds out what the job needs on the GPUs of this machine"
+            )
+        if options.on is not None and options.on != AUTO:
             if options.when_fits or options.record is not None:
                 raise UserError("--on runs on no GPU, so it goes neither with --when-fits nor with --record")
             run_emulated(options.on, options)
-        if options.steps is not None or options.json or options.values != "zeros":
+        if options.on is None and (options.steps is not None or options.json or options.values != "zeros"):
             raise UserError("--steps, --values and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
@@ -92,9 +101,8 @@ def run(options: RunOptions) -> None:
         found = None if options.preset is None else changed_preset(options.preset, [])
         placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
         if options.when_fits:
-            placed |= _placed(
-                found if options.needs or found is not None else placed_by(options.command), options.needs, options.gpus
-            )
+            needs = emulated_need(options) if options.on == AUTO else options.needs
+            placed |= _placed(found if needs or found is not None else placed_by(options.command), needs, options.gpus)
         elif options.needs is not None or options.gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
         mask = hold_signals()
@@ -137,6 +145,31 @@ def run_emulated(on: str, options: RunOptions) -> NoReturn:
         preset=None if options.preset is None else changed_preset(options.preset, []),
     )
     run_on(on, job, json=options.json)
+
+
+def emulated_need(options: RunOptions) -> str:
+    """What the command needs on this machine's first GPU, found out on an emulated one of its kind.
+
+    Raises:
+        SourceFailed: the GPUs cannot be read.
+        UserError: there is no GPU, it is none that is known by name, or the job does not run so far without one.
+    """
+    from vramtui.api.dry_run import dry_run  # noqa: PLC0415 - only here
+    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
+    from vramtui.cli.run.placement import say_waiting  # noqa: PLC0415 - only here
+
+    gpu = next(iter(open_source(demo=False, replay=None).source.read().gpus), None)
+    if gpu is None:
+        raise UserError("--on auto: this machine has no GPU")
+    name = card(gpu.name).name
+    say_waiting(f"running it on an emulated {name} first: what it needs there is what it waits for")
+    found = dry_run(options.command, on=name, steps=options.steps or AUTO_STEPS, values=options.values)
+    if found.process is None or found.verdict == "failed":
+        raise UserError(
+            f"--on auto: the job ended with {found.exit_code} on an emulated {name}; --needs says it instead"
+        )
+    say_waiting(f"it needs {format_bytes(found.process)}{', perhaps' if found.bounded else ''}")
+    return f"{found.process}B"
 
 
 def finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> "CompletedRun":
@@ -278,7 +311,7 @@ def _watch(
 def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
     """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
     from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-    from vramtui.cli.run.history_entry import completed_runs  # noqa: PLC0415 - only here
+    from vramtui.cli.run.history_entry import EMULATED, completed_runs  # noqa: PLC0415 - only here
     from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only here
     from vramtui.cli.run.results import seen_in  # noqa: PLC0415 - only here
 
@@ -286,7 +319,11 @@ def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
         seen = seen_in(finished, watch)
         print_report(finished, seen, watch)
         history = run_history()
-        for kept in completed_runs(finished, seen, platform.node(), watch):
+        former = [stored.run for stored in history.runs()] if finished.preset is None else []
+        for kept in completed_runs(finished, seen, platform.node(), watch, former):
+            if kept.method == EMULATED and kept.error is not None:
+                sizes = format_bytes(kept.predicted.process), format_bytes(kept.observed.process)
+                sys.stderr.write("on an emulated card {}, here {}: ".format(*sizes) + format_percent(kept.error) + "\n")
             history.keep(kept)
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")

@@ -1,6 +1,7 @@
 """`vramtui run --on CARD`: the job itself on an emulated card, and what each card says of it."""
 
 import os
+import platform
 import re
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from vramtui.driver.environment import (
     read_reports,
     unmodelled_calls,
 )
+from vramtui.driver.live import CardInUse, announced
 from vramtui.driver.reads import ReadPlace, read_places
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
@@ -138,8 +140,23 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
         print_json({"schema": 1, "command": job.command, "cards": [document_of(run) for run in runs]})
     else:
         _print_runs(runs)
+    _keep(runs)
     verdicts = {run.verdict for run in runs}
     raise SystemExit(BAD_INPUT if None in verdicts else NO if "does not fit" in verdicts else 0)
+
+
+def _keep(runs: Sequence[EmulatedRun]) -> None:
+    """Keep what they predict: the same command's run on such a card is held against it."""
+    from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only when the jobs have ended
+    from vramtui.cli.run.history_entry import prediction_run  # noqa: PLC0415 - as above
+
+    history = run_history()
+    try:
+        for run in runs:
+            if run.largest is not None and run.verdict is not None:
+                history.keep(prediction_run(run.finished, run.largest, run.device, platform.node()))
+    except UserError as error:
+        sys.stderr.write(f"vramtui: {error}\n")
 
 
 def _parse_cards(text: str) -> tuple[Device, int]:
@@ -182,7 +199,8 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         if job.steps is not None:
             environment[STEPS] = str(job.steps)
         environment[VALUES] = job.values
-        finished = finished_run(list(job.command), environment, job.preset)
+        with announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))):
+            finished = finished_run(list(job.command), environment, job.preset)
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
     seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
     return EmulatedRun(
@@ -263,7 +281,8 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
     shown = [place for place in run.places if not place.decides]
     if shown:
         times = sum(place.times for place in shown)
-        yield f"{prefix}read {times:,} times only to be shown or kept: {shown[0].words}" + (
+        often = f"{times:,} times" if times > 1 else "once"
+        yield f"{prefix}read {often} only to be shown or kept: {shown[0].words}" + (
             f", and {len(shown) - 1} more lines" if len(shown) > 1 else ""
         )
 

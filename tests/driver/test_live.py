@@ -1,0 +1,77 @@
+"""Emulated cards that are announced and found, and what NVML tells of one on a machine without a driver."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.estimate.devices import CARDS
+from vramtui.driver.build import build
+from vramtui.driver.environment import EmulatedCard, emulating
+from vramtui.driver.live import SUFFIX, CardInUse, announced, cards_in_use
+
+CARD = EmulatedCard(device=CARDS["RTX4090"], multiprocessors=128, context=460 << 20)
+JOB = """
+import ctypes, sys
+cuda = ctypes.CDLL(None)
+address = ctypes.c_uint64()
+assert cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1 << 30)) == 0
+print("ready", flush=True)
+sys.stdin.read()
+"""
+LOOK = """
+import json
+from vramtui.sources.emulated import open_here
+sample = open_here().read()
+gpu = sample.gpus[0]
+print(json.dumps([sample.source, gpu.name, gpu.memory.used, [[one.pid, one.used_memory] for one in gpu.processes]]))
+"""
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:  # a short path, as sockets need
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder) / "vramtui"
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_card_is_announced_as_long_as_its_command_runs() -> None:
+    used = CardInUse(card=CARD.text, reports="/reports", libraries="/libraries")
+    with announced(used):
+        assert cards_in_use() == (used,)
+    assert cards_in_use() == ()
+
+
+def test_what_is_no_announcement_is_passed_over(runtime: Path) -> None:
+    runtime.mkdir(mode=0o700)
+    (runtime / f"{os.getpid()}{SUFFIX}").write_text("no card")
+    (runtime / f"name{SUFFIX}").write_text("{}")
+    (runtime / f"{1 << 30}{SUFFIX}").write_text("{}")  # no such process
+    assert cards_in_use() == ()
+
+
+@pytest.mark.usefixtures("runtime")
+def test_who_watches_sees_the_card_and_the_job_on_it(tmp_path: Path) -> None:
+    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    job = subprocess.Popen(
+        [sys.executable, "-c", JOB],
+        env=emulating(os.environ, CARD, libraries, reports),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline() == "ready\n"
+    with announced(CardInUse(card=CARD.text, reports=str(reports), libraries=str(libraries))):
+        looked = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    job.communicate()
+    held = (1 << 30) + CARD.context
+    assert json.loads(looked.stdout) == ["emulated", "NVIDIA RTX4090", held, [[job.pid, held]]]

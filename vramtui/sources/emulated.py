@@ -1,0 +1,68 @@
+"""The emulated card of a `vramtui run --on` of this user, where the machine has no driver of its own."""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Problem, Sample
+from vramtui.core.observation.source import FastSource
+from vramtui.driver.build import NVML
+from vramtui.driver.environment import CARD, REPORT
+from vramtui.driver.live import cards_in_use
+from vramtui.sources.nvml.load import open_here as open_nvml
+
+NOT_THERE = Problem(where="emulated card", message="`vramtui run --on` runs a job on it; the card itself is not there.")
+
+
+class EmulatedSource:
+    """NVML's view of a card that is not there. Every sample says so."""
+
+    name = "emulated"
+
+    def __init__(self, nvml: FastSource) -> None:
+        self._nvml = nvml
+
+    def read(self) -> Sample:
+        """The card and the job's processes."""
+        sample = self._nvml.read()
+        return msgspec.structs.replace(sample, source=self.name, problems=(NOT_THERE, *sample.problems))
+
+    def look(self, gpu_uuid: str) -> Mapping[int, int]:
+        """Bytes by pid on that card."""
+        return self._nvml.look(gpu_uuid)
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self._nvml.close()
+
+
+def open_here(because: Problem | None = None) -> EmulatedSource:
+    """The latest emulated card in use.
+
+    Args:
+        because: that no driver answered goes without saying here.
+
+    Raises:
+        SourceFailed: there is none, or its library cannot be loaded.
+    """
+    del because
+    used = next(iter(cards_in_use()), None)
+    if used is None:
+        raise SourceFailed("")
+    os.environ[CARD], os.environ[REPORT] = used.card, used.reports
+    try:
+        # pynvml asks for the library by this name, and gets the one that is loaded already.
+        count = ctypes.c_uint()
+        ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
+    except OSError as error:
+        raise SourceFailed(f"The emulated card's library cannot be loaded: {error}.") from error
+    finally:
+        del os.environ[CARD]  # which the library has read; no child of this process runs there
+    nvml = open_nvml()
+    if not isinstance(nvml, FastSource):
+        raise SourceFailed("The emulated card's library does not answer.")
+    return EmulatedSource(nvml)
