@@ -1,9 +1,8 @@
 """`dry_run`: a job as it is on a card that is not there, by the program's own `run --on`."""
 
-import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -67,7 +66,6 @@ def dry_run(
     steps: int | None = 3,
     values: Values = "zeros",
     timeout: float | None = None,
-    environment: Mapping[str, str] | None = None,
     show_output: bool = False,
 ) -> DryRun:
     """Run a command, unchanged and without a GPU, with PyTorch's CUDA build on an emulated card.
@@ -78,7 +76,6 @@ def dry_run(
         steps: end it after so many steps of its optimizer; None: at its own end.
         values: as what values are read that kernels would have computed.
         timeout: seconds after which it is ended.
-        environment: its variables; None for those of this process.
         show_output: let what it prints through to standard error.
 
     Raises:
@@ -94,7 +91,6 @@ def dry_run(
         stdout=subprocess.PIPE,
         stderr=None if show_output else subprocess.PIPE,
         text=True,
-        env=None if environment is None else os.environ | environment,
     ) as ran:
         try:
             told, said = ran.communicate(timeout=timeout)
