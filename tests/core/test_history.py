@@ -269,7 +269,7 @@ def test_a_clock_that_is_set_back_takes_what_was_seen_with_it() -> None:
     assert list(track.values) == [5, 9, 4, 6]
     assert (track.first_seen, track.last_seen) == (now - 4, now)
     assert track.peak == Peak(bytes=9, at=now - 3, interval=1.0)
-    assert list(seen.utilization["G"].times) == [now - 4, now - 3, now - 2, now - 1, now]
+    assert list(seen.gauges["G"]["utilization"].times) == [now - 4, now - 3, now - 2, now - 1, now]
     assert seen.pace("h") == 1.0
     assert seen.grown("h", "G") == 2
     assert [(one.key.pid, one.gone_at) for one in seen.exited(now - 30)] == [(2, now - 1)]
@@ -285,7 +285,7 @@ def test_one_set_back_and_forward_again_keeps_the_order() -> None:
             at += 1.0
             seen.add(sample(at, process(1, used + int(jump) % 7), utilization=used))
     track = seen.tracks[key(1)]
-    for times in (track.times, seen.utilization["G"].times):
+    for times in (track.times, seen.gauges["G"]["utilization"].times):
         assert list(times) == sorted(set(times))
     assert track.first_seen <= track.times[0]
     assert track.last_seen == at

@@ -16,6 +16,7 @@ from tests.faults.host import Fault, surroundings
 from tests.fuzz.pictures import lines_of, rows_of
 from tests.fuzz.targets import LIVE
 from tests.stub.world import NOT_SUPPORTED, World
+from vramtui.agent.counters import RATES
 from vramtui.app.help.dialog import problems_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.watch.gpu_panel import GpuPanel
@@ -302,11 +303,14 @@ _OF_THE_WHOLE_DRIVER = (1, 9, 18)
 _THERE_IS_NONE = (3, 4, 6, 10, 13, 21, 25, 27)
 # What these are without an answer is no value of a metric's: the name is then "GPU 0", and a card without a handle's
 # list of instances has none.
+_RATES = {row[0] for row in RATES}
 _MAY_BE_ANOTHER = ("name", "uuid", "mig_used")
 
 
 def _figures(gpu: Gpu) -> dict[str, Any]:
-    found: dict[str, Any] = {name: getattr(gpu, name) for name in (*METRICS, "name", "uuid", "mig_used")}
+    # What passes a link a second is known after two looks, whatever was wrong between them.
+    names = (*(name for name in METRICS if name not in _RATES), "name", "uuid", "mig_used")
+    found: dict[str, Any] = {name: getattr(gpu, name) for name in names}
     found |= {f"memory.{name}": getattr(gpu.memory, name) for name in SIZES}
     # The driver's own peak is one source of a peak of three; where it is not told, no value is missing.
     found["processes"] = {row.pid: (row.type, row.used_memory) for row in gpu.processes} or None

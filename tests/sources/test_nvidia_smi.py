@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.stub.nvidia_smi import card
+from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Host, Memory, decode_sample, encode_sample
@@ -39,7 +40,7 @@ def test_reads_cards_and_processes(smi: Say) -> None:
     assert (first.sm_clock_mhz, first.memory_clock_mhz) == (1980, 2619)
     assert (first.pcie_generation, first.pcie_width, first.ecc_errors) == (5, 16, 0)
     assert first.throttle_reasons == ("power cap",)
-    assert first.absent == {"fan_percent": Absence.NOT_SUPPORTED}
+    assert first.absent == dict.fromkeys(("fan_percent", *COUNTED), Absence.NOT_SUPPORTED)
     assert first.processes == ()
     (process,) = second.processes
     assert (process.pid, process.type, process.used_memory, process.state) == (ME, "C", 900 * MIB, "running")

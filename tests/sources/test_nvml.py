@@ -32,7 +32,8 @@ def test_reads_everything_a_card_tells(stage: Stage) -> None:
     assert (gpu.sm_clock_mhz, gpu.memory_clock_mhz) == (1980, 3201)
     assert (gpu.pcie_generation, gpu.pcie_width, gpu.compute_capability) == (5, 16, (9, 0))
     assert gpu.throttle_reasons == ("power cap", "hardware thermal slowdown")  # being idle is no throttling
-    assert (gpu.state, gpu.absent) == ("ok", {})
+    rates = ("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received")
+    assert (gpu.state, gpu.absent) == ("ok", dict.fromkeys(rates, Absence.FIRST_LOOK))
     memory = gpu.memory
     assert (memory.total, memory.used, memory.reserved) == (card.total, card.used, card.reserved)
 

@@ -174,7 +174,7 @@ def test_hosts_their_past_and_one_that_is_not_scraped_any_more(stub: Stub) -> No
         [RemoteHost(name, PrometheusSource(fleet, name), past=fleet.past(name)) for name in ("node7", "node8")], 1
     )
     session = watched.begin(lambda _: MonitorSession())
-    assert session.history.utilization["GPU-1"].times[0] == NOW - 30
+    assert session.history.gauges["GPU-1"]["utilization"].times[0] == NOW - 30
     watched.close()
 
 
@@ -213,9 +213,9 @@ def test_a_server_that_drips_is_not_waited_for(drip: bytes, monkeypatch: pytest.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=serve, args=(listening,), daemon=True).start()
         client = PrometheusClient(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(SourceFailed, match="no whole answer within 0 s"):
+        with pytest.raises(SourceFailed, match=r"no (whole )?answer"):
             client.query("up")
-        with pytest.raises(SourceFailed, match=r"no whole answer|still goes on"):
+        with pytest.raises(SourceFailed, match=r"no (whole )?answer|still goes on"):
             client.query("up")
         over.set()
 

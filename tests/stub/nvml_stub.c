@@ -9,6 +9,7 @@
  *     records STRIDE                                      (bytes per process record; 0 scrambles them)
  *     process PID BYTES C|G GPU_INSTANCE COMPUTE_INSTANCE
  *     accounted PID PEAK                                  (with `accounting 1`: the most the process ever held)
+ *     xid CODE                                            (an error, for those who registered before it stood here)
  *     mig PROFILE UUID GPU_INSTANCE COMPUTE_INSTANCE TOTAL USED RESERVED FREE GPU_SLICES COMPUTE_SLICES
  *   fault FUNCTION CODE   hang FUNCTION SECONDS           (of that gpu, or of every one when before the first;
  *                                                          FUNCTION * is every call, SECONDS -1 is for ever)
@@ -43,6 +44,9 @@ typedef struct Device {
     struct { u32 pid; u64 peak; } account[ACCOUNTS];
     u64 power, power_limit, temperature, utilization, memory_utilization, sm_clock, memory_clock, fan;
     u64 pcie_generation, pcie_width, ecc, throttle, accounting;
+    u64 encoder, decoder, nvlink_sent, nvlink_received, pcie_sent, pcie_received, remapped, remap_pending, retired;
+    int xids;
+    u32 xid[MIGS];
     int first_row, rows, migs;
     struct Device *mig[MIGS];
 } Device;
@@ -152,7 +156,10 @@ static Device *read_line(char *line, Device *device) {
         {"utilization", &device->utilization}, {"memory_utilization", &device->memory_utilization},
         {"sm_clock", &device->sm_clock}, {"memory_clock", &device->memory_clock}, {"fan", &device->fan},
         {"pcie_generation", &device->pcie_generation}, {"pcie_width", &device->pcie_width}, {"ecc", &device->ecc},
-        {"throttle", &device->throttle}, {"accounting", &device->accounting},
+        {"throttle", &device->throttle}, {"accounting", &device->accounting}, {"encoder", &device->encoder},
+        {"decoder", &device->decoder}, {"nvlink_sent", &device->nvlink_sent}, {"pcie_sent", &device->pcie_sent},
+        {"nvlink_received", &device->nvlink_received}, {"pcie_received", &device->pcie_received},
+        {"remapped", &device->remapped}, {"remap_pending", &device->remap_pending}, {"retired", &device->retired},
     };
     if (!strcmp(key, "process")) read_row(rest, device);
     else if (!strcmp(key, "mig")) read_mig(rest, device);
@@ -160,6 +167,7 @@ static Device *read_line(char *line, Device *device) {
         device->account[device->accounted].pid = (u32)number(&rest);
         device->account[device->accounted++].peak = number(&rest);
     }
+    else if (!strcmp(key, "xid") && device->xids < MIGS) device->xid[device->xids++] = (u32)number(&rest);
     else if (!strcmp(key, "uuid")) word(&rest, device->uuid, sizeof device->uuid);
     else if (!strcmp(key, "bus")) word(&rest, device->bus, sizeof device->bus);
     else if (!strcmp(key, "memory")) device->memory = read_memory(&rest);
@@ -445,6 +453,69 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *out) {
     return OK;
 }
 #endif
+
+static int engine(const Device *device, u64 percent, u32 *out, u32 *period) {
+    if (device->is_mig) return UNSUPPORTED;
+    *out = (u32)percent;
+    *period = 1000000;
+    return OK;
+}
+int nvmlDeviceGetEncoderUtilization(Device *device, u32 *out, u32 *period) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    return engine(device, device->encoder, out, period);
+}
+int nvmlDeviceGetDecoderUtilization(Device *device, u32 *out, u32 *period) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    return engine(device, device->decoder, out, period);
+}
+
+typedef struct { u32 field, scope; long long timestamp, latency; int kind, code; u64 value; } FieldValue;
+int nvmlDeviceGetFieldValues(Device *device, int count, FieldValue *out) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, (size_t)count * sizeof *out);
+    if (device->is_mig) return UNSUPPORTED;
+    struct { u32 field; const u64 *value; int kind; } known[] = {
+        {138, &device->nvlink_sent, 3}, {139, &device->nvlink_received, 3}, {197, &device->pcie_sent, 3},
+        {198, &device->pcie_received, 3}, {142, &device->remapped, 1}, {144, &device->remap_pending, 1},
+        {29, &device->retired, 3},
+    };
+    for (int i = 0; i < count; ++i) {
+        out[i].code = UNSUPPORTED;
+        for (size_t j = 0; j < sizeof known / sizeof *known; ++j)
+            if (known[j].field == out[i].field && *known[j].value != (u64)-1) {
+                out[i].code = OK;
+                out[i].kind = known[j].kind;
+                out[i].value = *known[j].value;
+            }
+    }
+    return OK;
+}
+
+/* ---- events: those of a device's line `xid`, each once for each set ---- */
+
+typedef struct { Device *device; int told; } Events;
+typedef struct { Device *device; u64 type, data; u32 instance, compute; } EventData;
+int nvmlEventSetCreate(Events **out) { BEGIN(-1); *out = calloc(1, sizeof **out); return OK; }
+int nvmlEventSetFree(Events *events) { BEGIN(-1); free(events); return OK; }
+int nvmlDeviceRegisterEvents(Device *device, u64 types, Events *events) {
+    BEGIN_DEVICE;
+    if (device->is_mig || types != 8) return UNSUPPORTED;
+    events->device = device;
+    events->told = device->xids;
+    return OK;
+}
+int nvmlEventSetWait_v2(Events *events, EventData *out, u32 milliseconds) {
+    (void)milliseconds;
+    BEGIN(events->device->gpu);
+    if (events->told >= events->device->xids) return 10; /* TIMEOUT */
+    memset(out, 0, sizeof *out);
+    out->device = events->device;
+    out->type = 8;
+    out->data = events->device->xid[events->told++];
+    return OK;
+}
 
 /* ---- processes ---- */
 

@@ -49,7 +49,8 @@ class StubMig:
 class StubGpu:
     """One device; memory in bytes, power in milliwatts. A metric that is None is one the device does not support.
 
-    With `accounting` 1, `accounted` has the most that each pid ever held, of those gone too.
+    With `accounting` 1, `accounted` has the most that each pid ever held, of those gone too. `nvlink_…` count KiB and
+    `pcie_…` bytes since the driver was loaded; a count of NOT_AVAILABLE is one that the card does not have.
     """
 
     name: str = "NVIDIA H200"
@@ -71,6 +72,16 @@ class StubGpu:
     pcie_width: int | None = 16
     ecc: int | None = 0
     throttle: int | None = 0
+    encoder: int | None = 0
+    decoder: int | None = 0
+    nvlink_sent: int = 0
+    nvlink_received: int = 0
+    pcie_sent: int = 0
+    pcie_received: int = 0
+    remapped: int = 0
+    remap_pending: int = 0
+    retired: int = NOT_AVAILABLE
+    xids: list[int] = field(default_factory=list)
     accounting: int | None = 0
     accounted: dict[int, int] = field(default_factory=dict)
     mig_mode: int = 0
@@ -104,6 +115,8 @@ class StubGpu:
                 yield f"{name} {value}"
             else:
                 yield from (f"fault {function} {NOT_SUPPORTED}" for function in functions)
+        yield from (f"{name} {getattr(self, name)}" for name in _COUNTS)
+        yield from (f"xid {code}" for code in self.xids)
         yield f"records {self.records}"
         yield from (f"accounted {pid} {peak}" for pid, peak in self.accounted.items())
         for mig in self.migs:
@@ -117,6 +130,7 @@ class StubGpu:
         yield from _fault_lines(self.faults, self.hangs, self.spoils)
 
 
+_COUNTS = ("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received", "remapped", "remap_pending", "retired")
 _METRICS = {
     "utilization": ("nvmlDeviceGetUtilizationRates",),
     "power": ("nvmlDeviceGetPowerUsage",),
@@ -128,6 +142,8 @@ _METRICS = {
     "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration",),
     "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth",),
     "ecc": ("nvmlDeviceGetTotalEccErrors",),
+    "encoder": ("nvmlDeviceGetEncoderUtilization",),
+    "decoder": ("nvmlDeviceGetDecoderUtilization",),
     "accounting": ("nvmlDeviceGetAccountingMode",),
     "throttle": ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
 }

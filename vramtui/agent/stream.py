@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from . import counters
 from .nvml import ABSENCES, NO_INSTANCE, Lost, Nvml, plain
 from .processes import Processes, read_file
 
@@ -46,7 +47,11 @@ MEMORY = (
     ("swap_total", b"SwapTotal"),
     ("swap_free", b"SwapFree"),
 )
-METRICS = ("utilization", "memory_utilization", "throttle_reasons", "ecc_errors", *[row[0] for row in NUMBERS])
+METRICS = (
+    *("utilization", "memory_utilization", "throttle_reasons", "ecc_errors"),
+    *(row[0] for row in NUMBERS),
+    *counters.METRICS,
+)
 
 
 class Card:
@@ -58,6 +63,7 @@ class Card:
         self._index = index
         self._handle: ctypes.c_void_p | None = None
         self._identity: dict[str, Any] = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
+        self._counters = counters.CardCounters(nvml.call)
 
     def read(self) -> list[dict[str, Any]]:
         """The card's row and those of its instances."""
@@ -67,6 +73,7 @@ class Card:
             return self._rows()
         except Lost as error:
             self._handle = None
+            self._counters.begin_anew()
             return [self.gone(str(error), "lost" if error.lost else "failed")]
 
     def gone(self, reason: str, why: str) -> dict[str, Any]:
@@ -178,7 +185,8 @@ class Card:
             absent["throttle_reasons"] = ABSENCES.get(code, "failed")
         else:
             values["throttle_reasons"] = [word for bit, word in THROTTLING if long.value & bit]
-        return values, absent
+        counted, why_not = self._counters.read(self._handle)
+        return dict(values, **counted), dict(absent, **why_not)
 
 
 def host_memory() -> dict[str, int | None]:

@@ -17,7 +17,7 @@ from vramtui.core.observation.readings import Sample
 LIMIT = 30.0  # seconds that a command may take
 
 
-def title_of(kind: Kind) -> str:
+def title_of(kind: Kind) -> str:  # noqa: PLR0911 - a return a kind, which mypy holds to be all of them
     """What an alert is called; a kind without a name here is no program that type-checks."""
     match kind:
         case "will_not_fit":
@@ -30,6 +30,8 @@ def title_of(kind: Kind) -> str:
             return "Memory held by exited processes"
         case "lost":
             return "GPU lost"
+        case "xid":
+            return "Error of the driver"
         case "out_of_memory":
             return "Out of memory"
 

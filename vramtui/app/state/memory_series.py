@@ -39,7 +39,7 @@ def series(
     seen = _between(track.times, start, end)
     what_if = what_if_of(shown, chosen)
     estimate = _matched(shown, chosen)
-    busy = session.history.utilization.get(chosen.gpu.uuid)
+    busy = session.history.gauge(chosen.gpu.uuid, "utilization")
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
         title=f"{who} · {printable(track.process.command_or_name or '')}",

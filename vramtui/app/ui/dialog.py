@@ -20,11 +20,11 @@ class Window(CurrentSize, ModalScreen[Result]):
     DEFAULT_CSS = """
     Window { align: center middle; background: $background 60%; }
     Window > #window {
-        width: 90; max-width: 95%; height: auto; max-height: 90%;
+        width: 90; max-width: 95%; height: auto; max-height: 95%;
         border: round $primary; border-title-color: $primary; border-subtitle-color: $muted;
         background: $surface; padding: 0 1;
     }
-    Window VerticalScroll { height: auto; background: $surface; }
+    Window VerticalScroll { height: auto; max-height: 80vh; background: $surface; }
     Window VerticalScroll, Window OptionList {
         scrollbar-size-vertical: 1; scrollbar-color: $line; scrollbar-background: $surface;
         scrollbar-color-hover: $primary; scrollbar-color-active: $primary;

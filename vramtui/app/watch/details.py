@@ -1,20 +1,30 @@
 """All that is known about the chosen row: its process and its GPU."""
 
 import time
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rich.cells import cell_len
+from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
+from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.row import why
 from vramtui.app.state.view import ProcessRow, View
+from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.ui.dialog import TextWindow
+from vramtui.app.watch.gauges import SPANS, gauge_rows, span_words
+from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_duration, format_percent
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import Gpu, Host, Process, Reading
 from vramtui.core.observation.track import Peak
+from vramtui.core.observation.xids import xid_sentence
 from vramtui.monitor.fast_sampler import INTERVAL
 
 Facts = list[tuple[str, str]]
@@ -26,20 +36,44 @@ EXACT = {
 }
 
 
+class RowFacts(NamedTuple):
+    """What is known of the chosen row beside the view.
+
+    Attributes:
+        reported: its process's memory, as far as its own probe tells it.
+        grown: bytes by which the processes on its GPU grew since the look before.
+        gauges: its GPU's, by name.
+    """
+
+    reported: Ledger | None = None
+    grown: int | None = None
+    gauges: Mapping[str, Curve] = MappingProxyType({})
+
+
 class Details(TextWindow):
-    """The facts of the moment in which it was opened.
+    """The facts of the moment in which it was opened, and the hour before it.
 
     Args:
         view: what is shown.
-        told: the chosen process's memory, as far as its own probe tells it.
-        grown: bytes by which the processes on the chosen GPU grew since the look before, if known.
+        known: what the view does not have.
     """
 
-    def __init__(self, view: View, told: Ledger | None = None, grown: int | None = None) -> None:
-        super().__init__("Details", "arrows scroll · Esc close")
+    BINDINGS = [
+        Binding("plus,equals_sign", "zoom(-1)", "Zoom in", id="details.zoom_in", show=False),
+        Binding("minus", "zoom(1)", "Zoom out", id="details.zoom_out", show=False),
+    ]
+
+    def __init__(self, view: View, known: RowFacts | None = None) -> None:
+        super().__init__("Details", "arrows scroll · + - zoom · Esc close")
         self._view = view
-        self._told = told
-        self._grown = grown
+        self._known = known or RowFacts()
+        self._span = SPANS[-1]
+
+    def action_zoom(self, steps: int) -> None:
+        """Show less of the past, or more of it."""
+        place = SPANS.index(self._span) + steps
+        self._span = SPANS[min(max(place, 0), len(SPANS) - 1)]
+        self.on_resize()
 
     def on_resize(self) -> None:
         """Wrap anew."""
@@ -47,7 +81,8 @@ class Details(TextWindow):
 
     def text(self, room: int = WIDEST) -> Content:
         """Process, then GPU, in a window of at most `room` columns."""
-        return _assemble(self._sections(), min(WIDEST, room) - FRAME)
+        width = min(WIDEST, room) - FRAME
+        return Content.assemble(_assemble(self._sections(), width), *self._hour(width))
 
     def _room(self) -> int:
         return self.app.size.width * 95 // 100
@@ -60,11 +95,40 @@ class Details(TextWindow):
         sections = []
         if row.process is not None:
             facts = process_facts(row, row.process, sample.taken_at)
-            facts[5:5] = reported_facts(self._told)
+            facts[5:5] = reported_facts(self._known.reported)
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
-        facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._grown)]
+        facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._known.grown)]
         sections.append((f"GPU {row.gpu.index}", facts))
         return sections
+
+    def _hour(self, width: int) -> list[Content | tuple[str, str]]:
+        """The chosen GPU over time."""
+        row, sample = self._view.chosen, self._view.sample
+        if row is None or sample is None:
+            return []
+        graph = max(LEAST, width - INDENT)
+        rows = gauge_rows(self._known.gauges, row.gpu, sample.taken_at, self._span, graph)
+        pieces: list[Content | tuple[str, str]] = []
+        if rows:
+            pieces.append((f"GPU {row.gpu.index}, {span_words(self._span)}\n", "bold $primary"))
+        for name, (words, *drawn) in rows:
+            pieces += [(f"  {name:<{INDENT - 2}}", "$muted"), (f"{words}\n", "")]
+            pieces += [(f"{' ' * INDENT}{line}\n", "$primary") for line in drawn]
+        return pieces
+
+
+def details_of(state: DashboardState, view: View) -> Details:
+    """The window for the chosen row of what is shown, with all that is known of it."""
+    chosen, sample = view.chosen, view.sample
+    if chosen is None or sample is None:
+        return Details(view)
+    is_current = sample is state.sample
+    facts = RowFacts(
+        reported=row_ledger(state.jobs, chosen),
+        grown=state.history.grown(sample.host.name, chosen.gpu.uuid) if is_current else None,
+        gauges=state.history.gauges.get(chosen.gpu.uuid, {}),
+    )
+    return Details(view, facts)
 
 
 def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
@@ -189,9 +253,15 @@ def gpu_facts(gpu: Gpu) -> Facts:
         ("temperature", _value(gpu, "temperature_celsius", "{} °C")),
         ("clocks", f"SM {_value(gpu, 'sm_clock_mhz', '{} MHz')}, memory {_value(gpu, 'memory_clock_mhz', '{} MHz')}"),
         ("fan", _value(gpu, "fan_percent", "{} %")),
+        ("encoder", _value(gpu, "encoder_utilization", "{} %")),
+        ("decoder", _value(gpu, "decoder_utilization", "{} %")),
         ("PCIe", f"generation {_value(gpu, 'pcie_generation', '{}')}, width {_value(gpu, 'pcie_width', 'x{}')}"),
+        ("over PCIe", _traffic(gpu, "pcie_sent", "pcie_received")),
+        ("over NVLink", _traffic(gpu, "nvlink_sent", "nvlink_received")),
         ("ECC errors", _value(gpu, "ecc_errors", "{}")),
+        ("memory repairs", _repairs(gpu)),
         ("throttled by", _throttle(gpu)),
+        *_xid_facts(gpu),
     ]
     if gpu.compute_capability is not None:
         facts.append(("capability", ".".join(map(str, gpu.compute_capability))))
@@ -230,6 +300,36 @@ def _throttle(gpu: Gpu) -> str:
     if gpu.throttle_reasons is None:
         return why(gpu, "throttle_reasons")
     return ", ".join(gpu.throttle_reasons) or "nothing"
+
+
+def _traffic(gpu: Gpu, sent: str, received: str) -> str:
+    """What went over a link a second; both or neither are known."""
+    out, into = getattr(gpu, sent), getattr(gpu, received)
+    if out is None or into is None:
+        return why(gpu, sent)
+    return f"{format_bytes(out)}/s sent, {format_bytes(into)}/s received"
+
+
+def _repairs(gpu: Gpu) -> str:
+    if gpu.memory_repairs is None:
+        return why(gpu, "memory_repairs")
+    ampere = (gpu.compute_capability or (8, 0)) >= (8, 0)
+    pending = ", more when the GPU is reset" if gpu.repair_pending else ""
+    return f"{gpu.memory_repairs} {'rows remapped' if ampere else 'pages retired'}{pending}"
+
+
+def _xid_facts(gpu: Gpu) -> Facts:
+    """The driver's errors of this GPU, the latest first, each kind once."""
+    if gpu.xid_errors is None:
+        return [("XID errors", why(gpu, "xid_errors"))]
+    if not gpu.xid_errors:
+        return [("XID errors", "none since this program looks")]
+    latest = {error.code: error.at for error in gpu.xid_errors}
+    counts = Counter(error.code for error in gpu.xid_errors)
+    return [
+        (_clock(at), xid_sentence(code) + (f" ({counts[code]} times)" if counts[code] > 1 else ""))
+        for code, at in sorted(latest.items(), key=lambda pair: -pair[1])
+    ]
 
 
 def _value(reading: Reading, name: str, form: str) -> str:

@@ -10,7 +10,6 @@ from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.messages import FieldStepped, GpuChosen
 from vramtui.app.state.view import RowId, SortColumn, View
-from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.themes import Palette
 from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.cursor_list import RowChosen
@@ -235,13 +234,9 @@ class Watch(ViewScreen):
 
     def action_details(self) -> None:
         """Details of the selected process and its GPU."""
-        from vramtui.app.watch.details import Details  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.watch.details import details_of  # noqa: PLC0415 - not needed for the first paint
 
-        state, chosen, sample, grown = self._state, self.view.chosen, self.view.sample, None
-        reported = row_ledger(state.jobs, chosen) if chosen is not None else None
-        if chosen is not None and sample is not None and sample is state.sample:
-            grown = state.history.grown(sample.host.name, chosen.gpu.uuid)
-        self.app.push_screen(Details(self.view, reported, grown))
+        self.app.push_screen(details_of(self._state, self.view))
 
     async def action_enter_row(self) -> None:
         """Open or close the selected group; make a preset of what was derived for a process; else details."""

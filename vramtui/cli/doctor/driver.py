@@ -19,6 +19,7 @@ REASONS = {
     Absence.LOST: "lost",
     Absence.DRIVER_TOO_OLD: "the driver is too old",
     Absence.NO_ANSWER: "no answer",
+    Absence.FIRST_LOOK: "known after the next look",
     Absence.FAILED: "failed",
 }
 

@@ -17,15 +17,17 @@ from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.observation.history import SET_BACK, History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.track import Track
+from vramtui.core.observation.xids import xid_sentence
 
 WINDOW = 300.0  # seconds looked back
 LEAST_SPAN = 60.0
 LEAST_RISES = 6
 LEAST_GROWTH = 64 << 20  # bytes in the window
 STEADY = 0.9  # share of the changes in the window that go up
-Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_of_memory"]
+Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "xid", "out_of_memory"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+XID_STANDS = 600.0  # seconds for which the last error of a GPU is shown as something to know now
 GROWTH_EVERY = 15.0  # seconds: trends take minutes, and a look reads what thousands of processes held
 
 
@@ -181,7 +183,7 @@ class Alerts:
         return tuple(begins)
 
     def _patience(self, kind: Kind) -> float:
-        return 0.0 if kind in {"lost", "out_of_memory"} else self.rules.after
+        return 0.0 if kind in {"lost", "xid", "out_of_memory"} else self.rules.after
 
     def _is_over(self, state: _State, now: float) -> bool:
         """What was never said is forgotten at once; what was said has to stay away for a while."""
@@ -200,6 +202,8 @@ class Alerts:
     ) -> Iterable[Alert]:
         if gpu.state == "lost":
             yield _alert("lost", gpu, None, f"GPU {gpu.index} is lost: {gpu.reason or 'it does not answer'}")
+        if gpu.xid_errors and sample.taken_at - gpu.xid_errors[-1].at < XID_STANDS:
+            yield _alert("xid", gpu, None, f"GPU {gpu.index} reported {xid_sentence(gpu.xid_errors[-1].code)}")
         if gpu.state != "ok":
             return
         exited = gpu.processes if gpu.roster.has_exited else ()  # there may be thousands, of which mostly none has

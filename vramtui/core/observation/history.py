@@ -22,11 +22,12 @@ class History:
 
     Attributes:
         answered: each card's latest answer, by uuid, with the time that it is of.
-        utilization: each card's utilisation in per cent over time, by uuid.
+        gauges: each card's utilisation (per cent), memory in use (bytes), power (watts) and temperature (°C) over time,
+            by uuid and name; one that is not told is not there.
     """
 
     def __init__(self) -> None:
-        self.utilization: dict[str, Curve] = {}
+        self.gauges: dict[str, dict[str, Curve]] = {}
         self.answered: dict[str, tuple[float, Gpu]] = {}
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
@@ -41,6 +42,10 @@ class History:
     def here(self, host: str, gpu_uuid: str) -> Mapping[int, Track]:
         """The tracks of the processes on one device, by pid."""
         return self._here.get((host, gpu_uuid), {})
+
+    def gauge(self, gpu_uuid: str, name: str) -> Curve | None:
+        """One of a card's `gauges`; None where it was never told."""
+        return self.gauges.get(gpu_uuid, {}).get(name)
 
     def peak_of(self, key: ProcessKey) -> int | None:
         """The most in bytes that a process was seen to hold; None of one that was not seen."""
@@ -81,8 +86,7 @@ class History:
         for gpu in sample.gpus:
             if gpu.state == "ok":
                 self.answered[gpu.uuid] = (sample.taken_at, gpu)
-                if gpu.utilization is not None:
-                    self.utilization.setdefault(gpu.uuid, Curve()).add(sample.taken_at, (gpu.utilization,))
+                self._add_gauges(sample.taken_at, gpu)
                 if "processes" not in gpu.absent:
                     self._add_gpu(sample, gpu, limit)
         self._forget()
@@ -117,8 +121,8 @@ class History:
             if key.host == host:
                 track.shift(seconds)
         for uuid in {gpu.uuid for gpu in sample.gpus}:
-            if uuid in self.utilization:
-                self.utilization[uuid].shift(seconds)
+            for curve in self.gauges.get(uuid, {}).values():
+                curve.shift(seconds)
             if uuid in self.answered:
                 answered_at, gpu = self.answered[uuid]
                 self.answered[uuid] = (answered_at + seconds, gpu)
@@ -132,6 +136,20 @@ class History:
             for key, track in self._tracks.items():
                 if key.host == sample.host.name:
                     track.note_interval(gap)
+
+    def _add_gauges(self, at: float, gpu: Gpu) -> None:
+        values = {
+            "utilization": gpu.utilization,
+            "memory": gpu.memory.used,
+            "power": gpu.power_watts,
+            "temperature": gpu.temperature_celsius,
+        }
+        curves = self.gauges.setdefault(gpu.uuid, {})
+        for name, value in values.items():
+            if value is not None:
+                if name not in curves:
+                    curves[name] = Curve()
+                curves[name].add(at, (round(value),))
 
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
         at, pace = sample.taken_at, self.pace(sample.host.name)

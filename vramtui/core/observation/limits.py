@@ -21,7 +21,13 @@ _LIMITS: Final[dict[str, tuple[float, float]]] = {
     "pcie_generation": (0, 100),
     "pcie_width": (0, 1000),
     "ecc_errors": (0, LARGEST_SIZE),
+    "encoder_utilization": (0, 100),
+    "decoder_utilization": (0, 100),
+    **dict.fromkeys(("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received"), (0, 1e14)),  # bytes a second
+    "memory_repairs": (0, 1 << 32),
 }
+MOST_XIDS: Final = 64
+LARGEST_XID: Final = 100_000
 
 
 def is_possible(field: str, value: object) -> bool:
@@ -32,6 +38,8 @@ def is_possible(field: str, value: object) -> bool:
         return all(0 <= part < 1000 for part in value) and value[0] > 0
     if field in ("name", "uuid", "pci_bus_id"):
         return isinstance(value, str) and bool(value.strip())
+    if field == "xid_errors":
+        return isinstance(value, tuple) and len(value) <= MOST_XIDS and all(0 <= x.code <= LARGEST_XID for x in value)
     limits = _LIMITS.get(field)
     # Not a number is neither below nor above anything.
     return limits is None or (isinstance(value, int | float) and limits[0] <= value <= limits[1])

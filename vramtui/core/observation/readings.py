@@ -21,6 +21,7 @@ class Absence(str, Enum):
     LOST = "lost"
     DRIVER_TOO_OLD = "driver_too_old"
     NO_ANSWER = "no_answer"
+    FIRST_LOOK = "first_look"  # a rate is known from the second on
     FAILED = "failed"
 
 
@@ -119,6 +120,15 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
         return self.command or self.name
 
 
+class XidError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An error that NVIDIA's driver reported of a GPU: its number (`core.observation.xids`) and when it was seen, in
+    seconds since the epoch.
+    """
+
+    at: Time
+    code: Count
+
+
 GpuState = Literal["ok", "lost", "failed"]
 NVIDIA = "NVIDIA"  # the vendor, where none is told
 
@@ -190,7 +200,10 @@ class Roster:
 class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is added up once
     """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
 
-    Percentages are 0–100, clocks MHz, power watts, temperature °C. `reason` is the sentence behind a state that is
+    Percentages are 0–100, clocks MHz, power watts, temperature °C, what goes over NVLink and PCIe bytes a second on
+    average since the look before. `xid_errors` are those since this program began to look, the latest last.
+    `memory_repairs` are the rows of memory that were remapped, on cards before Ampere the pages that were retired;
+    `repair_pending` says that more will be when the GPU is reset. `reason` is the sentence behind a state that is
     not ok. `processes_trusted` is False when the driver's process list is known to be scrambled, and
     `absent["processes.graphics"]` says why graphics clients are missing in it. `mig_used` is what the card's MIG
     instances hold in bytes; they are rows of their own, and their processes are listed there only. `final_peaks` has,
@@ -218,6 +231,15 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
     pcie_width: Count | None = None
     ecc_errors: Count | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    encoder_utilization: Count | None = None
+    decoder_utilization: Count | None = None
+    nvlink_sent: Bytes | None = None
+    nvlink_received: Bytes | None = None
+    pcie_sent: Bytes | None = None
+    pcie_received: Bytes | None = None
+    memory_repairs: Count | None = None
+    repair_pending: bool | None = None
+    xid_errors: tuple[XidError, ...] | None = None
     pci_bus_id: str | None = None
     vendor: str = NVIDIA
     mig_parent: str | None = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE
@@ -32,6 +33,8 @@ APPS = "--query-compute-apps=pid,gpu_uuid,used_memory,process_name"
 _METRICS = tuple(
     c.field for c in COLUMNS if c.field in Gpu.__struct_fields__ and c.kind != "text" and c.field != "index"
 )
+# The columns for these came with many releases, and one that nvidia-smi does not know fails the whole table.
+_NOT_ASKED = dict.fromkeys(COUNTED, Absence.NOT_SUPPORTED)
 _MEMORY = ("total", "used", "reserved", "free")
 _CODES = {  # nvidia-smi's exit status: NVML's error codes
     4: ("this user has no permission", "See who may read and write /dev/nvidiactl and /dev/nvidia0."),
@@ -161,13 +164,13 @@ class NvidiaSmiSource:
             name=identity.get("name") or f"GPU {index}",
             pci_bus_id=identity.get("pci_bus_id"),
             memory=memory,
-            absent=reasons | {name: why for name, why in absent.items() if name in _METRICS},
+            absent=_NOT_ASKED | reasons | {name: why for name, why in absent.items() if name in _METRICS},
             **metrics,
         )
 
     def _gone(self, index: int, reason: str, *, lost: bool = True) -> Gpu:
         identity = self._known.get(index, {})
-        names = ("memory", "processes", *(name for name in _METRICS if name != "compute_capability"))
+        names = ("memory", "processes", *_NOT_ASKED, *(name for name in _METRICS if name != "compute_capability"))
         return Gpu(
             index=index,
             uuid=identity.get("uuid") or f"unknown-{index}",

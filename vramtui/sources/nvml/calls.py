@@ -54,6 +54,8 @@ _DRIVER_GONE: Final = (
 
 Device = Any  # pynvml's handle, which has no type
 Answer = tuple[Any, Absence | None]
+Fields = dict[str, Any]
+Absences = dict[str, Absence]
 
 
 class DeviceGone(Exception):
@@ -115,14 +117,24 @@ class Caller:
             DriverGone: the driver is.
         """
         code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        if code in _DEVICE_GONE:
-            raise DeviceGone(name, code) from error
-        if code in _DRIVER_GONE:
-            raise DriverGone(f"{name}: {sentence(code)}") from error
+        self.raise_if_gone(name, code)
         absence = _ABSENCES.get(code, Absence.FAILED)
         if absence is Absence.FAILED:
             self.problems.append(Problem(where=self.where, message=f"{name}: {sentence(code)}."))
         return absence
+
+    @staticmethod
+    def raise_if_gone(name: str, code: int) -> None:
+        """Nothing where the call `name` can have ended with `code` on a device and a driver that are there.
+
+        Raises:
+            DeviceGone: the device is lost.
+            DriverGone: the driver is.
+        """
+        if code in _DEVICE_GONE:
+            raise DeviceGone(name, code)
+        if code in _DRIVER_GONE:
+            raise DriverGone(f"{name}: {sentence(code)}")
 
 
 def sentence(code: int) -> str:

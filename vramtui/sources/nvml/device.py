@@ -6,15 +6,14 @@ import msgspec
 
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem
 from vramtui.sources.nvml.accounting import Accounts
-from vramtui.sources.nvml.calls import Caller, Device, DeviceGone, DriverGone
+from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGone, DriverGone, Fields
+from vramtui.sources.nvml.counters import counters_of, read_counters
 from vramtui.sources.nvml.metrics import (
     CHANGING,
     NEVER_CHANGING,
     NOT_OF_AN_INSTANCE,
     RARELY_CHANGING,
-    Absences,
     BusyProcesses,
-    Fields,
     Metric,
     read_memory,
     read_metrics,
@@ -132,6 +131,7 @@ class CardReader:
         self.caller = Caller(f"GPU {index}")
         self._clock = clock
         self._identity: Fields = unknown_identity(index)
+        self._counters = counters_of(self.caller, clock)
         self._forget()
 
     def read(self) -> CardReading:
@@ -157,6 +157,7 @@ class CardReader:
         """
         reader = CardReader(self.index, self._clock)
         reader._identity = {name: self._identity[name] for name in ("name", "uuid")}
+        reader._counters = counters_of(reader.caller, self._clock, self._counters)
         return reader
 
     def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> DeviceReading:
@@ -176,6 +177,9 @@ class CardReader:
         self._accounts = Accounts()
         self._busy = BusyProcesses()
         self._shares: Mapping[int, int] | None = None
+        self._counters.begin_anew()
+        self._counted: tuple[Fields, Absences] = ({}, {})
+        self._knows_counts = False
 
     def _read(self) -> list[DeviceReading]:
         if self._handle is None:
@@ -187,7 +191,10 @@ class CardReader:
         now = self._clock()
         if self._static.read(self.caller, self._handle, now):
             self._identity |= self._static.values
-        self._rare.read(self.caller, self._handle, now)
+        self._knows_counts &= not self._rare.read(self.caller, self._handle, now)
+        if not self._knows_counts:
+            self._counted = read_counters(self._counters, self._handle)
+            self._knows_counts = True
         if self._changing.read(self.caller, self._handle, now):
             self._shares = self._busy.read(self.caller, self._handle)
             self._knows_instances = False
@@ -214,6 +221,8 @@ class CardReader:
         for tier in self._tiers:
             fields |= tier.values
             reasons |= tier.absent
+        fields |= self._counted[0]
+        reasons |= self._counted[1]
         gpu = Gpu(index=self.index, memory=memory, mig_used=mig_used, absent=reasons, **fields)
         return [DeviceReading(gpu=gpu, listing=listing), *instances]
 

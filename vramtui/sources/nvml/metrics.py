@@ -8,19 +8,18 @@ from typing import Any, Final
 import msgspec
 import pynvml
 
+from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.nvml import NOT_AVAILABLE
 from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
 from vramtui.core.observation.limits import is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
-from vramtui.sources.nvml.calls import Caller, Device
+from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 
 CALL = "nvmlDeviceGetProcessUtilization"
 # Nothing has run since the samples that were read last; a count of none is told as a success without an answer.
 _NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
 _NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
-Fields = dict[str, Any]
-Absences = dict[str, Absence]
 
 
 class BusyProcesses:
@@ -115,7 +114,7 @@ NEVER_CHANGING: Final = (
     Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (_text(pci.busId),)),
     Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
 )
-NOT_OF_AN_INSTANCE: Final = tuple(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields)
+NOT_OF_AN_INSTANCE: Final = (*(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields), *COUNTED)
 
 
 def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) -> tuple[Fields, Absences]:
