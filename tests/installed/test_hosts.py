@@ -108,6 +108,17 @@ def test_several_hosts_with_python_alone_and_one_that_is_down(far: Far) -> None:
     assert far.run("ps", "--host", "gpu[01-02]", "--csv").stdout.startswith("host,gpu,pid,")
 
 
+def test_the_doctor_looks_at_each_host(far: Far) -> None:
+    far.with_python()
+    told = msgspec.json.decode(far.run("doctor", "--host", "gpu01,down", "--json", code=2).stdout)
+    well, down = told["checks"]
+    assert (well["check"], well["verdict"]) == ("gpu01", "ok")
+    assert "driver 580.95.05, CUDA 13.0, read by nvml" in well["message"]
+    assert (down["check"], down["verdict"]) == ("down", "failed")
+    assert down["message"]
+    assert "no group of hosts called x" in far.run("doctor", "--host", "@x", code=2).stderr
+
+
 def test_each_host_has_a_snapshot_of_its_own(far: Far, tmp_path: Path) -> None:
     far.with_python()
     asked = ("snapshot", "--host", "gpu01,down", "--format", "json", "--folder", str(tmp_path / "out"))

@@ -8,6 +8,7 @@ import typer
 from vramtui.cli.common.console import PIPE_WIDTH, plain_console, print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.doctor.check import Finding
+from vramtui.cli.remote.options import HostOption
 
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once
@@ -17,14 +18,22 @@ MARKS = {"ok": ("✓", "ok"), "warning": ("!", "warn"), "failed": ("✗", "FAIL"
 
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a check may take.")] = LIMIT,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds that a check may take (8; for hosts 35).", show_default=False)
+    ] = None,
+    host: HostOption = None,
 ) -> None:
-    """Check the driver, permissions, terminal, folders and torch, each with a next step."""
+    """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines."""
     with exit_on_user_error():
         from vramtui.cli.doctor import amd, driver, machine  # noqa: PLC0415 - only here
         from vramtui.cli.doctor.check import ask_all  # noqa: PLC0415 - only here
 
-        findings = ask_all((*driver.CHECKS, *amd.CHECKS, *machine.CHECKS), timeout)
+        if host:
+            from vramtui.cli.doctor import hosts  # noqa: PLC0415 - only where hosts are asked for
+
+            findings = ask_all(hosts.checks(host), timeout or hosts.LIMIT)
+        else:
+            findings = ask_all((*driver.CHECKS, *amd.CHECKS, *machine.CHECKS), timeout or LIMIT)
         code = exit_code(findings)
         if json:
             print_json({"schema": 1, "exit": code, "checks": findings})

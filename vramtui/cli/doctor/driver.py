@@ -27,15 +27,19 @@ REASONS = {
 def nvml() -> Finding:
     """Whether NVML opens, and what it says of itself."""
     sample = _sample()
-    host = sample.host
     if not sample.gpus:
         problem = sample.problems[0] if sample.problems else None
         message = printable(problem.message) if problem else "the driver lists no GPU"
         return Finding(check="nvml", verdict="failed", message=message, hint=problem.hint if problem else "")
+    return Finding(check="nvml", verdict="ok", message=driver_words(sample))
+
+
+def driver_words(sample: Sample) -> str:
+    """How many GPUs of which kinds there are, and the versions of the driver and CUDA."""
     names = sorted({printable(gpu.name) for gpu in sample.gpus})
     count = f"{len(sample.gpus)} GPU{'s' if len(sample.gpus) > 1 else ''}"
-    driver = f"driver {host.driver_version or 'of unknown version'}, CUDA {host.cuda_version or 'unknown'}"
-    return Finding(check="nvml", verdict="ok", message=f"{count} ({', '.join(names)}), {driver}")
+    driver, cuda = sample.host.driver_version or "of unknown version", sample.host.cuda_version or "unknown"
+    return f"{count} ({', '.join(names)}), driver {printable(driver)}, CUDA {printable(cuda)}"
 
 
 def gpus() -> Finding:
