@@ -121,22 +121,28 @@ class PrometheusClient:
         until = time.monotonic() + patience
         answers: SimpleQueue[bytes | SourceFailed] = SimpleQueue()
         self._reading = threading.Thread(
-            target=lambda: answers.put(self._read(request, until)), name="read prometheus", daemon=True
+            target=lambda: answers.put(self._read(request, until, patience)), name="read prometheus", daemon=True
         )
         self._reading.start()
         try:
             answer = answers.get(timeout=patience)
         except Empty:
-            raise SourceFailed(f"{self.title}: no whole answer within {patience:.0f} s.") from None
+            raise self._late(patience) from None
+        self._reading = None  # it has answered, and ends
         if isinstance(answer, SourceFailed):
             raise answer
         return answer
 
-    def _read(self, request: urllib.request.Request, until: float) -> bytes | SourceFailed:
+    def _late(self, patience: float) -> SourceFailed:
+        return SourceFailed(f"{self.title}: no whole answer within {patience:.0f} s.")
+
+    def _read(self, request: urllib.request.Request, until: float, patience: float) -> bytes | SourceFailed:
         pieces, size = [], 0
         try:
             with self._opener.open(request, timeout=TIMEOUT) as answer:
-                while size <= LARGEST and time.monotonic() < until and (piece := answer.read1(1 << 20)):
+                while size <= LARGEST and (piece := answer.read1(1 << 20)):
+                    if time.monotonic() >= until:
+                        return self._late(patience)
                     pieces.append(piece)
                     size += len(piece)
         except urllib.error.HTTPError as error:
