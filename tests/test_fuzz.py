@@ -1,20 +1,16 @@
-"""A few hundred broken inputs for everything that others write; with FUZZ_EXAMPLES=100000 in the environment as many of
-each, other ones every time.
-"""
+"""Some broken inputs for everything that others write, and all that `python -m tests.fuzz` ever found."""
 
 import json
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import given, seed
 
 from tests.fuzz.changes import with_other_values, with_other_words
-from tests.fuzz.far import FAR_TARGETS, far_seeds
-from tests.fuzz.files import FILE_TARGETS, file_seeds
+from tests.fuzz.every import CORPUS, EVERY, inputs_of, settings_of
 from tests.fuzz.inputs import BINARY, near
 from tests.fuzz.targets import CUT, HOSTILE, PROBE_SEEDS, TARGETS, recordings, seeds, shown
 from tests.properties import examples
@@ -23,26 +19,22 @@ from vramtui.core.base.errors import UserError
 from vramtui.records.recording.live import LiveRecording
 from vramtui.sources.probe_listener import decode_datagram
 
-EVERY = TARGETS | FAR_TARGETS | FILE_TARGETS
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
-
-
-def _seeds(name: str) -> tuple[bytes, ...]:
-    return (file_seeds if name in FILE_TARGETS else far_seeds if name in FAR_TARGETS else seeds)(name)
+EXAMPLES = 60
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_broken_input_keeps_every_promise(name: str) -> None:
-    quiet = settings(
-        examples(EXAMPLES), database=None, suppress_health_check=list(HealthCheck), derandomize=False, deadline=None
-    )
-    test = quiet(given(near(name, _seeds(name)))(EVERY[name]))
-    (test if "FUZZ_EXAMPLES" in os.environ else seed(20)(test))()
+    seed(20)(settings_of(examples(EXAMPLES))(given(near(name, inputs_of(name)))(EVERY[name])))()
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_was_found_stays_found(path: Path) -> None:
+    EVERY[path.parent.name](path.read_bytes())
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_what_is_right_keeps_every_promise(name: str) -> None:
-    for data in _seeds(name):
+    for data in inputs_of(name):
         EVERY[name](data)
 
 
@@ -53,7 +45,7 @@ def test_the_messages_that_are_changed_are_messages() -> None:
 @pytest.mark.parametrize("name", BINARY)
 def test_changes_that_keep_the_grammar_are_changes(name: str) -> None:
     """Most inputs that are made of one that is right are neither that nor another kind's."""
-    inputs, random, made = _seeds(name)[:6], Random(7), set()
+    inputs, random, made = inputs_of(name)[:6], Random(7), set()
     for start in (*inputs,) * (48 // len(inputs)):
         with suppress(ValueError):  # a database whose tables are gone
             made.add(BINARY[name](start, random))

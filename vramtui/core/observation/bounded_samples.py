@@ -64,8 +64,8 @@ def bounded(sample: Sample, before: Sample | None = None) -> Sample:
         for place, gpu in enumerate(sample.gpus[:MOST_DEVICES])
     ]
     _tell_apart(gpus, told)
-    stays = before is not None and not told  # what is shared with the sample before was told of there
-    problems = _problems(sample.problems, told, len(sample.gpus), stays=stays)
+    # What is shared with the sample before was told of there, and what a recording left out by who wrote it.
+    problems = _problems(sample.problems, told, len(sample.gpus), stays=not told)
     changed: dict[str, Any] = {}
     if any(one is not other for one, other in zip(gpus, sample.gpus, strict=False)) or len(gpus) < len(sample.gpus):
         changed["gpus"] = tuple(gpus)
