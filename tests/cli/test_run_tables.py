@@ -6,6 +6,7 @@ import pytest
 
 from vramtui.cli.run.report import print_report
 from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.core.observation.host_batches import HostBatches
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import (
     Beat,
@@ -43,6 +44,16 @@ def test_columns_in_which_nothing_is_known_are_left_out(capsys: pytest.CaptureFi
     assert re.search(r"reserved +9\.00", said)
     assert "PREDICTED" not in said
     assert "Δ" not in said
+
+
+def test_what_a_loader_keeps_on_the_host_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = HostBatches(workers=8, prefetch=2, pinned=True, batch=786_944, locked=(1 << 20) + 512)
+    job = ObservedJob(pid=7).heard(Beat(v=1, pid=7, at=1.0, step=1, loaders=(kept,)))
+    print_report(completed("python", "train.py", jobs=(job,)), (), None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "8 workers keep up to 16 batches of 768.5 KiB ready in the host's shared memory, 12.0 MiB" in said
+    assert "page-locked memory, 1.0 MiB in powers of two" in said
+    assert "None of it is on the card" in said
 
 
 def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.probe.conftest import JOBS, Start
+from vramtui.core.observation.host_batches import HostBatches
 
 MIB = 1 << 20
 WEIGHTS = 4 * (32 * 64 + 64 + 64 * 8 + 8)
@@ -40,6 +41,9 @@ def test_each_child_that_trains_tells_of_itself_and_a_worker_nothing(start: Star
     steps = {job.pid: job.beat.step for job in heard.jobs if job.beat is not None}
     assert steps == {parent: 2, spawned: 3, forked: 4}
     assert all(job.end is not None and job.gone for job in heard.jobs)
+    loaders = {job.pid: job.beat.loaders for job in heard.jobs if job.beat is not None}
+    kept = HostBatches(workers=2, prefetch=2, pinned=False, batch=16, locked=16)
+    assert loaders == {parent: (kept,), spawned: (), forked: ()}
 
 
 @pytest.mark.torch

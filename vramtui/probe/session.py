@@ -17,6 +17,7 @@ from .allowance import Allowance
 from .channel import Channel
 from .counters import Counters
 from .hooks import Hooks
+from .loading import Loaders
 from .notes import Holdings, Moments
 
 BEAT = 0.4  # seconds between messages
@@ -43,6 +44,7 @@ class ProbeSession:
             step_begins=self._quiet(self.step_begins),
             step_ends=self._quiet(self.step_ends),
         )
+        self._loaders = Loaders(torch, self._quiet)
         self._reset()
 
     def _reset(self) -> None:
@@ -57,6 +59,7 @@ class ProbeSession:
     def arm(self) -> None:
         """Put the hooks on."""
         self._hooks.put_on()
+        self._quiet(self._loaders.put_on)()
         os.register_at_fork(after_in_child=self._quiet(self._forked))
         # A job that only computes is known by its beginning to use CUDA.
         lazily = getattr(self._torch.cuda, "_lazy_call", None)
@@ -191,6 +194,7 @@ class ProbeSession:
             devices=[{"index": index, **read} for index, read in self._counters.read(time.monotonic()).items()],
             parts=self._holdings.sizes,
             moments=moments,
+            loaders=self._loaders.sizes(),
         )
         if not told:
             self._moments.put_back(moments)
@@ -236,6 +240,7 @@ class ProbeSession:
     def _forked(self) -> None:
         self._channel.close()
         self._reset()
+        self._loaders.forget()
         self._hooks.begin_again()
 
 

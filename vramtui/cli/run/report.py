@@ -38,6 +38,8 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
             )
         for one in _telling(seen):
             _print_one(one, finished)
+        for sentence in _loading(finished, seen):
+            print_wrapped(sentence, text_width())
         for one in seen:
             for line in oom_lines(one, finished, watch):
                 print(for_terminal(line))
@@ -84,6 +86,13 @@ def _steps(finished: CompletedRun) -> str:
 def _telling(seen: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
     """Ranks of one job are much alike: the largest is shown in full."""
     return (max(seen, key=lambda one: one.counters.reserved_peak or 0),) if seen else ()
+
+
+def _loading(finished: CompletedRun, seen: tuple[RankResult, ...]) -> Iterator[str]:
+    """What the DataLoaders of the process that is shown kept on the host; of any where none used CUDA."""
+    beats = [job.beat for job in ([one.job for one in _telling(seen)] or finished.jobs) if job.beat is not None]
+    for kept in max((beat.loaders for beat in beats), key=len, default=()):
+        yield f"{kept.sentence}. None of it is on the card"
 
 
 def _row(one: RankResult) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from vramtui.core.estimate.estimate import Phase
 from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.host_batches import HostBatches
 
 FIRST_STEPS = 3  # of which every moment is kept: memory peaks in them for the first time
 LATEST = 64  # moments kept beyond those
@@ -96,6 +97,7 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     Attributes:
         phase: None in a step that is not watched, because that would cost it too much.
         parts: bytes by part, then by torch's name of the device.
+        loaders: what DataLoaders with workers or pinned memory keep on the host.
     """
 
     phase: ProbePhase | None = None
@@ -105,6 +107,7 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     devices: Annotated[tuple[MemoryCounters, ...], Meta(max_length=64)] = ()
     parts: dict[Literal["weights", "gradients", "optimizer"], Sizes] = {}
     moments: Annotated[tuple[PhaseEnd, ...], Meta(max_length=1024)] = ()
+    loaders: Annotated[tuple[HostBatches, ...], Meta(max_length=64)] = ()
 
 
 class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader, Subset
 
 from vramtui.core.base.units import format_bytes
+from vramtui.core.observation.host_batches import HostBatches
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 
@@ -39,36 +40,24 @@ PREFETCH = 2  # of each worker, where nothing is asked for (torch/utils/data/dat
 
 
 @dataclass(frozen=True)
-class HostBatches:
-    """What a loader keeps ready on the host: how many workers fill its queue, how far ahead, and whether it pins."""
+class LoaderSettings:
+    """What a loader was made with: its workers, how far ahead each loads, and whether it pins."""
 
     workers: int
     prefetch: int
     pinned: bool
 
     def note(self, batch: Any) -> str:
-        """What that is in bytes, by one batch.
-
-        The queue holds `prefetch_factor` batches a worker (torch/utils/data/dataloader.py,
-        `_MultiProcessingDataLoaderIter._reset`); page-locked memory is taken in powers of two
-        (aten/src/ATen/core/CachingHostAllocator.h: `PowerOf2Ceil`).
-        """
+        """What it would keep on the host, by one batch."""
         sizes = [tensor.numel() * tensor.element_size() for tensor in _tensors(batch)]
-        one, locked = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
-        sentences = []
-        if self.workers:
-            ready = self.workers * self.prefetch
-            sentences.append(
-                f"{self.workers} workers keep up to {ready} batches of {format_bytes(one)} ready in the host's shared "
-                f"memory, {format_bytes(ready * one)} (prefetch_factor {self.prefetch} each), and wait once the queue "
-                "is full"
-            )
-        if self.pinned:
-            sentences.append(
-                f"pin_memory copies each into page-locked memory, {format_bytes(locked)} in powers of two, from which "
-                "the card reads directly"
-            )
-        return f"DataLoader: {'; '.join(sentences)}. None of it is on the card; the trace loads in its own process"
+        kept = HostBatches(
+            workers=self.workers,
+            prefetch=self.prefetch,
+            pinned=self.pinned,
+            batch=sum(sizes),
+            locked=sum(1 << (size - 1).bit_length() for size in sizes if size),
+        )
+        return f"{kept.sentence}. None of it is on the card; the trace loads in its own process"
 
 
 def install(patches: Patches, memory: SimulatedMemory, *, largest_first: bool = False) -> None:
@@ -77,13 +66,13 @@ def install(patches: Patches, memory: SimulatedMemory, *, largest_first: bool = 
     """
     plain: Any = DataLoader.__init__
     signature = inspect.signature(plain)
-    unsaid: dict[int, HostBatches] = {}
+    unsaid: dict[int, LoaderSettings] = {}
 
     @functools.wraps(plain)
     def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(loader, *args, **kwargs)
         workers = given.arguments.get("num_workers") or 0
-        kept = HostBatches(
+        kept = LoaderSettings(
             workers, given.arguments.get("prefetch_factor") or PREFETCH, bool(given.arguments.pop("pin_memory", False))
         )
         if workers:
@@ -131,7 +120,7 @@ def _give_largest_first(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(DataLoader, "__iter__", iterate)
 
 
-def _fetch(plain: Any, unsaid: dict[int, HostBatches], memory: SimulatedMemory) -> Any:
+def _fetch(plain: Any, unsaid: dict[int, LoaderSettings], memory: SimulatedMemory) -> Any:
     """`plain` on real tensors where files are read; its first batch is that of the note."""
 
     @functools.wraps(plain)
