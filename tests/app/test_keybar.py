@@ -46,6 +46,15 @@ async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
         assert "[ batch ]" in line
 
 
+async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
+    async with dashboard([*climbing(), scenes.usual(1)], (200, 35)) as driver:
+        assert "p preset" in line_of(driver)
+        await driver[1].press("M")
+        await settle(*driver)
+        assert line_of(driver).split("  ")[0].strip() == "/ filter"
+        assert not {"p", "e", "m", "["} & {shown.split()[0] for shown in re.split(r"\s{2,}", line_of(driver).strip())}
+
+
 async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (
         app,

@@ -149,6 +149,7 @@ def test_a_map_over_two_numbers() -> None:
     assert read["down"] == {"key": "run.sequence_length", "values": [256, 512, 768, 1024]}
     settings = ("run.batch_size=4", "run.sequence_length=512")
     assert read["process"][1][3] == process("gpt2-124m", *settings, gpu="T4", method="analytic")
+    assert read["quick"]  # `estimate` simulates that job
     room = read["device"]["total_memory"]
     assert read["fits"] == [[size <= room for size in row] for row in read["process"]]
     code, read = document("gpt2-124m", "--memory", "1GiB", *OVER)

@@ -117,6 +117,14 @@ WATCH_BINDINGS: list[BindingType] = [
     _problems("watch"),
     _quiet("escape", "let_go", "Unfreeze sorting; then clear filter", "watch.let_go"),
 ]
+# Those that say nothing where only the monitor is shown.
+PREDICTING = frozenset(
+    f"watch.{name}"
+    for name in (
+        *("presets", "edit", "edit_outside", "undo", "match", "explain"),
+        *("batch_less", "batch_more", "seq_less", "seq_more"),
+    )
+)
 TIMELINE_BINDINGS: list[BindingType] = [
     _turning("timeline"),
     _key("t", "trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),

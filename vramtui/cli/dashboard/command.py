@@ -45,7 +45,7 @@ FEED = "feed"  # whoever writes one keeps its runs
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
 HEAD_START = 0.1
 HINT = (
-    "New here? p chooses a preset to predict, x explains it, 1 to 5 are the screens, ? lists all keys; Esc hides this."
+    "New here? p chooses a preset to predict, x explains it, 1 to 4 are the screens, ? lists all keys; Esc hides this."
 )
 
 
@@ -142,7 +142,7 @@ def _open(options: DashboardOptions) -> None:
             preset=shown,
             settings=settings,
             services=replace(services, fleet=fleet),
-            hint="" if options.view_only else first_time_hint(welcome_marker()),
+            hint="" if options.view_only or settings.dashboard.monitor else first_time_hint(welcome_marker()),
         )
         if settings.dashboard.monitor:
             app.state.toggle_monitor()

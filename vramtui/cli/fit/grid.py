@@ -73,6 +73,7 @@ def _key(name: str) -> str:
 
 def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
     """The map as JSON has it: a row of bytes for each value of `down`, null where it is refused."""
+    from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as in `map_of`
     from vramtui.records.documents.estimates import device_document  # noqa: PLC0415 - as in `map_of`
 
     return {
@@ -85,6 +86,7 @@ def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, obj
         "fits": [list(row) for row in grid.fits],
         "exact": grid.exact,
         "method": "analytic",
+        "quick": not unfollowed(found.preset.workload),
     }
 
 

@@ -103,6 +103,7 @@ class MapDocument(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         process: bytes, null where the estimator refuses.
         exact: false where sizes between the nodes of a coarser net are interpolated.
+        quick: whether `estimate` simulates such a job, so that its figure may be another one.
     """
 
     schema: int
@@ -114,3 +115,4 @@ class MapDocument(msgspec.Struct, frozen=True, kw_only=True):
     fits: tuple[tuple[bool, ...], ...]
     exact: bool
     method: str
+    quick: bool
