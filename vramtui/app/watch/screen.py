@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from textual.app import ComposeResult
+from textual.binding import ActiveBinding
 from textual.containers import Container, Vertical
-from textual.screen import ActiveBinding
 
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import PREDICTING, WATCH_BINDINGS
