@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
+from vramtui.cli.common.console import print_json, print_table, print_wrapped, table_width, text_width
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.completion import sort_keys
@@ -18,7 +18,7 @@ from vramtui.cli.options.command_options import command_of
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host
@@ -27,6 +27,8 @@ from vramtui.core.observation.snapshot import Holding, Snapshot
 By = Literal["user", "job"]
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
+TYPE, NOW, PEAK = HEADINGS.index("TYPE"), HEADINGS.index("NOW"), HEADINGS.index("PEAK")
+ROOMY = 100  # columns of the terminal
 LEGEND = "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started."
 WORTH_A_ROW = 256 * MIB  # of what nobody accounts for, as on Watch; less of it stands below
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
@@ -175,7 +177,7 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
     host, gpus = snapshot.sample.host, snapshot.sample.gpus
     rows = [row for gpu in gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
-    print_table(HEADINGS, rows, right=NUMBERS)
+    _print_rows(rows)
     width = text_width()
     for line in (_foot(gpus), _free(gpus), LEGEND):
         print_wrapped(line, width)
@@ -183,6 +185,19 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
         sys.stdout.write("~ not all settings of the job are known.\n")
     for problem in snapshot.sample.problems:
         sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
+
+
+def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    """The table; a narrow one has commands without interpreter and folder, and no column that says nothing."""
+    kept = list(range(len(HEADINGS)))
+    if table_width() < ROOMY:
+        rows = [row if row[1] == UNKNOWN else (*row[:-1], brief_command(row[-1])) for row in rows]
+        if all(row[TYPE] in {"", "C"} for row in rows):
+            kept.remove(TYPE)
+        if all(row[PEAK] in {"", row[NOW]} for row in rows):
+            kept.remove(PEAK)
+    right = [kept.index(at) for at in NUMBERS if at in kept]
+    print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows], right=right)
 
 
 def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:

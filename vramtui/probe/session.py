@@ -17,7 +17,7 @@ from .allowance import Allowance
 from .channel import Channel
 from .counters import Counters
 from .hooks import Hooks
-from .loading import Loaders
+from .loaders import Loaders
 from .notes import Holdings, Moments
 
 BEAT = 0.4  # seconds between messages

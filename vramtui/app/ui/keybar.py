@@ -8,6 +8,7 @@ from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
 
+from vramtui.app.keys import PREDICTING
 from vramtui.app.state.view import View
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.themes import Palette
@@ -58,11 +59,12 @@ class KeyBar(Lines[View]):
 
     def bindings_shown(self) -> list[Binding]:
         """The screen's and the app's bindings with `show`, in the order they are declared; in a dashboard that is only
-        looked at, none that is refused there.
+        looked at, none that is refused there, and in the monitor alone none of predictions.
         """
         view_only = self.view is not None and self.view.view_only
+        silent = PREDICTING if self.view is not None and self.view.is_monitor else ()
         found = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
-        shown = [one for one in found if not (one.system or (view_only and is_refused(one.action)))]
+        shown = [one for one in found if not (one.system or one.id in silent or (view_only and is_refused(one.action)))]
         if self._only is None:
             return shown
         order = {identity: at for at, identity in enumerate(self._only)}

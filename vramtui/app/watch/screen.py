@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from textual.app import ComposeResult
-from textual.binding import ActiveBinding
 from textual.containers import Container, Vertical
 
 from vramtui.app.context import AppContext, why_no_preset
-from vramtui.app.keys import PREDICTING, WATCH_BINDINGS
+from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.messages import FieldStepped, GpuChosen
 from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.themes import Palette
@@ -91,14 +90,6 @@ class Watch(ViewScreen):
         super().__init__()
         self._shared, self._state = shared, shared.state
         self._actions, self._snapshot_options = actions, snapshot_options
-
-    @property
-    def active_bindings(self) -> dict[str, ActiveBinding]:
-        """Its keys, where only the monitor is shown without those of predictions."""
-        active = super().active_bindings
-        if not self._state.is_monitor:
-            return active
-        return {key: one for key, one in active.items() if one.binding.id not in PREDICTING}
 
     def compose(self) -> ComposeResult:
         """All panels."""

@@ -33,7 +33,7 @@ class Loaders:
                 meet(iterator, batch)
             return batch
 
-        _BaseDataLoaderIter.__next__ = load  # type: ignore[assignment,method-assign]
+        _BaseDataLoaderIter.__next__ = load  # type: ignore[assignment,method-assign] # calls it and hands on what it gives
 
     def forget(self) -> None:
         """A forked child has loaders of its own."""
