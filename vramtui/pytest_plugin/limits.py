@@ -1,8 +1,9 @@
 """Peaks against limits and against the baseline, for one run of pytest."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from vramtui.api.baseline import (
     tolerance_of,
     write_baseline,
 )
+from vramtui.api.dry_run import dry_run
 from vramtui.api.tracing import trace
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
@@ -26,7 +28,10 @@ from vramtui.pytest_plugin.client import TestProcess
 
 
 class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a marker asks: the most bytes of one total (None: only the baseline says), on which card, for how long."""
+    """What a marker asks: the most bytes of one total (None: only the baseline says), on which card, for how long.
+
+    `exact` runs it with PyTorch's CUDA build on an emulated card.
+    """
 
     peak: int | None = None
     device: str = DEFAULT_CARD
@@ -34,6 +39,7 @@ class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
     of: Total = "allocated"
     steps: int = 3
     tolerance: float = 0.0
+    exact: bool = False
 
 
 def limit_of(marker: pytest.Mark) -> VramLimit:
@@ -62,7 +68,10 @@ def checked_limit(given: dict[str, Any]) -> VramLimit:
         given["tolerance"] = tolerance_of(given["tolerance"])
     if given.get("of", "allocated") not in TOTALS:
         raise UserError(f"vram: of={given['of']!r} is none of {', '.join(TOTALS)}")
-    return VramLimit(**given)
+    limit = VramLimit(**given)
+    if limit.exact and (limit.peak is None or limit.memory is not None):
+        raise UserError("vram: exact=True needs peak=…, and takes the card's own memory: it has no baseline")
+    return limit
 
 
 class VramRun:
@@ -86,6 +95,9 @@ class VramRun:
         """The reports of the test as it ran in the process that traces, its call held against the limit."""
         try:
             limit = limit_of(marker)
+            if limit.exact:
+                yield exact_report(item, limit)
+                return
             told, result = self._process_for(item).run(item, limit)
         except UserError as error:
             yield failed_report(item, str(error))
@@ -178,13 +190,39 @@ class VramFixture:
             pytest.fail(wrong, pytrace=False)
 
 
+def exact_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
+    """The report of a test that runs by itself, with this Python's CUDA build of PyTorch, on an emulated card.
+
+    Raises:
+        UserError: it used no CUDA, or its card is not known.
+    """
+    name = f"{item.path}::{item.nodeid.partition('::')[2]}"
+    found = dry_run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], on=limit.device, steps=limit.steps
+    )
+    totals = {"allocated": found.allocated, "reserved": found.reserved, "process": found.process}
+    size = totals[limit.of] or 0
+    if found.verdict == "does not fit":
+        return failed_report(item, f"out of memory on an emulated {found.card}: {found.out_of_memory}")
+    if found.verdict == "failed":
+        return failed_report(item, f"it fails on an emulated {found.card}; pytest ended with {found.exit_code}")
+    if limit.peak is not None and size > limit.peak:
+        over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on an emulated {found.card}"
+        return failed_report(item, f"{over}, {size - limit.peak:,} B over the limit of {format_bytes(limit.peak, 2)}")
+    return _report(item, "passed", None)
+
+
 def failed_report(item: pytest.Item, sentence: str) -> pytest.TestReport:
     """A report of a call that failed with a sentence."""
+    return _report(item, "failed", sentence)
+
+
+def _report(item: pytest.Item, outcome: Literal["passed", "failed"], sentence: str | None) -> pytest.TestReport:
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords=dict.fromkeys(item.keywords, 1),
-        outcome="failed",
+        outcome=outcome,
         longrepr=sentence,
         when="call",
     )

@@ -1,0 +1,38 @@
+"""`@pytest.mark.vram(exact=True)`: a test by itself on an emulated card. Its figures need PyTorch's CUDA build."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import os
+import pytest
+
+
+@pytest.mark.vram(peak="1 MiB", exact=True)
+def test_without_cuda():
+    assert os.environ["VRAMTUI_CARD"].startswith("NVIDIA H100;")
+
+
+@pytest.mark.vram(exact=True)
+def test_without_a_limit():
+    raise AssertionError
+
+"""
+
+
+def test_a_test_that_tells_nothing_fails_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "test_memory.py").write_text(TESTS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", "test_memory.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 failed" in ran.stdout
+    assert "no process of it used CUDA through PyTorch" in ran.stdout
+    assert "exact=True needs peak=" in ran.stdout
