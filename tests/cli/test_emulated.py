@@ -60,6 +60,11 @@ def test_a_job_without_cuda_is_told_what_it_needs() -> None:
     assert "no process of it used CUDA through PyTorch" in ran.stderr
 
 
+def test_a_job_that_fails_first_is_said_to_have_failed() -> None:
+    ran = run("--on", "RTX4090", "--", sys.executable, "-c", "raise SystemExit(3)")
+    assert (ran.returncode, ran.stderr) == (2, "vramtui: the job ended with 3 before it used CUDA\n")
+
+
 def test_the_document_is_alone_on_standard_output() -> None:
     ran = run("--on", "RTX4090,2xH100", "--json", "--", sys.executable, "-c", "print('done')")
     document = json.loads(ran.stdout)

@@ -224,7 +224,8 @@ def _print_runs(runs: Sequence[EmulatedRun]) -> None:
     if len(runs) == 1:
         run = runs[0]
         if not run.seen:
-            fail(BAD_INPUT, WITHOUT_CUDA)
+            code = run.finished.code
+            fail(BAD_INPUT, f"the job ended with {code} before it used CUDA" if code else WITHOUT_CUDA)
         print_report(run.finished, run.seen, None)
     else:
         with redirect_stdout(sys.stderr):

@@ -146,6 +146,16 @@ API CUresult cuGetErrorName(CUresult code, const char **text) { return error_tex
 
 API CUresult cuGetErrorString(CUresult code, const char **text) { return error_text(code, text, false); }
 
+/* A log that stays empty. */
+API CUresult cuLogsRegisterCallback(void *call UNUSED, void *data UNUSED, void **handle) {
+  if (handle != NULL) {
+    *handle = NULL;
+  }
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuLogsUnregisterCallback(void *handle UNUSED) { return CUDA_SUCCESS; }
+
 API CUresult cuProfilerStart(void) { return CUDA_SUCCESS; }
 
 API CUresult cuProfilerStop(void) { return CUDA_SUCCESS; }
