@@ -13,6 +13,7 @@ SHOWN = (
     "total += loss.item()",
     "losses.append(loss.item())",
     "lossf = loss.item() * 4\nprint(lossf)",
+    "if torch.isnan(loss.detach()).item():\n    stop()",
     "class Meter:\n    def __str__(self):\n        return str(self.loss)",
 )
 DECIDING = (

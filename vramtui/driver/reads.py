@@ -15,6 +15,10 @@ LONGEST_FILE = 1 << 20  # bytes of a job's file that is looked into
 HEALTHY = ("amp/grad_scaler.py", "nn/utils/clip_grad.py", "_tensor_str.py", "distributed/", "optim/adam", "optim/sgd")
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
+# Checks that hold, or do not, as in a healthy job, for what is computed reads as a number.
+CHECKS = frozenset({"isnan", "isinf", "isfinite", "allclose", "equal"})
+# Functions of libraries that log a loss and keep it for the next line of the log.
+LOGGING = frozenset({("transformers/trainer.py", "_maybe_log_save_evaluate")})
 SHOWING = frozenset({"__str__", "__repr__", "__format__"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -62,7 +66,9 @@ def read_places(folder: Path) -> tuple[ReadPlace, ...]:
             function=function,
             code=_code(path, line),
             times=count,
-            decides=not inside.startswith(HEALTHY) and may_decide(_text(path), line),
+            decides=not inside.startswith(HEALTHY)
+            and ("/".join(Path(path).parts[-2:]), function) not in LOGGING
+            and may_decide(_text(path), line),
         )
         for (path, line, function, inside), count in times.items()
     )
@@ -83,6 +89,8 @@ def may_decide(text: str, line: int) -> bool:
     statement, function = _place(tree, line)
     if getattr(function, "name", "") in SHOWING:
         return False
+    if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
+        return False
     if statement is None or not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)):
         return True
     if not _takes(statement):
@@ -92,9 +100,13 @@ def may_decide(text: str, line: int) -> bool:
 
 
 def _takes(statement: ast.stmt) -> bool:
-    called = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
-    names = {node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in called}
-    return bool(names & TAKING) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+    return bool(_called(statement) & TAKING) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+
+
+def _called(tree: ast.AST) -> set[str]:
+    """The names of the functions and methods that are called."""
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in called}
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from . import place
+from .import_hook import when_imported
 from .reads import Reads, read_ones
 
 
@@ -24,6 +25,7 @@ def prepare(torch: Any) -> Reads:
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
     _know_objects(torch)
+    when_imported("transformers.masking_utils", functools.partial(_know_masks, torch))
     reads = Reads(torch)
     if os.environ.get(place.VALUES) == "ones":
         read_ones(torch, reads)
@@ -39,44 +41,72 @@ OBJECTS = (
     "scatter_object_list",
     "send_object_list",
 )
+MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "fast_all")
+MOST_KNOWN = 1 << 20  # numbers of a tensor that the host computes with
 
 
 def _know_objects(torch: Any) -> None:
     """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
-    if not torch.distributed.is_available():
-        return
-    from torch.distributed import distributed_c10d
+    if torch.distributed.is_available():
+        from torch.distributed import distributed_c10d
+
+        for name in OBJECTS:
+            _replace(distributed_c10d, name, _by_host(torch))
+            _replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
+
+
+def _know_masks(torch: Any, masking: Any) -> None:
+    """So with transformers' padding masks: whether one hides anything decides which attention is taken."""
+    for name in MASKS:
+        _replace(masking, name, _by_host(torch))
+
+
+def _replace(module: Any, name: str, change: Any) -> None:
+    if hasattr(module, name):
+        setattr(module, name, change(getattr(module, name)))
+
+
+def _by_host(torch: Any) -> Any:
+    """What makes a function compute with small tensors of whole numbers on the host as well as on the card."""
     from torch.overrides import TorchFunctionMode
 
+    def is_card(one: Any) -> bool:
+        return type(one) is torch.Tensor and one.is_cuda
+
+    def is_small(one: Any) -> bool:
+        return one.numel() <= MOST_KNOWN and not one.is_floating_point() and not one.is_complex()
+
     class ByHost(TorchFunctionMode):
-        """What is computed of whole numbers on the card is computed by the host as well, and written there."""
+        """Writes what the host computed where the card's answer would stand."""
 
         def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
             named = named or {}
-            is_sent = getattr(call, "__module__", None) == distributed_c10d.__name__
-            if is_sent or not any(type(one) is torch.Tensor and one.is_cuda for one in _flat(arguments)):
+            there = [one for one in _flat(arguments) if is_card(one)]
+            is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
+            if is_sent or not there or not all(is_small(one) for one in there):
                 return call(*arguments, **named)
-            known = call(*_on_host(torch, arguments), **named)
+            known = call(*_on_host(arguments, is_card), **named)
             answer = call(*arguments, **named)
-            if type(answer) is torch.Tensor and answer.is_cuda:
+            if is_card(answer) and not any(_is_same(answer, one) for one in there):
                 answer.copy_(known)
             return answer
 
-    for name in OBJECTS:
-        act = getattr(distributed_c10d, name, None)
-        if act is not None:
-            known = _within(ByHost, act)
-            setattr(distributed_c10d, name, known)
-            setattr(torch.distributed, name, known)
+    def change(act: Any) -> Any:
+        @functools.wraps(act)
+        def acted(*arguments: Any, **named: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return act(*arguments, **named)
+            with ByHost():
+                return act(*arguments, **named)
+
+        return acted
+
+    return change
 
 
-def _within(mode: Any, act: Any) -> Any:
-    @functools.wraps(act)
-    def acted(*arguments: Any, **named: Any) -> Any:
-        with mode():
-            return act(*arguments, **named)
-
-    return acted
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether it is the same bytes under another shape."""
+    return bool(one.data_ptr() == other.data_ptr() and one.nbytes == other.nbytes)
 
 
 def _flat(arguments: Any) -> Any:
@@ -87,16 +117,13 @@ def _flat(arguments: Any) -> Any:
             yield one
 
 
-def _on_host(torch: Any, arguments: Any) -> Any:
+def _on_host(arguments: Any, is_card: Any) -> Any:
     """The arguments with copies of what lies on the card."""
-    return [
-        _on_host(torch, one)
-        if isinstance(one, (list, tuple))
-        else one.cpu()
-        if type(one) is torch.Tensor and one.is_cuda
-        else one
+    copied = (
+        _on_host(one, is_card) if isinstance(one, (list, tuple)) else one.cpu() if is_card(one) else one
         for one in arguments
-    ]
+    )
+    return list(copied) if isinstance(arguments, list) else tuple(copied)
 
 
 def _true_on_card(torch: Any, check: Any) -> Any:
