@@ -81,6 +81,18 @@ def test_the_trainer_stops_before_the_first_step(tmp_path: Path) -> None:
         train(tmp_path, VramCallback("stop", room=1 << 20, sequence_length=16))
 
 
+def test_what_was_observed_is_logged_without_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vramtui.integrations.guard import MemoryGuard  # noqa: PLC0415 - needs torch
+
+    guard = MemoryGuard("stop", room=1, predict=False)
+    guard.predict(model(), {})
+    assert (guard.predicted, guard.figures()) == (None, {})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 20)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 10)
+    assert guard.figures() == {"vram/observed": 20, "vram/allocated": 10}
+
+
 def test_the_arguments_are_the_run() -> None:
     from vramtui.integrations.transformers import VramCallback  # noqa: PLC0415 - needs transformers
 

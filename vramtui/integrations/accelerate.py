@@ -13,6 +13,8 @@ def vram_guard(
     model: Any,
     on_overflow: OnOverflow = "warn",
     room: int | None = None,
+    *,
+    predict: bool = True,
     **settings: object,
 ) -> Iterator[MemoryGuard]:
     """Predict before the block, and log `vram/predicted`, `vram/observed` and `vram/error` with the accelerator's
@@ -23,6 +25,7 @@ def vram_guard(
         model: the model before or after `prepare`.
         on_overflow: "warn", "stop" (OutOfMemoryPredicted before the block) or "ignore".
         room: the card's memory in bytes; the current CUDA device's by default.
+        predict: False logs what was observed and predicts nothing.
         settings: keys of a preset's `[run]`: `batch_size`, `sequence_length`, `optimizer` …
 
     Raises:
@@ -33,7 +36,7 @@ def vram_guard(
     if hasattr(inner, "parameters"):
         mixed = accelerator.mixed_precision
         said["precision"] = precision_of(inner, bf16=mixed == "bf16", fp16=mixed == "fp16")
-    guard = MemoryGuard(on_overflow, room, **settings)
+    guard = MemoryGuard(on_overflow, room, predict=predict, **settings)
     guard.predict(inner, said)
     yield guard
     accelerator.log(guard.figures())

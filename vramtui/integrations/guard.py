@@ -23,11 +23,15 @@ class MemoryGuard:
     Args:
         on_overflow: what to do where the prediction is over the card's memory.
         room: the card's memory; what the current CUDA device has, by default. None means that nothing can overflow.
+        predict: whether to predict at all; without it only what was observed is told.
         settings: a run's values as in `vramtui.estimate`, over those that the trainer's arguments say.
     """
 
-    def __init__(self, on_overflow: OnOverflow = "warn", room: int | None = None, **settings: object) -> None:
+    def __init__(
+        self, on_overflow: OnOverflow = "warn", room: int | None = None, *, predict: bool = True, **settings: object
+    ) -> None:
         self.predicted: JobEstimate | None = None
+        self._predicts = predict
         self._on_overflow = on_overflow
         self._room = room
         self._settings = settings
@@ -42,6 +46,8 @@ class MemoryGuard:
             torch.cuda.reset_peak_memory_stats()
             if self._room is None:
                 self._room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        if not self._predicts:
+            return
         try:
             settings: dict[str, Any] = {"kind": "train", **told, **self._settings}
             self.predicted = estimate(model, memory=self._room, **settings)
@@ -58,10 +64,14 @@ class MemoryGuard:
         warnings.warn(sentence, stacklevel=2)
 
     def figures(self) -> dict[str, float]:
-        """`vram/predicted`, `vram/observed` (peaks of reserved memory, bytes) and `vram/error`, as far as known."""
+        """`vram/predicted`, `vram/observed` (peaks of reserved memory, bytes), `vram/allocated` (the
+        peak of what tensors held, bytes) and `vram/error`, as far as known.
+        """
         predicted = None if self.predicted is None else self.predicted.reserved
         observed = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else None
         known: dict[str, float | None] = {"vram/predicted": predicted, "vram/observed": observed}
+        if observed is not None:
+            known["vram/allocated"] = torch.cuda.max_memory_allocated()
         if predicted and observed:
             known["vram/error"] = predicted / observed - 1
         return {name: value for name, value in known.items() if value is not None}

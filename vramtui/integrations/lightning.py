@@ -18,14 +18,21 @@ class VramCallback(Callback):  # type: ignore[misc] # Lightning's types are not 
         model: what `vramtui.estimate` takes; the LightningModule's `model` (with a Hugging Face config) by default.
         on_overflow: "warn", "stop" (OutOfMemoryPredicted before the first step) or "ignore".
         room: the card's memory in bytes; the current CUDA device's by default.
+        predict: False logs what was observed and predicts nothing.
         settings: keys of a preset's `[run]`: `batch_size`, `sequence_length`, `optimizer` …
     """
 
     def __init__(
-        self, model: object = None, on_overflow: OnOverflow = "warn", room: int | None = None, **settings: object
+        self,
+        model: object = None,
+        on_overflow: OnOverflow = "warn",
+        room: int | None = None,
+        *,
+        predict: bool = True,
+        **settings: object,
     ) -> None:
         super().__init__()
-        self.guard = MemoryGuard(on_overflow, room, **settings)
+        self.guard = MemoryGuard(on_overflow, room, predict=predict, **settings)
         self._model = model
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

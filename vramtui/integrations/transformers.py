@@ -16,11 +16,14 @@ class VramCallback(TrainerCallback):
     Args:
         on_overflow: "warn", "stop" (OutOfMemoryPredicted before the first step) or "ignore".
         room: the card's memory in bytes; the current CUDA device's by default.
+        predict: False logs what was observed and predicts nothing.
         settings: what the arguments do not say, such as `sequence_length`; keys of a preset's `[run]`.
     """
 
-    def __init__(self, on_overflow: OnOverflow = "warn", room: int | None = None, **settings: object) -> None:
-        self.guard = MemoryGuard(on_overflow, room, **settings)
+    def __init__(
+        self, on_overflow: OnOverflow = "warn", room: int | None = None, *, predict: bool = True, **settings: object
+    ) -> None:
+        self.guard = MemoryGuard(on_overflow, room, predict=predict, **settings)
 
     def attach(self, trainer: Any) -> None:
         """Take part in `trainer`'s training, before all other callbacks."""
