@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
@@ -20,6 +19,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.host.signals import Signals
 
 
@@ -264,7 +264,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_a_real_process_really_ends(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    started = round(psutil.Process(child.pid).create_time(), 2)
+    reader = ProcessReader()
+    reader.update({child.pid})
+    started = reader.row(child.pid, "GPU-0", "C", 1, None).started_at
     sample = scenes.sample(scenes.gpu(0, scenes.process(child.pid, GIB, "python", started_at=started)))
     namespace = PidNamespace()
     namespace.private = False

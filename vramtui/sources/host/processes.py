@@ -5,6 +5,7 @@ import platform
 import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -317,9 +318,11 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
 
 
+@cache
 def boot_time() -> float:
-    """When the machine was started, seconds since the epoch; 0 where there is no /proc, and so no start of a process
-    that would be counted from it.
+    """When the machine was started, seconds since the epoch, as it was first asked: what the kernel says moves with the
+    clock, and start times that are counted from one answer are those of one process where they are equal. 0 where there
+    is no /proc, and so no start of a process that would be counted from it.
     """
     try:
         return psutil.boot_time()
@@ -338,7 +341,7 @@ def process_is_gone(pid: int, ran_at: float) -> bool:
     stat = read_stat(pid)
     if stat is None:
         return False  # it is there, and says nothing of itself
-    return stat[1] in _STATES or boot_time() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
+    return stat[1] in _STATES or boot_time.__wrapped__() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
 
 
 def _gone(pid: int, last: ProcessFacts, *, outside: bool) -> ProcessFacts:

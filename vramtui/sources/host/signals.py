@@ -13,7 +13,7 @@ from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.pid_namespace import PidNamespace
 from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat
 
-SAME = 1.5  # seconds; the kernel gives the time of booting, from which start times are counted, in whole seconds
+SAME = 0.5 / CLOCK_TICKS  # seconds: the kernel counts start times in ticks
 _DEAD = (b"Z", b"X", b"x")
 
 
