@@ -69,8 +69,6 @@ WIDE = {
         estimators/torch_facts/attention_workspaces:efficient_backward_bytes=7
         estimators/torch_facts/convolution_workspaces:convolved_of=8
         estimators/traced/libraries/compiled_kernels:scan_forward=7""",
-    "a model's family, by the sizes that its members differ in": """
-        models/families/older:bert=12 models/families/older:half_decoder=10""",
     "what the parts of a program or an answer are put together from": """
         app/app:__init__=11 app/screenshot:picture=8 core/observation/snapshot:_holding=7
         estimators/allocator/failure:__init__=7 estimators/rules/base:add=7

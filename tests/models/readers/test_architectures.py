@@ -19,7 +19,12 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.kv_cache import state_bytes
+from vramtui.models.families.exotic import EXOTIC
+from vramtui.models.families.families import FAMILIES
 from vramtui.models.readers.bounded import decode_object
+from vramtui.models.shapes.nets import STREAMS
+from vramtui.models.shapes.texts import TEXTS
+from vramtui.models.shapes.towers import JOINED
 from vramtui.models.specs.decoder import decoder_spec
 
 ROOT = Path(__file__).parents[3]
@@ -55,6 +60,16 @@ def test_models_are_answered_and_equal(kind: str) -> None:
 @pytest.mark.slow
 def test_the_page_of_models_is_made_from_these() -> None:
     assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == "\n".join(page()) + "\n"
+
+
+# Types of models of several parts whose words are read by a part of the same type.
+WORDS_OF_THE_SAME_TYPE = {"git", "kyutai_speech_to_text"}
+
+
+def test_a_type_of_model_has_one_reader() -> None:
+    readers = (FAMILIES, EXOTIC, TEXTS, STREAMS, JOINED)
+    counts = Counter(kind for types in readers for kind in types)
+    assert {kind for kind, count in counts.items() if count > 1} == WORDS_OF_THE_SAME_TYPE
 
 
 PUBLIC = recorded("public")

@@ -39,6 +39,12 @@ def test_what_is_not_complete_is_listed_with_its_reason_and_not_used() -> None:
     assert all(REST.values())
 
 
+def test_dense_layers_and_heads_follow_the_keys_of_a_public_file() -> None:
+    """GLM-4.5-Air has one shared expert beside one dense layer, and heads that are not its width over their number."""
+    row = next(row for row in recorded("public") if row["name"] == "glm-4.5-air")
+    assert counted("Glm4MoeForCausalLM", row["config"]) == row["parameters"]
+
+
 def test_layers_follow_the_keys_that_say_which_they_are() -> None:
     config = {"model_type": "zaya", "num_hidden_layers": 6}
     few, many = (counted("ZayaForCausalLM", config | {"num_hidden_layers": count}) for count in (4, 6))

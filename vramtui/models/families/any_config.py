@@ -13,17 +13,16 @@ from vramtui.models.families.family import Family
 from vramtui.models.families.generic import guess_family
 from vramtui.models.families.keys import Keys, head_of, layer_count
 from vramtui.models.families.nearest_decoder import dropouts, list_tables, nearest_decoder, window_table
-from vramtui.models.families.older import BERT_LIKE, OLDER
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.readers.fields import TEXT_PARTS
 from vramtui.models.shapes.full_config import filled_in, text_type
-from vramtui.models.shapes.listed import as_encoder, generated_tensors, stream_of
+from vramtui.models.shapes.listed import as_encoder, generated_tensors, stream_of, words_stand_apart
 from vramtui.models.shapes.nets import PLAIN, NetShape, is_net, read_net, twin_of
-from vramtui.models.shapes.texts import TEXTS, TRANSLATORS, read_text, text_caches
+from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
-KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC}
+KNOWN: dict[str, Family] = {**FAMILIES, **EXOTIC}
 # Whose words are read by a translator with its encoder, or by layers that are no part of their own.
 OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
 # Whose words are read by another model than the type of its text says.
@@ -118,16 +117,18 @@ def _by_family(values: dict[str, object]) -> Found:
         return _of_parts(keys, full, said.get("tie_word_embeddings"))
     if is_net(keys.text("model_type")):
         return _of_net(read_net(keys))
-    named = " ".join(map(str, keys.items("architectures")))
-    kind, generates = keys.text("model_type"), "ConditionalGeneration" in named
-    if kind in TEXTS or (kind in TRANSLATORS and generates):
-        return _of_text(keys)
+    kind = keys.text("model_type")
+    if kind in TEXTS:
+        return _of_text(keys, "family")
     family = KNOWN.get(kind)
     if family is not None:
-        exact = not generates and not OTHER_HEADS.search(named)
-        exact = exact or bool(head_of(keys) and (family.whole is None or kind in BERT_LIKE))
+        named = " ".join(map(str, keys.items("architectures")))
+        exact = "ConditionalGeneration" not in named and not OTHER_HEADS.search(named)
+        exact = exact or bool(head_of(keys) and family.whole is None)
         return _read_family(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
+    if part.text("model_type") in TEXTS:
+        return msgspec.structs.replace(_of_text(part, "generic"), partial=True)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
     return _read_family(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
 
@@ -141,10 +142,10 @@ def _of_net(net: NetShape) -> Found:
     return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
 
 
-def _of_text(keys: Keys) -> Found:
+def _of_text(keys: Keys, basis: str) -> Found:
     """An encoder of text or a translator; of a head that is not known it is the layers alone."""
     tensors, caches, exact = read_text(keys)
-    return _result(keys, PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
+    return _result(keys, PLAIN, basis if exact else "generic", tensors, caches, partial=False)
 
 
 def _has_encoder(keys: Keys) -> bool:
@@ -179,10 +180,13 @@ def _of_parts(keys: Keys, full: dict[str, Any], tied: object) -> Found:
     kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
     family = KNOWN.get(kind)
     nearest = family or (PLAIN if kind in TEXTS else guess_family(part))
-    tensors, caches = (TensorList(), CacheList()) if kind in TEXTS else read_decoder(part, nearest)
-    if kind in TEXTS or keys.text("model_type") in OWN_TEXT:
-        tensors = TensorList()
-        caches = text_caches(part) if kind in TEXTS or kind == "bart" else caches
+    if kind in TEXTS:
+        tensors, caches = TensorList(), text_caches(part)
+        if words_stand_apart(keys.text("model_type")):
+            tensors, _, _ = read_text(part)
+    else:
+        tensors, caches = read_decoder(part, nearest)
+        tensors = TensorList() if keys.text("model_type") in OWN_TEXT else tensors
     joined = add_towers(tensors, keys, full)
     named = " ".join(map(str, keys.items("architectures")))
     exact = (family is not None or kind in TEXTS) and joined.complete and not OTHER_HEADS.search(named)

@@ -92,6 +92,7 @@ FAMILIES: dict[str, Family] = {
     "bailing_hybrid": LATENT(gate="head", mixers={"linear_attention": bailing_delta}),
     "bamba": Family(mixers={"linear_attention": mamba2}, kinds=bamba_kinds),
     "beam": Family(norms=4, qk_norm="head", gate="full", layer=beam_gate_bias, correction_bias=True),
+    "biogpt": OLD(bias=True, tied=True, positions=("max_position_embeddings", 2)),
     "bitnet": Family(layer=bitnet_norms),
     "bloom": OLD(tied=True, more=lambda tensors, _keys, sizes: tensors.norm("embed_norm", sizes.hidden, bias=True)),
     "codegen": OLD(norms=1, bias=False, head_bias=True),

@@ -77,6 +77,11 @@ def config_shapes(
     return table.tensors(name, values, without), not named
 
 
+def words_stand_apart(kind: str) -> bool:
+    """Whether the towers of a type of model are written down without the part that reads words, which may be any."""
+    return shape_table().knows(f"{kind}{WITHOUT_WORDS}", kind)
+
+
 def named_class(values: Mapping[str, Any]) -> str:
     """The first class that a config names; empty where it names none."""
     listed = values.get("architectures")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vramtui.models.families.keys import HIDDEN, Keys, layer_count, sizes_of
+from vramtui.models.families.keys import CLASSES, HIDDEN, Keys, head_of, layer_count, sizes_of
 from vramtui.models.shapes.listed import listed_shapes
 from vramtui.models.tensor_list import CacheList, TensorList
 
@@ -24,10 +24,18 @@ def _nothing(_keys: Keys) -> int:
     return 0
 
 
-# By type; of those in the second table the encoder as well where the class is of a translator.
+# Types whose decoders alone are models too; where one reads words alone, it looks at a source that is not there.
+TRANSLATORS = frozenset({
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
+    "trocr", "whisper",
+})  # fmt: skip
+# By type.
 TEXTS: dict[str, Kept] = {
     **dict.fromkeys(
-        ("albert", "convbert", "deberta", "deberta-v2", "distilbert", "gte", "jina_embeddings_v3", "layoutlm",
+        (*TRANSLATORS, "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
+         "flaubert", "ibert", "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+         "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+         "albert", "convbert", "deberta", "deberta-v2", "distilbert", "gte", "jina_embeddings_v3", "layoutlm",
          "longformer", "luke", "modernbert", "mpnet", "mra", "yoso", "nystromformer", "nomic_bert", "squeezebert",
          "tapas", "opt", "git", "blip_text_model", "kosmos_2_text_model", "kosmos_2_5_text_model",
          "pp_formulanet_text"),
@@ -38,7 +46,6 @@ TEXTS: dict[str, Kept] = {
     "mobilebert": lambda keys: 2 * keys.whole("true_hidden_size"),
     "pix2struct_text_model": lambda keys: 2 * keys.whole("num_heads") * keys.whole("d_kv"),
 }  # fmt: skip
-TRANSLATORS = frozenset({"bart", "mbart", "mvp", "plbart"})
 
 
 def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
@@ -47,7 +54,10 @@ def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
     Raises:
         Damaged: a key that is needed is missing or wrong.
     """
-    tensors, exact = listed_shapes(keys.values, "masked")
+    role = "causal" if keys.text("model_type") in TRANSLATORS else "masked"
+    tensors, exact = listed_shapes(keys.values, role)
+    # A translator that tells classes has its encoder too, which no stream of a decoder's depth stands for.
+    exact = exact and not (role == "causal" and head_of(keys) == CLASSES)
     return tensors, text_caches(keys), exact
 
 
