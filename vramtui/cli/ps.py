@@ -177,9 +177,9 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
     host, gpus = snapshot.sample.host, snapshot.sample.gpus
     rows = [row for gpu in gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
-    _print_rows(rows)
+    legend = _print_rows(rows)
     width = text_width()
-    for line in (_foot(gpus), _free(gpus), LEGEND):
+    for line in (_foot(gpus), _free(gpus), legend):
         print_wrapped(line, width)
     if any(holding.is_assumed and holding.estimate is not None for holding in snapshot.holdings):
         sys.stdout.write("~ not all settings of the job are known.\n")
@@ -187,8 +187,10 @@ def print_tables(snapshot: Snapshot, selection: Selection) -> None:
         sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
 
 
-def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
-    """The table; a narrow one has commands without interpreter and folder, and no column that says nothing."""
+def _print_rows(rows: Sequence[tuple[str, ...]]) -> str:
+    """Print the table, and give what its columns are: a narrow one has commands without interpreter and folder, and no
+    column that says nothing.
+    """
     kept = list(range(len(HEADINGS)))
     if table_width() < ROOMY:
         rows = [row if row[1] == UNKNOWN else (*row[:-1], brief_command(row[-1])) for row in rows]
@@ -198,6 +200,7 @@ def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
             kept.remove(PEAK)
     right = [kept.index(at) for at in NUMBERS if at in kept]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows], right=right)
+    return LEGEND if PEAK in kept else "NOW and PREDICTED in GiB."
 
 
 def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
