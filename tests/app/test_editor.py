@@ -207,6 +207,15 @@ async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
         assert "does not fit" in screen_text(app)
 
 
+async def test_there_is_no_verdict_on_a_model_that_is_not_known(tmp_path: Path) -> None:
+    unknown = TEXT.replace("vocab_size", 'basis = "generic"\nvocab_size')
+    found = preset_at(tmp_path / "presets" / "tiny.toml", unknown)
+    async with editor(tmp_path, found=found) as (app, _, _):
+        shown = " ".join(screen_text(app).split())
+        assert "unknown whether it fits GPU 0" in shown
+        assert "✓ fits" not in shown
+
+
 async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         for panel, page in (("text", "text"), ("totals", "estimate"), ("form", "form")):

@@ -172,6 +172,9 @@ def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> 
     [
         ("--epochs 3", "--epochs changes nothing about memory: leave it out"),
         ("--zero 3", "no such option: --zero; write --set parallel.strategy=zero"),
+        ("--offload", "--offload is not known; write --set parallel.cpu_offload=true for an optimizer in host memory"),
+        ("--offload optimizer", "--offload optimizer is not known; write --set parallel.cpu_offload=true"),
+        ("--offload-optimizer", "no such option: --offload-optimizer; write --set parallel.cpu_offload=true"),
         ("--bf16 --precision fp16", "both set the precision: use one of them"),
         ("--lora 8 --qlora", "both set the adapters: use one of them"),
         ("--infer --lora", "--infer is for inference and --lora for training: use one of them"),

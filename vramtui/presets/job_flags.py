@@ -194,8 +194,15 @@ WEIGHTLESS = frozenset(
     {"epochs", "num-epochs", "num-train-epochs", "lr", "learning-rate", "lora-alpha", "warmup-steps", "max-steps",
      "seed", "weight-decay", "cuda", "framework"}
 )  # fmt: skip
+OFFLOAD = (
+    "write --set parallel.cpu_offload=true for an optimizer in host memory, --serve --cpu-offload-gb 4 for a server's "
+    "weights, or --offload model (or sequential) for the parts of a diffusion pipeline"
+)
 # Of others what to write.
 ADVICE = {
+    **dict.fromkeys(
+        ("offload-optimizer", "offload-param", "offload-params", "optimizer-offload", "offload-to"), OFFLOAD
+    ),
     **dict.fromkeys(
         ("zero", "zero-stage", "deepspeed"),
         "write --set parallel.strategy=zero --set parallel.zero_stage=3 --set parallel.data=8 for ZeRO-3 over 8 GPUs",

@@ -8,6 +8,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.form import form_of
@@ -31,6 +32,7 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
         groups: the form.
         problems: everything that is wrong.
         estimate: of the last text that was right; None where none has been yet. `is_current` when that is this text.
+        workload: what it is of.
         before: the estimate of the saved text, against which changes are shown.
         card: what it is estimated for.
         saved: the values of the saved text by their keys, spelt as the form's.
@@ -43,6 +45,7 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
     groups: tuple[FormGroup, ...]
     problems: tuple[PresetProblem, ...]
     estimate: Estimate | None
+    workload: Workload | None
     is_current: bool
     before: Estimate | None
     card: DraftCard
@@ -88,6 +91,7 @@ class DraftEstimator:
             groups=draft.form,
             problems=draft.problems,
             estimate=estimate,
+            workload=None if draft.preset is None else draft.preset.workload,
             is_current=draft.is_current and not draft.problems,
             before=self._before,
             card=self.card,

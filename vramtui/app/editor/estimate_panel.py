@@ -194,7 +194,7 @@ def _change(look: EditorView, line: Line, *, of_column: bool = False) -> str:
 
 
 def _verdict(look: EditorView, estimate: Estimate) -> Fit:
-    return verdict(estimate, None, look.card.device, look.card.room, printable(look.card.name))
+    return verdict(estimate, look.workload, look.card.device, look.card.room, printable(look.card.name))
 
 
 def _closing(look: EditorView, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from typing import get_args
 
 from vramtui.core.base.errors import UserError
-from vramtui.presets.job_flags import ADVICE, HEADINGS, SWITCHES, WEIGHTLESS, JobFlag, flag_named, own_setting
+from vramtui.core.schema.workload import Offload
+from vramtui.presets.job_flags import ADVICE, HEADINGS, OFFLOAD, SWITCHES, WEIGHTLESS, JobFlag, flag_named, own_setting
 
 # Other names of options that every such command has.
 _OPTIONS = {
@@ -88,5 +90,7 @@ def _foreign(name: str, plain: str, value: str | None) -> tuple[list[str], bool]
         raise UserError(f"{name} changes nothing about memory: leave it out")
     if plain in ADVICE:
         raise UserError(f"no such option: {name}; {ADVICE[plain]}")
+    if plain == "offload" and value not in get_args(Offload):
+        raise UserError(f"--offload {value or ''}".rstrip() + f" is not known; {OFFLOAD}")
     setting, takes = own_setting(plain, value)
     return (["--set", setting], takes) if setting else ([], False)
