@@ -394,6 +394,21 @@ def test_compiled_code_needs_a_card_that_triton_has_code_for(folder: Path, gpu: 
 
 
 @pytest.mark.usefixtures("warm_children")
+@pytest.mark.parametrize(("gpu", "code"), [("A100", 2), ("L4", 0)])
+def test_products_of_fp8_need_a_card_that_has_them(folder: Path, gpu: str, code: int) -> None:
+    lines = (
+        "import torch",
+        "one = torch.ones((), device='cuda')",
+        "a = torch.zeros(32, 32, device='cuda').to(torch.float8_e4m3fn)",
+        "torch._scaled_mm(a, a.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)",
+    )
+    write(folder, "small.py", "\n".join(lines))
+    done = run("small.py", "--gpu", gpu)
+    assert done.exit_code == code, done.output
+    assert ("torch._scaled_mm at small.py:4 does not start on this card" in done.stderr) == bool(code)
+
+
+@pytest.mark.usefixtures("warm_children")
 def test_output_that_has_not_come_yet_is_not_waited_for_in_silence() -> None:
     done = run("train.py:main", "--show-output", "--steps", "2")
     assert "note: ended after step 2" in done.stderr

@@ -1,4 +1,6 @@
-"""Compilers, run as what they compile; kernels in CUDA's own language, which a trace cannot run."""
+"""Compilers, run as what they compile; what does not start on a card; kernels in CUDA's own language, which a trace
+cannot run.
+"""
 
 from types import ModuleType
 from typing import Any
@@ -24,6 +26,24 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> No
     _draw_no_graph(patches, memory, where)
     _build_nothing(patches, where)
     _record_nothing(patches)
+    _refuse_fp8(patches, where)
+
+
+def _refuse_fp8(patches: Patches, where: Whereabouts) -> None:
+    """A product of fp8 does not start below capability 8.9 (aten/src/ATen/native/cuda, `_scaled_mm_allowed_device`)."""
+    plain = torch._scaled_mm
+
+    def multiply(*args: Any, **kwargs: Any) -> Any:
+        capability = torch.cuda.get_device_capability()
+        if capability < (8, 9):
+            dotted = ".".join(map(str, capability))
+            raise UserError(
+                f"torch._scaled_mm at {where.user_line()} does not start on this card: products of fp8 need compute "
+                f"capability 8.9, and it has {dotted}"
+            )
+        return plain(*args, **kwargs)
+
+    patches.set(torch, "_scaled_mm", multiply)
 
 
 def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
