@@ -13,7 +13,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.grid import plan_grid
 from vramtui.estimators.planner.planner import Planner
 from vramtui.presets.library import PresetLibrary
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 
 PRESETS = ("llama-3.1-8b-full", "llama-3.1-8b-lora", "gpt2-1.5b", "llama-3.1-70b-infer")
 ON_SCREEN = ("gpt2-124m", "gpt2-1.5b", "llama-3.1-70b-fsdp", "llama-3.1-70b-qlora")

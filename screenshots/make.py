@@ -22,12 +22,12 @@ from vramtui.app.screenshot import picture
 from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.cli.dashboard.past_runs import DemoPast
-from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.cli.dashboard.writers import SnapshotSaver
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 
 HERE = Path(__file__).parent
 NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC

@@ -34,9 +34,8 @@ from vramtui.records.recording.live import LiveRecording
 from vramtui.records.run_history import RunHistory
 from vramtui.sources.probe_listener import decode_datagram
 from vramtui.sources.prometheus.client import PrometheusClient
-from vramtui.sources.prometheus.dcgm import past_samples, present, samples_of
-from vramtui.sources.slurm.accounting import FIELDS, SEPARATOR, read_steps
-from vramtui.sources.slurm.live import job_hosts
+from vramtui.sources.prometheus.source import past_samples, present, samples_of
+from vramtui.sources.slurm import FIELDS, SEPARATOR, job_hosts, read_steps
 
 FOLDER = Path(mkdtemp(prefix="vramtui-outside-"))
 SHAPES = (
@@ -179,7 +178,7 @@ def read_queue(document: dict[str, Any]) -> None:
     """What is done with what `squeue` and `scontrol` print."""
     row = "|".join(_spelt(document.get(key, "")) for key in ("number", "state", "owner", "nodes"))
     printed = {"squeue": row, "scontrol": _spelt(document.get("names", ""))}
-    with patch("vramtui.sources.slurm.live.run_slurm", side_effect=lambda program, *_: printed[program]):
+    with patch("vramtui.sources.slurm.run_slurm", side_effect=lambda program, *_: printed[program]):
         hosts, _ = job_hosts("4711")
     assert all(len(host) < 1 << 21 and not host.startswith("-") for host in hosts)
 

@@ -44,7 +44,7 @@ SHORT = {
         app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
         cli/common/snapshot_settings
-        core/estimate/prediction core/observation/signals core/schema/common_types core/schema/rule_inputs/base
+        core/estimate/prediction core/observation/signals core/schema/rule_inputs/base
         estimators/analytic/module_loading estimators/analytic/sizes/sequence estimators/analytic/sizes/nccl
         estimators/analytic/sizes/tensor_bytes estimators/torch_facts/cublas
         estimators/analytic/tape/recompute_workspace
@@ -85,7 +85,7 @@ GERUNDS = {
         app/plan/sharding""",
     "nouns: a recording, Slurm's and NVML's accounting, a trace": """
         records/recording/growing_recording records/recording/recording sources/nvml/accounting
-        sources/slurm/accounting api/tracing""",
+        api/tracing""",
 }
 # Public classes that stand for two things.
 TWICE = {

@@ -17,7 +17,7 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
-from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler
 from vramtui.monitor.session import Presets
 

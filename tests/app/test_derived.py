@@ -8,7 +8,7 @@ from tests.app.fakes import PRESETS
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.schema.preset import Known, PresetFile
 from vramtui.core.schema.workload import TrainRun
-from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.derived_presets import DerivedPresets
 
 
 def derive(pid: int, command: str) -> PresetFile | None:

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.app.editor.form.field_input import TypingLine
 from vramtui.app.editor.form.outline import UNSET, Outline, key_of_entry
 from vramtui.app.editor.form.panel import stepped
 from vramtui.app.editor.toml_text import open_fences, same_ends, stretches
 from vramtui.presets.form.form import form_of
-from vramtui.presets.form.help_texts import choice_words
-from vramtui.presets.form.types import FormField, Kind
+from vramtui.presets.form.types import FormField, Kind, choice_words
 
 SCHEMA = "vramtui.core.schema"
 SETTINGS = "vramtui.core.schema.settings"

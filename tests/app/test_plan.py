@@ -12,12 +12,11 @@ from tests.app.svg import SvgExtension
 from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
-from vramtui.app.plan.choices import PlanChooser
+from vramtui.app.plan.choices import CardChooser, PlanChooser
 from vramtui.app.plan.screen import PlanScreen
+from vramtui.app.plan.variants import PlanName
 from vramtui.app.plan.view import PlanView
-from vramtui.app.plan.widgets.cards import CardChooser
 from vramtui.app.plan.widgets.heatmap import Heatmap
-from vramtui.app.plan.widgets.name import PlanName
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.app.watch.screen import Watch
 from vramtui.core.schema.workload import TrainRun

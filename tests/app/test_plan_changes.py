@@ -11,9 +11,9 @@ from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from tests.app.test_plan import SIZES, planned, press, run_of, saved
 from vramtui.app.plan.model import Choice
+from vramtui.app.plan.variants import PlanName
 from vramtui.app.plan.widgets.advice import PlanWords
 from vramtui.app.plan.widgets.heatmap import Heatmap
-from vramtui.app.plan.widgets.name import PlanName
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC

@@ -11,7 +11,7 @@ from vramtui.cli.dashboard.command import signaller_for
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 from vramtui.sources.host.signals import Signals
 
 

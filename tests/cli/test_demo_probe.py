@@ -6,7 +6,7 @@ from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger
 from vramtui.monitor.session import MonitorSession
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 
 
 def test_totals_stay_within_the_process() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
 from vramtui.cli.presets import command
-from vramtui.cli.presets import edit as editing
+from vramtui.cli.presets import command as editing
 from vramtui.cli.presets.command import presets
 from vramtui.presets import load_preset
 from vramtui.presets.model_presets import preset_of

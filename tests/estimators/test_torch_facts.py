@@ -105,7 +105,7 @@ def test_a_block_is_a_multiple_that_its_segment_holds(size: int) -> None:
 @given(st.integers(1, 5000), st.integers(1, 3000), st.sampled_from(LIMITS))
 def test_the_tracer_sums_columns_as_the_formula_says(rows: int, columns: int, limits: CardLimits) -> None:
     torch = pytest.importorskip("torch")
-    from vramtui.estimators.traced.kernels.reduce import plan  # noqa: PLC0415 - it imports torch
+    from vramtui.estimators.traced.kernels.reductions import plan  # noqa: PLC0415 - it imports torch
 
     needs = plan(
         torch.empty(rows, columns, device="meta"), (0,), torch.empty(columns, device="meta"), limits, accumulator=4

@@ -11,8 +11,7 @@ import pytest
 from tests.app import scenes
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.derived.confined_derive import ConfinedDerive, ConfinedError
-from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.derived_presets import ConfinedDerive, ConfinedError, DerivedPresets
 from vramtui.monitor.session import MonitorSession
 
 LLAMA = {

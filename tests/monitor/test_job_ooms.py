@@ -7,7 +7,7 @@ from vramtui.core.observation.alerts import Alert, AlertRules
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import Hello, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
-from vramtui.monitor.job_ooms import STANDS, oom_alerts
+from vramtui.monitor.job_memory import STANDS, oom_alerts
 from vramtui.monitor.session import MonitorSession
 
 CARD = ProbeDevice(index=0, name="card", total_memory=80 * GIB, capability=(9, 0), uuid="a")

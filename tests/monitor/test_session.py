@@ -23,7 +23,7 @@ from vramtui.core.observation.readings import Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger
 from vramtui.monitor.session import JobMatcher, MonitorSession

@@ -9,8 +9,7 @@ from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.workload import Run
 from vramtui.presets.form.form import FROM_FILES, form_of
-from vramtui.presets.form.help_texts import helps_of, summary_of
-from vramtui.presets.form.types import FormField, FormGroup, fields_of
+from vramtui.presets.form.types import FormField, FormGroup, fields_of, helps_of, summary_of
 
 TEXT = """\
 # how we train

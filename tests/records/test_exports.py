@@ -19,8 +19,7 @@ from vramtui.core.observation.readings import Gpu, Host, Process, Sample, proces
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export import files as saving
 from vramtui.records.export.csv_table import COLUMNS, csv_table
-from vramtui.records.export.markdown import code, prose
-from vramtui.records.export.markdown_report import markdown_report
+from vramtui.records.export.markdown import code, markdown_report, prose
 from vramtui.records.export.ps_json import ps_document
 
 KINDS = ("json", "csv", "md", "html")

@@ -19,10 +19,9 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import device_of
-from vramtui.sources.amdgpu.source import AmdgpuSource
-from vramtui.sources.demo.source import DemoSource
-from vramtui.sources.merged import MergedSource
-from vramtui.sources.pick import CANDIDATES, pick_source
+from vramtui.sources.amdgpu import AmdgpuSource
+from vramtui.sources.demo import DemoSource
+from vramtui.sources.pick import CANDIDATES, MergedSource, pick_source
 
 GIB = 1 << 30
 

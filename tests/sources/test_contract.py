@@ -14,9 +14,9 @@ from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Memory, decode_sample, encode_sample
 from vramtui.core.observation.source import Source
-from vramtui.sources.demo.source import DemoSource
-from vramtui.sources.merged import MergedSource
+from vramtui.sources.demo import DemoSource
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.pick import MergedSource
 from vramtui.sources.replay import ReplaySource
 
 # what need not be there, and needs no reason for it

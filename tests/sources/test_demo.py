@@ -1,7 +1,7 @@
 """The demo's host adds up, and is the same for the same moment."""
 
 from vramtui.core.observation.readings import decode_sample, encode_sample
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 
 
 class Clock:

@@ -22,7 +22,7 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Sample, process_key
 from vramtui.core.observation.source import FastSource
 from vramtui.monitor.fast_sampler import FastSampler
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 
 ME = os.getpid()

@@ -8,7 +8,7 @@ import pytest
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem
 from vramtui.core.observation.source import Source
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 from vramtui.sources.pick import SourceCandidate, pick_source
 
 

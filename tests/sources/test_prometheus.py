@@ -23,8 +23,14 @@ from vramtui.core.observation.readings import Absence
 from vramtui.monitor.fleet import Fleet, RemoteHost
 from vramtui.monitor.session import MonitorSession
 from vramtui.sources.prometheus.client import MOST_OBJECTS, PATIENCE, PrometheusClient, PrometheusSeries
-from vramtui.sources.prometheus.dcgm import past_samples, present, samples_of
-from vramtui.sources.prometheus.source import SILENT, PrometheusFleet, PrometheusSource
+from vramtui.sources.prometheus.source import (
+    SILENT,
+    PrometheusFleet,
+    PrometheusSource,
+    past_samples,
+    present,
+    samples_of,
+)
 
 NOW = 1_763_800_000.0
 

@@ -21,8 +21,7 @@ from vramtui.cli.history.slurm import command_of, runs_of
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.sources.slurm.accounting import FIELDS, SEPARATOR, SlurmStep, known_fields, read_steps
-from vramtui.sources.slurm.live import job_hosts, srun_arguments
+from vramtui.sources.slurm import FIELDS, SEPARATOR, SlurmStep, job_hosts, known_fields, read_steps, srun_arguments
 
 FAKE = """#!{python}
 import sys

@@ -149,7 +149,7 @@ def sample(*, host: str | None = None, demo: bool = False) -> Sample:
 
 
 def _demo_source() -> Source:
-    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is asked for
+    from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only where it is asked for
 
     return DemoSource()
 

@@ -24,8 +24,7 @@ from vramtui.app.state.view import View
 from vramtui.app.state.view_builder import reported_alone
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.app.watch.max_batch import MaxBatchTurns
-from vramtui.app.watch.panel_controller import PanelController
+from vramtui.app.watch.panel_controller import MaxBatchTurns, PanelController
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.signals import Signaller
-    from vramtui.monitor.derived.derived_presets import DerivedPresets
+    from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.fleet import Fleet
     from vramtui.monitor.recorder import RecordingFactory

@@ -45,7 +45,7 @@ def pick(options: PickOptions) -> None:
     with exit_on_user_error():
         from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - as above
-        from vramtui.cli.run.device_variables import own_index, runtime_uuid, usable  # noqa: PLC0415 - as above
+        from vramtui.cli.run.child import own_index, runtime_uuid, usable  # noqa: PLC0415 - as above
         from vramtui.cli.run.placement import Need, candidates, need_of  # noqa: PLC0415 - as above
 
         settings = options.settings or []

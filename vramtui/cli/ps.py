@@ -118,7 +118,7 @@ class Selection(NamedTuple):
 
 
 def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float) -> None:
-    from vramtui.monitor.derived.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
+    from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as above

@@ -113,7 +113,7 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
-    from vramtui.monitor.derived.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
+    from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below

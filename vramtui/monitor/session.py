@@ -16,11 +16,10 @@ from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of,
 from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.guesses import Guesses
-from vramtui.monitor.job_memory import EarlierSamples, JobMemory
-from vramtui.monitor.job_ooms import oom_alerts
+from vramtui.monitor.job_memory import EarlierSamples, JobMemory, oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
 from vramtui.monitor.predictor import LazyUsual, Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger

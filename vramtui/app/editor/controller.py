@@ -81,7 +81,7 @@ class EditorController:
     def _carry_over(self, draft: "Draft", found: PresetFile) -> None:
         """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
         from vramtui.presets.draft.variants import differences  # noqa: PLC0415 - as above
-        from vramtui.presets.form.fields import spelt  # noqa: PLC0415 - as above
+        from vramtui.presets.form.form import spelt  # noqa: PLC0415 - as above
 
         wanted = self._state.workload(found)
         if wanted == found.preset.workload:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from vramtui.app.editor.actions.file_watcher import at_home
+from vramtui.app.editor.actions.file_actions import at_home
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.estimate_panel import TotalLine, Totals
+from vramtui.app.editor.form.lines import first_key
 from vramtui.app.editor.form.panel import FormPanel
-from vramtui.app.editor.form.start_row import first_key
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.editor.toml_text import TomlText
 from vramtui.app.ui.lines import plain

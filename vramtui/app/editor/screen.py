@@ -7,8 +7,7 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from vramtui.app.editor.actions.field_choices import FieldChoices
-from vramtui.app.editor.actions.file_actions import FileActions
-from vramtui.app.editor.actions.file_watcher import FileWatcher
+from vramtui.app.editor.actions.file_actions import FileActions, FileWatcher
 from vramtui.app.editor.actions.measured_figures import MeasuredFigures
 from vramtui.app.editor.actions.new_preset import NewPreset
 from vramtui.app.editor.editor_view import DraftEstimator

@@ -2,12 +2,18 @@
 
 import threading
 
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Input, Static
+
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.model import PlanModel
+from vramtui.app.ui.dialog import Window
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.presets.draft.creation import checked_name
 
 NO_CHANGES = "No single change found yet that frees memory."
 
@@ -46,7 +52,6 @@ class PlanVariants:
         found = self._state.panel_preset()
         if chosen is None or found is None:
             return
-        from vramtui.app.plan.widgets.name import PlanName  # noqa: PLC0415 - as above
         from vramtui.presets.draft.variants import proposed_name  # noqa: PLC0415 - reads and writes presets
 
         workload, how = chosen
@@ -105,3 +110,42 @@ class PlanVariants:
             markup=False,
         )
         self._redraw()
+
+
+class PlanName(Window[str]):
+    """Dismissed with a name that a file may have.
+
+    Args:
+        name: what is proposed.
+        about: what will be saved, and where.
+    """
+
+    DEFAULT_CSS = """
+    PlanName Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0; }
+    PlanName Input:focus { border: none; }
+    PlanName #fault { color: $error; height: auto; }
+    """
+
+    def __init__(self, name: str, about: str) -> None:
+        super().__init__("Save this variant as a preset", "Enter save · Esc cancel")
+        self._name_proposed, self._about = name, about
+
+    def inside(self) -> ComposeResult:
+        """What it is, and its name."""
+        yield Static(Content(self._about))
+        line = Input(self._name_proposed, placeholder="name of the preset")
+        line.cursor_blink = False
+        yield line
+        yield Static("", id="fault", markup=False)
+
+    def on_mount(self) -> None:
+        """Type at once."""
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Close, or say what is wrong with the name."""
+        event.stop()
+        try:
+            self.dismiss(checked_name(event.value.strip()))
+        except UserError as error:
+            self.query_one("#fault", Static).update(str(error))

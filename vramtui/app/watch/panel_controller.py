@@ -1,9 +1,13 @@
-"""The preset of the estimate panel, which all screens share: chosen, and stepped."""
+"""The preset of the estimate panel, which all screens share: chosen, stepped, and with the largest batch that fits."""
 
 from vramtui.app.context import AppContext, why_no_preset
+from vramtui.app.feature import Feature
 from vramtui.app.state.run_fields import LENGTHS, SIZES, first_of
+from vramtui.app.state.view import Panel
+from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.watch.estimate_panel import EstimatePanel, panel_fit
 from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.monitor.predictor import MaxBatchSearch
 
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 
@@ -56,3 +60,37 @@ class PanelController:
         """What the preset's file says."""
         self._state.undo_steps()
         self._shared.redraw.now()
+
+
+# Seconds between two turns, which keys and drawing have for themselves.
+BETWEEN = 0.01
+
+
+class MaxBatchTurns(Feature):
+    """Gives the search that the panel waits for its turns, and draws when it is over."""
+
+    def __init__(self, shared: AppContext) -> None:
+        self._shared = shared
+        self._search: MaxBatchSearch | None = None
+
+    @property
+    def busy(self) -> bool:
+        """While it searches."""
+        return self._search is not None
+
+    def follow(self, panel: Panel | None) -> None:
+        """Begin where the panel's search is left open; one that no panel asks for any more is left as it is."""
+        rests = self._search is None
+        self._search = panel.search if panel is not None else None
+        if rests and self._search is not None:
+            call_after(self._shared.app, BETWEEN, self._take_turn)
+
+    def _take_turn(self) -> None:
+        if self._search is None:
+            return
+        self._search.go_on()
+        if self._search.found is None:
+            call_after(self._shared.app, BETWEEN, self._take_turn)
+        else:
+            self._search = None
+            self._shared.redraw.now()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vramtui.core.observation.readings import Sample
-from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.demo import DemoSource
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob

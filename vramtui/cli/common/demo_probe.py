@@ -16,8 +16,7 @@ from vramtui.core.observation.probe_messages import (
 )
 from vramtui.estimators.methods import USUAL
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo.jobs import CONTEXT, SERVER, SMALL, TRAINING, DemoJob
-from vramtui.sources.demo.source import RESERVED, TOTAL, DemoSource
+from vramtui.sources.demo import CONTEXT, RESERVED, SERVER, SMALL, TOTAL, TRAINING, DemoJob, DemoSource
 
 # Which preset each of them runs, and its observed activations over the predicted ones.
 TELLING: tuple[tuple[DemoJob, str, float], ...] = ((TRAINING, "llama-3.1-8b-lora", 0.991), (SMALL, "gpt2-124m", 0.987))

@@ -116,7 +116,7 @@ def say_overdue(source: Source) -> None:
 
 def _demo(banner: str) -> OpenedSource:
     from vramtui.cli.common.demo_history import DemoHistory  # noqa: PLC0415 - only where it is shown
-    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - as above
+    from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - as above
 
     demo = DemoSource()
 

@@ -17,15 +17,14 @@ from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
-from vramtui.cli.dashboard.recorder import FileRecorder
-from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.cli.dashboard.writers import FileRecorder, SnapshotSaver
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.models.named_files import path_named
-from vramtui.monitor.derived.derived_presets import DerivedPresets
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.job_presets import from_library
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.predictor import LazyUsual

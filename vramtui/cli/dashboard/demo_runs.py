@@ -18,7 +18,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.methods import USUAL
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo.jobs import CONTEXT
+from vramtui.sources.demo import CONTEXT
 
 HOUR, DAY = 3600.0, 86400.0
 DRIVER = "580.95.05"

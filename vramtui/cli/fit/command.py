@@ -89,7 +89,7 @@ def fit(options: FitOptions) -> None:
 
 def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
     """Answer with every card; exit code 1 where a preset fits none of them."""
-    from vramtui.cli.fit.cards import cards_document, cards_of, print_cards  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.fit.tables import cards_document, cards_of, print_cards  # noqa: PLC0415 - only where it is asked for
 
     columns = [(one, cards_of(one)) for one in found]
     if json:
@@ -102,7 +102,7 @@ def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
 
 def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
     """Answer with a map; exit code 1 when nothing in it fits."""
-    from vramtui.cli.fit.grid import axes_of, map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.fit.tables import axes_of, map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
 
     axes = axes_of(over)
     with naming_setting(found):

@@ -17,8 +17,7 @@ from vramtui.core.runs.run import Ending, Run
 from vramtui.monitor.job_presets import matcher_of_library
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
-from vramtui.sources.slurm.accounting import SEPARATOR, SlurmStep, known_fields, read_steps
-from vramtui.sources.slurm.live import run_slurm
+from vramtui.sources.slurm import SEPARATOR, SlurmStep, known_fields, read_steps, run_slurm
 
 if TYPE_CHECKING:
     from vramtui.records.run_history import RunHistory

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +15,15 @@ from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import Hub, Settings
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.models.named_files import path_named
+from vramtui.presets import PresetLibrary, check_file
+from vramtui.presets.draft.external_editor import run_editor
+from vramtui.presets.library import bundled_folder
+from vramtui.presets.reader import display_path, read_text
+from vramtui.presets.toml.whole_files import write_whole
 
 presets = typer.Typer(no_args_is_help=True, help="List, show, check and write presets.")
 ROOM_FOR_ALL = 110
@@ -118,8 +125,6 @@ def edit(
     name: Annotated[str, typer.Argument(help="A preset's name, or a path.", autocompletion=known_presets)],
 ) -> None:
     """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
-    from vramtui.cli.presets.edit import edit_preset  # noqa: PLC0415 - only this command edits one
-
     with exit_on_user_error():
         raise typer.Exit(edit_preset(name, _try_out))
 
@@ -198,3 +203,65 @@ def _row(found: PresetFile) -> dict[str, str]:
 def _kind(part: object) -> str:
     """The tag that stands for a Struct's type in a preset."""
     return str(type(part).__struct_config__.tag)  # type: ignore[attr-defined]  # every Struct has it
+
+
+def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
+    """Edit the preset called `name`, or at that path, until it is right or the person has enough; the exit code.
+
+    What was typed stays in the file, right or wrong. A bundled preset is copied into the person's own folder first;
+    the copy goes again where nothing was changed in it.
+
+    Raises:
+        UserError: there is no such preset, or the editor cannot be started.
+    """
+    library = PresetLibrary()
+    found = _path_of(name, library)
+    bundled = found.resolve().is_relative_to(bundled_folder().resolve())
+    path = library.user_folder / found.name if bundled else found
+    if bundled and not path.exists():
+        write_whole(path, found.read_bytes(), display_path(path))
+    before = path.read_bytes()
+    try:
+        return _until_right(path, try_out)
+    finally:
+        if path.is_file() and path.read_bytes() == before:
+            typer.echo(f"{display_path(path)} is unchanged")
+            if bundled and before == found.read_bytes():
+                path.unlink()
+
+
+def _until_right(path: Path, try_out: Callable[[Preset], object]) -> int:
+    while True:
+        run_editor(path)
+        problems = check_file(path, try_out)
+        if not problems:
+            typer.echo(f"{display_path(path)} is right")
+            return 0
+        for problem in problems:
+            sys.stderr.write(f"vramtui: {problem}\n")
+        if not (asks() and typer.confirm("Open the editor again?", default=True)):
+            sys.stderr.write(f"vramtui: {display_path(path)} has what you wrote\n")
+            return BAD_INPUT
+
+
+def asks() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty()
+
+
+def _path_of(name: str, library: PresetLibrary) -> Path:
+    """The file of a preset that need not be right."""
+    files = dict(zip(library.keys(), library.files(), strict=True))
+    if name in files:
+        return files[name]
+    path = path_named(name)
+    if "/" not in name and path.suffix != ".toml":
+        guess = nearest(name, files)
+        listed = "`vramtui presets list` names them all"
+        raise UserError(f"no preset is called {printable(repr(name[:60]))}{guess}; {listed}")
+    if path.suffix != ".toml":
+        raise UserError(
+            f"{display_path(path)} is no preset's file; `vramtui presets new NAME --from` makes one of a model's"
+        )
+    read_text(path)
+    return path

@@ -98,7 +98,7 @@ def _open_ssh(asked: Elsewhere, interval: float) -> "dict[str, OpenedSource]":
     commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)
     handshakes = Handshakes()
     if asked.slurm:
-        from vramtui.sources.slurm.live import job_hosts, may_step, srun_arguments  # noqa: PLC0415 - as above
+        from vramtui.sources.slurm import job_hosts, may_step, srun_arguments  # noqa: PLC0415 - as above
 
         nodes, user = job_hosts(asked.slurm)
         if may_step(user):

@@ -233,7 +233,7 @@ def _placed(preset: "PresetFile | None", needs: str | None, gpus: int | None) ->
     """
     from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
     from vramtui.cli.run import placement  # noqa: PLC0415 - only here
-    from vramtui.cli.run.device_variables import placing  # noqa: PLC0415 - only here
+    from vramtui.cli.run.child import placing  # noqa: PLC0415 - only here
 
     need = placement.need_of(needs, preset, gpus)
     source = open_source(demo=False, replay=None).source

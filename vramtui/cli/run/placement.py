@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.cli.common.exit_codes import for_terminal
-from vramtui.cli.run.device_variables import usable
+from vramtui.cli.run.child import usable
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, format_bytes

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from vramtui.core.schema.common_types import ModuleLoading
+from vramtui.core.schema.bounds import ModuleLoading
 
 SCHEMA = 1
 

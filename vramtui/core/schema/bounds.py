@@ -5,7 +5,7 @@ A model is made in one place, where its Struct is: by a preset, `--set`, or a re
 
 from collections.abc import Mapping
 from math import prod
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -47,3 +47,17 @@ def check_layers(key: str, layers: int) -> None:
     """
     if layers > MOST_LAYERS:
         raise UserError(f"{key} come to {layers:,} layers; at most {MOST_LAYERS:,} are computed")
+
+
+Count = Annotated[int, Meta(ge=1, le=2**24)]
+# Of a whole model: some have more than a trillion.
+ParameterCount = Annotated[int, Meta(ge=1, le=2**50)]
+Tokens = Annotated[int, Meta(ge=1, le=2**32, extra={"unit": "tokens"})]
+Pixels = Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "pixels"})]
+Probability = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
+Norm = Literal["layernorm", "rmsnorm", "gemma_rmsnorm"]
+Position = Literal["learned", "rope", "none"]
+Implementation = Literal["huggingface", "plain"]
+ModuleLoading = Literal["lazy", "eager"]

@@ -5,16 +5,21 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import Experts, Heads, Layers, LayersOrNone, Words, check_parameters
-from vramtui.core.schema.common_types import (
+from vramtui.core.schema.bounds import (
     Activation,
     Count,
+    Experts,
+    Heads,
     Implementation,
+    Layers,
+    LayersOrNone,
     Norm,
     ParameterCount,
     Position,
     Probability,
     Tokens,
+    Words,
+    check_parameters,
 )
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import Heads, Layers
-from vramtui.core.schema.common_types import Count, ParameterCount, Tokens
+from vramtui.core.schema.bounds import Count, Heads, Layers, ParameterCount, Tokens
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.stored_tensors import TensorGroup
 

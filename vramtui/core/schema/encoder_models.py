@@ -5,8 +5,20 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import Heads, Layers, LayersOrNone, Words, check_parameters
-from vramtui.core.schema.common_types import Activation, Count, Norm, ParameterCount, Pixels, Probability, Tokens
+from vramtui.core.schema.bounds import (
+    Activation,
+    Count,
+    Heads,
+    Layers,
+    LayersOrNone,
+    Norm,
+    ParameterCount,
+    Pixels,
+    Probability,
+    Tokens,
+    Words,
+    check_parameters,
+)
 
 NotNegative = Annotated[int, Meta(ge=0, le=2**24)]
 Levels = Meta(min_length=1, max_length=12)

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import Heads, Layers, Words, check_layers
-from vramtui.core.schema.common_types import Count, ParameterCount, Pixels, Probability
+from vramtui.core.schema.bounds import Count, Heads, Layers, ParameterCount, Pixels, Probability, Words, check_layers
 
 Shape = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=4)]
 Padding = Annotated[int, Meta(ge=0, le=2**20)]

@@ -7,7 +7,7 @@ from msgspec import Meta, structs
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.common_types import ModuleLoading
+from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs

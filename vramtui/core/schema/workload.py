@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.common_types import ModuleLoading, Tokens
+from vramtui.core.schema.bounds import ModuleLoading, Tokens
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs

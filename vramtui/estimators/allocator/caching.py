@@ -1,15 +1,156 @@
-"""The allocator itself: requests in, blocks out."""
+"""The allocator itself: requests in, blocks out; which block fits best, what an event of a stream frees, and what is
+given back before it fails.
+"""
 
-from vramtui.estimators.allocator.best_fit import best_fit, leaves_rest
+from bisect import bisect_left
+from collections.abc import Iterator
+
 from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.expandable import grow
+from vramtui.estimators.allocator.expandable import grow, reach, unmap
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
 from vramtui.estimators.allocator.heap import Heap
 from vramtui.estimators.allocator.layout import SegmentView, lay_out
-from vramtui.estimators.allocator.reclaim import collect_garbage, release_cached, release_oversize
-from vramtui.estimators.allocator.stream_events import Waiting
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, SMALL_LIMIT
+
+
+def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -> Block | None:
+    """The smallest free block of the stream that holds `size` bytes, taken out of its pool; None if there is none.
+
+    Between equal sizes the older segment wins, then the lower address.
+    """
+    keys = pool.free.get(stream)
+    if not keys:
+        return None
+    index = bisect_left(keys, (size,))  # before every block of that size
+    if index == len(keys):
+        return None
+    limit = config.max_split_size
+    if limit is None and not config.expandable_segments:
+        return keys.pop(index)[3]
+    if config.expandable_segments:
+        # What counts is the size a block can grow to, so a larger one may be the better fit.
+        while index + 1 < len(keys) and reach(keys[index + 1][3]) < reach(keys[index][3]):
+            index += 1
+    if limit is not None:
+        found = keys[index][0]
+        if size < limit <= found:
+            return None
+        if size >= limit and found >= size + config.max_non_split_rounding:
+            return None
+    return keys.pop(index)[3]
+
+
+def leaves_rest(block: Block, size: int, config: AllocatorConfig) -> bool:
+    """Whether what a block has beyond `size` goes back to the pool; otherwise the block keeps it."""
+    if block.pool.small or config.expandable_segments:
+        return True
+    limit = config.max_split_size
+    return (limit is None or size < limit) and block.size - size > SMALL_LIMIT
+
+
+class Waiting:
+    """Blocks between `free` and the end of the other streams' work on them."""
+
+    __slots__ = ("_blocks", "_events", "finished")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Block] = {}
+        self._events: dict[int, list[Block]] = {}
+        self.finished: list[Block] = []
+        """One entry for every event that is over and has not been looked at."""
+
+    def add(self, block: Block, streams: set[int]) -> None:
+        """Let a freed block wait for what is queued on each of `streams`."""
+        block.pending = len(streams)
+        self._blocks[block.number] = block
+        for stream in sorted(streams):
+            self._events.setdefault(stream, []).append(block)
+
+    def synchronize(self, stream: int | None) -> None:
+        """What is queued on `stream`, or on all, is done."""
+        for each in [stream] if stream is not None else sorted(self._events):
+            self.finished.extend(self._events.pop(each, ()))
+
+    def collect(self) -> Iterator[Block]:
+        """The blocks that wait for nothing more, now that the finished events are looked at.
+
+        One at a time: until it is its turn a block still counts as waiting, so that no neighbour swallows it.
+        """
+        finished, self.finished = self.finished, []
+        for block in finished:
+            block.pending -= 1
+            if block.pending == 0:
+                del self._blocks[block.number]
+                yield block
+
+    def drop(self, number: int) -> Block | None:
+        """Take one block out, whatever it waits for; None if it does not wait."""
+        block = self._blocks.pop(number, None)
+        if block is None:
+            return None
+        block.pending = 0
+        for each, blocks in list(self._events.items()):
+            self._events[each] = [other for other in blocks if other is not block]
+        self.finished = [other for other in self.finished if other is not block]
+        return block
+
+    def blocks(self) -> list[Block]:
+        """All that wait."""
+        return list(self._blocks.values())
+
+
+def collect_garbage(heap: Heap) -> None:
+    """Free whole idle segments of the large pool, the longest idle first, once the threshold is passed.
+
+    Age is the number of searches since a block became free. Each round frees all that are at least as old as the
+    average, even beyond what is needed, so that rounds stay rare.
+    """
+    assert heap.allowed is not None
+    threshold = int(heap.config.garbage_collection_threshold * heap.allowed)
+    target = heap.stats.reserved - threshold
+    if target <= 0:
+        return
+    clock = heap.large.searches
+    whole = [block for block in heap.large.blocks() if block.prev is None and block.next is None]
+    freed = 0
+    while whole and freed < target:
+        mean = sum(clock - block.base for block in whole) / len(whole)
+        for block in whole:
+            if clock - block.base >= mean:
+                freed += block.size
+                heap.release(block)
+        # The oldest is at least as old as the mean, so every round frees one.
+        whole = [block for block in whole if clock - block.base < mean]
+
+
+def release_oversize(heap: Heap, pool: BlockPool, stream: int, size: int) -> bool:
+    """Free blocks too large to be split until the request might fit; whether it is worth another try."""
+    limit = heap.config.max_split_size
+    if limit is None or heap.config.expandable_segments:
+        return False
+    wanted = max(size, limit)
+    keys = pool.free.get(stream, [])
+    index = bisect_left(keys, (wanted,))  # before every block of that size
+    if index < len(keys):
+        heap.release(keys[index][3])
+        return True
+    freed = 0
+    while freed < wanted and keys and keys[-1][0] >= limit:
+        freed += keys[-1][0]
+        heap.release(keys[-1][3])
+    return freed >= wanted
+
+
+def release_cached(heap: Heap) -> None:
+    """Free every cached segment no part of which is in use, and every free granule of expandable segments."""
+    for pool in (heap.large, heap.small):
+        for block in pool.blocks():
+            if block.area is not None:
+                unmap(heap, block)
+            elif block.prev is None and block.next is None:
+                heap.release(block)
+
 
 DEFAULT = AllocatorConfig()
 

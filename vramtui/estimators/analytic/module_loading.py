@@ -5,7 +5,7 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.common_types import ModuleLoading
+from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
 from vramtui.estimators.torch_facts.context import cuda_context
 

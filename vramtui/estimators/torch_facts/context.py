@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.core.base.units import MIB
-from vramtui.core.schema.common_types import ModuleLoading
+from vramtui.core.schema.bounds import ModuleLoading
 
 # NVML's figure for the process less torch's reserved, after the first kernels, with lazy loading (the default since
 # CUDA 11.7). Read from public runs: A100 0.47 GiB (torch 2.1), H100 0.51 GiB before and 0.75 after a forward pass

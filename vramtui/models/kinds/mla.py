@@ -6,7 +6,7 @@ Shapes: compressed queries (q, h) and back (n·(p+r), q), keys and values (c+r, 
 
 from typing import ClassVar
 
-from vramtui.core.schema.common_types import Norm as NormStyle
+from vramtui.core.schema.bounds import Norm as NormStyle
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.kinds.norm import NormModule
 from vramtui.models.spec import Kind, Module

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from vramtui.core.schema.common_types import Norm as NormStyle
+from vramtui.core.schema.bounds import Norm as NormStyle
 from vramtui.models.spec import Kind, Module
 
 

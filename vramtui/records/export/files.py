@@ -16,7 +16,7 @@ from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.toml.whole_files import fill_beside, give_name
 from vramtui.records.export.csv_table import csv_table
 from vramtui.records.export.html import html_page
-from vramtui.records.export.markdown_report import markdown_report
+from vramtui.records.export.markdown import markdown_report
 from vramtui.records.export.ps_json import snapshot_document
 from vramtui.records.export.sanitize import moment
 

@@ -27,9 +27,8 @@ from vramtui.records.export.html.parts import (
     two_sides,
 )
 from vramtui.records.export.html.text import table, tag, text
-from vramtui.records.export.markdown import code, prose
+from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
-from vramtui.records.export.markdown_report import ledger_table
 from vramtui.records.export.sanitize import clean, iso_time
 
 FORMATS = ("json", "csv", "md", "html")

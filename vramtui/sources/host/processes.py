@@ -26,7 +26,7 @@ from vramtui.core.observation.readings import (
     Roster,
 )
 from vramtui.core.runs.run_identity import CLOCKS_APART
-from vramtui.core.schema.common_types import ModuleLoading
+from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.sources.host import pid_namespace
 from vramtui.sources.host.listed_rows import ListedRows
 

@@ -3,7 +3,7 @@
 from textual.strip import Strip
 
 from vramtui.app.editor.editor_view import EditorView
-from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.app.editor.form.field_input import TypingLine
 from vramtui.app.editor.form.lines import ABOUT, FieldState, about, heading, line_of
 from vramtui.app.editor.form.outline import Entry, Outline, is_title
 from vramtui.app.themes import Palette

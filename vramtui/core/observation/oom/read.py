@@ -1,16 +1,99 @@
-"""The out-of-memory message that counts in a log or a paste, whoever wrote it."""
+"""The out-of-memory message that counts in a log or a paste, whoever wrote it, and PyTorch's own."""
 
 import re
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import MIB
 from vramtui.core.observation.oom.arrays import ARRAYS
 from vramtui.core.observation.oom.elsewhere import BLOCKS_AND_HOST, LIBRARIES, SIGKILL
-from vramtui.core.observation.oom.messages import last, user_line
-from vramtui.core.observation.oom.pytorch import PYTORCH
+from vramtui.core.observation.oom.messages import OomMessage, bytes_of, last, message_at, user_line, wording
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.oom.servers import SERVERS
+
+_ASKED = wording(r"Tried to allocate SIZE")
+_FIGURES = {
+    "total": (wording(r"total capaci?ty of SIZE"), wording(r"SIZE total capacity")),
+    "free": (wording(r"of which SIZE is free"), wording(r"SIZE free;")),
+    "limit": (wording(r"SIZE allowed"),),
+    "in_use": (wording(r"this process has SIZE memory in use"),),
+    "allocated": (wording(r"SIZE is allocated by PyTorch"), wording(r"SIZE already allocated")),
+    "graphs": (wording(r"with SIZE allocated in private pools"),),
+    "unallocated": (wording(r"SIZE is reserved by PyTorch but unallocated"),),
+    "reserved": (wording(r"SIZE reserved in total by PyTorch"), wording(r"SIZE cached\)")),
+}
+_PROCESS = wording(r"Process (\d{1,15}) has SIZE memory in use")
+_GPU = re.compile(r"GPU (\d{1,15})")
+_MPS = wording(r"MPS allocated: SIZE, other allocations: SIZE(?:, max allowed: SIZE)?\)\. Tried to allocate SIZE")
+_MPS_UNIT = re.compile(r"\b([KMG])B")
+
+# NVML says "not available" as 2^64 - 1, which PyTorch prints as 17179869184.00 GiB; no process holds a PiB.
+_MOST_PLAUSIBLE = 1 << 50
+
+
+def _report(text: str, asked: "re.Match[str]") -> OomReport:
+    message = message_at(text, asked.start())
+    return _mps(message) or _cuda(message, bytes_of(asked[1]))
+
+
+def _cuda(message: str, asked: int | None) -> OomReport:
+    said = {name: _first(message, wordings) for name, wordings in _FIGURES.items()}
+    allocated, unallocated = said["allocated"], said["unallocated"]
+    if unallocated is None and said["reserved"] is not None and allocated is not None:
+        unallocated = max(said["reserved"] - allocated, 0)
+    in_use, others = _processes(message, said["in_use"], (allocated or 0) + (unallocated or 0))
+    gpu = _GPU.search(message)
+    return OomReport(
+        gpu=None if gpu is None else int(gpu[1]),
+        asked=asked,
+        total=said["total"],
+        free=said["free"],
+        limit=said["limit"],
+        in_use=in_use,
+        allocated=allocated,
+        unallocated=unallocated,
+        others=others,
+        held={} if said["graphs"] is None else {"in CUDA graphs' pools": said["graphs"]},
+    )
+
+
+def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None, dict[int, int]]:
+    """What the process itself holds, and the others by pid.
+
+    In a container with pids of its own, PyTorch cannot tell itself from the others (it compares NVML's pid with
+    `getpid`): the one that holds at least what PyTorch has reserved, and the least more, is then itself.
+    """
+    said = {int(pid): bytes_of(size) for pid, size in _PROCESS.findall(message)}
+    named = {pid: size for pid, size in said.items() if size is not None and size < _MOST_PLAUSIBLE}
+    if "this process has" not in message and reserved:
+        rounding = max(reserved // 100, MIB)
+        itself = min((pid for pid in named if named[pid] >= reserved - rounding), key=lambda pid: named[pid], default=0)
+        own = named.pop(itself, None)
+    return (own if own is not None and own < _MOST_PLAUSIBLE else None), named
+
+
+def _mps(message: str) -> OomReport | None:
+    found = _MPS.search(message)
+    if found is None:
+        return None
+    allocated, others, most, asked = (None if size is None else _mps_bytes(size) for size in found.groups())
+    if allocated is None or most is None:
+        return OomReport(asked=asked, allocated=allocated)
+    free = max(most - allocated - (others or 0), 0)
+    return OomReport(asked=asked, limit=most, free=free, allocated=allocated, unallocated=0, known_cause="room")
+
+
+def _mps_bytes(size: str) -> int | None:
+    return bytes_of(_MPS_UNIT.sub(r"\1iB", size))
+
+
+def _first(text: str, wordings: tuple["re.Pattern[str]", ...]) -> int | None:
+    return next((bytes_of(found[1]) for one in wordings if (found := one.search(text))), None)
+
+
+PYTORCH = (OomMessage(_ASKED, _report),)
+
 
 # Messages with figures explain those behind them: NCCL's failure and the launcher's SIGKILL follow from an allocator's.
 _BY_WEIGHT = ((*PYTORCH, *SERVERS, *ARRAYS), BLOCKS_AND_HOST, LIBRARIES, SIGKILL)

@@ -12,7 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.common_types import Activation
+from vramtui.core.schema.bounds import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.operators import Operators

@@ -1,17 +1,94 @@
-"""Peaks of GPU memory that Slurm itself has kept of finished steps, as sacct tells them.
-
-With `AccountingStorageTRES=gres/gpumem` and `AutoDetect=nvml` (gres.conf(5)) a step's `TRESUsageInMax` has
-`gres/gpumem`: the most that one task held on all its GPUs together, looked at each `JobAcctGatherFrequency` (30 s by
-default). Not on MIG instances.
+"""Slurm: the hosts of a running job and how to reach them, by a step of the job itself or over ssh; and what it
+accounts of jobs that have ended.
 """
 
+import getpass
+import os
 import re
-from collections.abc import Iterable, Iterator
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.sources.ssh.far_command import far_command
+
+LIMIT = 30.0  # seconds for a command of Slurm's, whose controller may be busy
+_JOB = re.compile(r"\d{1,12}(?:_\d{1,9})?(?:\+\d{1,9})?")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def run_slurm(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """What a command of Slurm's prints.
+
+    Raises:
+        UserError: it is not installed, fails (in its own words) or takes too long.
+    """
+    try:
+        ended = subprocess.run(  # noqa: S603 - a list, no shell
+            arguments,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+            env={**os.environ, "LC_ALL": "C", **(environment or {})},
+        )
+    except FileNotFoundError:
+        raise UserError(f"{arguments[0]} not found; run this where Slurm's commands are installed") from None
+    except subprocess.TimeoutExpired:
+        raise UserError(f"{arguments[0]} has not answered for {LIMIT:g} s; is slurmctld up?") from None
+    if ended.returncode:
+        said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
+        raise UserError(f"{arguments[0]}: {printable(said[0][:200]) if said else f'status {ended.returncode}'}")
+    return ended.stdout.decode(errors="replace")
+
+
+def job_hosts(job: str) -> tuple[dict[str, str], str]:
+    """The hosts of a job, each with the id to start a step under, and the job's user. An array has all its tasks'.
+
+    Raises:
+        UserError: it is no job's id, or the job does not run.
+    """
+    if _JOB.fullmatch(job) is None:
+        raise UserError(f"--slurm takes a job's id, as 4711 or 4711_3; not {printable(job)!r}")
+    # squeue(1): %A is the id of its own that a task of an array has, %T the state, %u the user, %N the nodes.
+    said = run_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%u|%N")
+    rows = [row for line in said.splitlines() if len(row := line.split("|", 3)) == 4]
+    hosts: dict[str, str] = {}
+    user = ""
+    for number, state, owner, nodes in rows:
+        user = owner
+        if state.startswith(("RUNNING", "COMPLETING", "SUSPENDED")) and nodes.strip():
+            for node in run_slurm("scontrol", "show", "hostnames", nodes.strip()).split():
+                if _NODE.fullmatch(node):
+                    hosts.setdefault(node, number)
+    if not hosts:
+        states = ", ".join(sorted({row[1] for row in rows}))
+        why = f"it is {printable(states)}" if states else "squeue does not list it"
+        raise UserError(f"job {job} has no hosts now: {why}")
+    return hosts, user
+
+
+def may_step(user: str) -> bool:
+    """Whether this user may start steps in that user's jobs."""
+    return shutil.which("srun") is not None and (os.geteuid() == 0 or getpass.getuser() == user)
+
+
+def srun_arguments(job: str, host: str, interval: float, agent_size: int) -> Sequence[str]:
+    """A step on one host of a job that takes nothing from it: it shares processors and sees every GPU of the job.
+
+    `--overlap` lets it start beside steps that have everything; `--mem=0` and `--gres=none` keep it from waiting for a
+    share of its own (srun(1), since 20.11).
+    """
+    return (
+        *("srun", f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--mem=0"),
+        *("--gres=none", "--unbuffered", "--quiet", "--job-name=vramtui", "--kill-on-bad-exit=1", "--mpi=none"),
+        *("sh", "-c", far_command(interval, agent_size)),
+    )
+
 
 SEPARATOR = "\x1f"
 # The command comes last: it may hold anything.

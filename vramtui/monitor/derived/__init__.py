@@ -1,1 +1,0 @@
-"""Presets that nobody wrote: what running processes amount to."""

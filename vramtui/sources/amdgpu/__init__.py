@@ -1,1 +1,0 @@
-"""AMD's GPUs by the files of Linux's amdgpu driver."""

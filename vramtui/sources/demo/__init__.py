@@ -1,1 +1,0 @@
-"""A believable host that is not there."""

@@ -1,1 +1,0 @@
-"""Slurm by its own commands, each with arguments and never through a shell."""
