@@ -97,13 +97,17 @@ def _held_by_this_process() -> int | None:
     return None
 
 
-def _source(host: str | None = None) -> Source:
-    """What this machine's driver answers through, or another host over ssh.
+def _source(host: str | None, *, demo: bool) -> Source:
+    """What this machine's driver answers through, another host over ssh, or the demo.
 
     Raises:
         UserError: the libraries that ask it are not installed.
         SourceFailed: no driver answers.
     """
+    if demo:
+        from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only where it is asked for
+
+        return DemoSource()
     if host is not None:
         return _far_source(host)
     try:
@@ -141,17 +145,11 @@ def sample(*, host: str | None = None, demo: bool = False) -> Sample:
     >>> sorted(rows[0])[:5]
     ['command', 'cpu_percent', 'gpu_index', 'gpu_name', 'gpu_total']
     """
-    source = _demo_source() if demo else _source(host)
+    source = _source(host, demo=demo)
     try:
         return source.read()
     finally:
         source.close()
-
-
-def _demo_source() -> Source:
-    from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only where it is asked for
-
-    return DemoSource()
 
 
 class SampleStream:
@@ -209,4 +207,4 @@ def watch(interval: float = 1.0, *, host: str | None = None, demo: bool = False)
     """
     if not 0 < interval < float("inf"):
         raise UserError(f"the interval is {interval!r}: give seconds above 0")
-    return SampleStream(_demo_source() if demo else _source(host), interval)
+    return SampleStream(_source(host, demo=demo), interval)

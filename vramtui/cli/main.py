@@ -15,8 +15,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import asked_words, presets
 from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
 from vramtui.cli.options.command_options import command_of
-from vramtui.cli.remote.hosts import Elsewhere
-from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
+from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
@@ -62,10 +61,7 @@ class RootOptions:
     context: typer.Context
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False
     replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None
-    host: HostOption = None
-    slurm: SlurmOption = None
-    prometheus: PrometheusOption = None
-    token_file: TokenOption = None
+    hosts: HostOptions = NO_HOSTS
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
     ] = None
@@ -118,7 +114,7 @@ def _root(options: RootOptions) -> None:
             demo=options.demo,
             replay=options.replay,
             feed=options.feed,
-            remote=Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            remote=options.hosts.elsewhere,
             interval=options.interval,
             preset=options.preset,
             no_signals=options.no_signals,
@@ -137,10 +133,7 @@ def _print_once(options: RootOptions) -> None:
         PsOptions(
             demo=options.demo,
             replay=options.replay,
-            host=options.host,
-            slurm=options.slurm,
-            prometheus=options.prometheus,
-            token_file=options.token_file,
+            hosts=options.hosts,
             feed=options.feed,
             gpu=options.only,
         )

@@ -15,8 +15,8 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.completion import sort_keys
 from vramtui.cli.options.command_options import command_of
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
-from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
+from vramtui.cli.remote.hosts import open_hosts
+from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
@@ -43,10 +43,7 @@ class PsOptions:
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
-    host: HostOption = None
-    slurm: SlurmOption = None
-    prometheus: PrometheusOption = None
-    token_file: TokenOption = None
+    hosts: HostOptions = NO_HOSTS
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
     ] = None
@@ -85,8 +82,8 @@ def show_processes(options: PsOptions) -> None:
 
         asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
-        elsewhere = Elsewhere(options.host, options.slurm, options.prometheus, options.token_file)
-        hosts = open_hosts(elsewhere, options.interval, options.demo or options.replay or options.feed)
+        other = options.demo or options.replay or options.feed
+        hosts = open_hosts(options.hosts.elsewhere, options.interval, other)
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
         json, watch, interval = options.json, options.watch, options.interval
         if len(hosts) > 1:

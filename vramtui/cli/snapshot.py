@@ -13,8 +13,8 @@ from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 from vramtui.cli.options.command_options import command_of
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
-from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
+from vramtui.cli.remote.hosts import open_hosts
+from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ class SnapshotOptions:
     ] = None
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
-    host: HostOption = None
-    slurm: SlurmOption = None
-    prometheus: PrometheusOption = None
-    token_file: TokenOption = None
+    hosts: HostOptions = NO_HOSTS
 
 
 @command_of(SnapshotOptions)
@@ -69,7 +66,7 @@ def snapshot(options: SnapshotOptions) -> None:
         chosen = [entry.value for entry in options.formats] if options.formats else list(settings.formats)
         where = options.folder or folder_of(settings)
         hosts = open_hosts(
-            Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            options.hosts.elsewhere,
             HOST_INTERVAL,
             options.demo or options.replay,
         )

@@ -1,7 +1,7 @@
 """A command whose options are one frozen value: Typer is shown its fields as if they were the function's parameters."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -19,19 +19,11 @@ def command_of(
     """Make a function of `options` into one that Typer can take a command from.
 
     Args:
-        options: a frozen dataclass whose fields are annotated for Typer; with `flags` it has a field `settings`.
+        options: a frozen dataclass whose fields are annotated for Typer, or are such options; with `flags` it has
+            a field `settings`.
         flags: flags of a job; what is given of them stands behind the values of `settings`, as `--batch-size=8`.
     """
-    hints = get_type_hints(options, include_extras=True)
-    parameters = [
-        Parameter(
-            field.name,
-            Parameter.KEYWORD_ONLY,
-            annotation=hints[field.name],
-            default=Parameter.empty if field.default is MISSING else field.default,
-        )
-        for field in fields(options)  # type: ignore[arg-type]  # a dataclass
-    ]
+    parameters = list(_parameters(options))
     named = {_parameter(flag): flag for flag in flags}
     parameters += [
         Parameter(
@@ -45,7 +37,7 @@ def command_of(
             given = {name: values.pop(name) for name in named}
             if named:
                 values["settings"] = [*(values["settings"] or []), *_write_options(named, given)]
-            function(options(**values))
+            function(_filled(options, values))
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what `inspect.signature` asks for
@@ -58,6 +50,31 @@ def command_of(
 def job_flags(*without: str) -> tuple[JobFlag, ...]:
     """The flags of a job, but for those that a command has as options of its own."""
     return tuple(flag for flag in FLAGS if flag.name not in without)
+
+
+def _fields(options: type[Any]) -> Iterator[tuple[Field[Any], Any]]:
+    hints = get_type_hints(options, include_extras=True)
+    for field in fields(options):
+        yield field, hints[field.name]
+
+
+def _parameters(options: type[Any]) -> Iterator[Parameter]:
+    """One for each field; a field that is options itself stands for theirs."""
+    for field, hint in _fields(options):
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from _parameters(hint)
+        else:
+            default = Parameter.empty if field.default is MISSING else field.default
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+
+
+def _filled(options: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+    return options(
+        **{
+            field.name: _filled(hint, values) if isinstance(hint, type) and is_dataclass(hint) else values[field.name]
+            for field, hint in _fields(options)
+        }
+    )
 
 
 def _write_options(named: Mapping[str, JobFlag], given: Mapping[str, Any]) -> Iterator[str]:

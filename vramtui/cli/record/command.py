@@ -15,8 +15,8 @@ from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.record.follow import OVERDUE, Follower, TickSink, fast_targets, preset_matchers, recording_session
 from vramtui.cli.record.host_follower import HostFollower
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
-from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
+from vramtui.cli.remote.hosts import open_hosts
+from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
@@ -124,10 +124,7 @@ class RecordOptions:
         ),
     ] = "auto"
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
-    host: HostOption = None
-    slurm: SlurmOption = None
-    prometheus: PrometheusOption = None
-    token_file: TokenOption = None
+    hosts: HostOptions = NO_HOSTS
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui stream` sends; - is standard input.")
     ] = None
@@ -144,7 +141,7 @@ def record(options: RecordOptions) -> None:
         targets = fast_targets(options.close)
         seconds = float("inf") if options.duration is None else options.duration
         hosts = open_hosts(
-            Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            options.hosts.elsewhere,
             options.interval,
             options.demo or options.feed,
         )

@@ -17,8 +17,8 @@ import typer
 from vramtui.cli.common.exit_codes import exit_on_user_error, require_open_files
 from vramtui.cli.export.command import address_of
 from vramtui.cli.options.command_options import command_of
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
-from vramtui.cli.remote.options import HostOption, PrometheusOption, SlurmOption, TokenOption
+from vramtui.cli.remote.hosts import open_hosts
+from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError, install_hint, os_reason
 
 if TYPE_CHECKING:
@@ -55,10 +55,7 @@ class ServeOptions:
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None
     tabs: Annotated[int, typer.Option(min=1, max=256, help="Tabs that may be open at once.")] = 8
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
-    host: HostOption = None
-    slurm: SlurmOption = None
-    prometheus: PrometheusOption = None
-    token_file: TokenOption = None
+    hosts: HostOptions = NO_HOSTS
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Show what `vramtui stream` sends; - is standard input.")
     ] = None
@@ -85,7 +82,7 @@ def serve(options: ServeOptions) -> None:
         except ImportError:
             raise UserError(f"serve needs textual-serve: {install_hint('serve')}") from None
         hosts = open_hosts(
-            Elsewhere(options.host, options.slurm, options.prometheus, options.token_file),
+            options.hosts.elsewhere,
             options.interval,
             options.demo or options.feed,
         )
