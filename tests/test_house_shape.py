@@ -40,7 +40,7 @@ SHORT = {
     "read by several that do not read one another": """
         estimators/torch_facts/releases
         cli/help/words
-        core/base/clock core/base/late core/observation/xids
+        core/base/clock core/base/late core/base/latest core/observation/xids
         app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
         cli/common/snapshot_settings

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Problem, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
@@ -192,7 +192,7 @@ class DerivedPresets:
         self._derive = derive or self._confined
         self._wait = wait
         self.problems: tuple[Problem, ...] = ()
-        self._known: OrderedDict[_Job, PresetFile | None] = OrderedDict()
+        self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
         self._asked: set[_Job] = set()
         self._queue: SimpleQueue[_Job] = SimpleQueue()
         self._lock = threading.Lock()
@@ -266,8 +266,6 @@ class DerivedPresets:
                 self.problems = (*self.problems, Problem(where=f"pid {pid}", message=f"{error}.", hint=HINT))
         except Exception:  # noqa: BLE001 - files of any program: one that cannot be read names no model
             self._known[job] = None
-        while len(self._known) > KEPT:
-            self._known.popitem(last=False)
 
 
 def _processes(sample: Sample) -> Iterator[tuple[ProcessKey, Process]]:

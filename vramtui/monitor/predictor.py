@@ -1,13 +1,12 @@
 """Estimates, made when a workload or a card changes, kept, and never an exception; and the largest batch that fits."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from time import thread_time
-from typing import Any
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.latest import Latest
 from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
@@ -128,13 +127,13 @@ class Predictor:
         self.estimator = estimator or LazyAnalytic()
         self.refiner = refiner
         self._traced = traced
-        self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
-        self._answers: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
+        self._rules: Latest[tuple[Workload, Device], tuple[Estimate, ...]] = Latest(KEPT_RULES)
+        self._answers: Latest[tuple[Workload, Device], EstimateResult] = Latest(KEPT)
         self._correct: Correct | None = None
-        self._corrected: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
-        self._totals: OrderedDict[tuple[Workload, Device], Fit | None] = OrderedDict()
-        self._batches: OrderedDict[tuple[Workload, Device], MaxBatchSearch] = OrderedDict()
-        self._ranges: OrderedDict[tuple[int, Device], tuple[PresetFile, Range | None]] = OrderedDict()
+        self._corrected: Latest[tuple[Workload, Device], EstimateResult] = Latest(KEPT)
+        self._totals: Latest[tuple[Workload, Device], Fit | None] = Latest(KEPT_NUMBERS)
+        self._batches: Latest[tuple[Workload, Device], MaxBatchSearch] = Latest(KEPT_NUMBERS)
+        self._ranges: Latest[tuple[int, Device], tuple[PresetFile, Range | None]] = Latest(KEPT_NUMBERS)
 
     def answer_by(self, estimator: Estimator) -> None:
         """Ask this from now on, about what was answered already too; nothing makes its answers nearer."""
@@ -168,7 +167,6 @@ class Predictor:
         wanted = (workload, device)
         if wanted not in self._corrected:
             self._corrected[wanted] = EstimateResult(self._correct(plain.estimate, workload, device))
-            _trim(self._corrected)
         return self._corrected[wanted]
 
     def plain(self, workload: Workload, device: Device) -> EstimateResult:
@@ -177,7 +175,6 @@ class Predictor:
         answer = self._answers.get(wanted)
         if answer is None:
             answer = self._answers[wanted] = self._make(workload, device)
-            _trim(self._answers)
         if self.refiner is not None and answer.estimate is not None and answer.estimate.method == LazyAnalytic.name:
             nearer = self.refiner.simulated(wanted)
             if nearer is not None and nearer.method != answer.estimate.method:
@@ -196,11 +193,7 @@ class Predictor:
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
         """What each published rule that fits says; nothing where the workload is about a rule alone."""
-        wanted = (workload, device)
-        if wanted not in self._rules:
-            self._rules[wanted] = _rules(workload, device)
-            _trim(self._rules, KEPT_RULES)
-        return self._rules[wanted]
+        return self._rules.made((workload, device), lambda: _rules(workload, device))
 
     def range_of(self, found: PresetFile, device: Device) -> Range | None:
         """What a matched job may need by all that is known of it; None where nothing of it is assumed.
@@ -212,8 +205,6 @@ class Predictor:
         at = (id(found), device)
         if at not in self._ranges or self._ranges[at][0] is not found:
             self._ranges[at] = found, range_of(found, device, self._quick)
-            while len(self._ranges) > KEPT_NUMBERS:
-                self._ranges.popitem(last=False)
         return self._ranges[at][1]
 
     def _quick(self, workload: Workload, device: Device) -> Estimate | None:
@@ -239,7 +230,6 @@ class Predictor:
             if estimate is not None:
                 unknown = unknown_of(workload.model)
                 self._totals[wanted] = Fit(needs=estimate.process, has=has, error=estimate.error, unknown=unknown)
-            _trim(self._totals, KEPT_NUMBERS)
         return self._totals[wanted]
 
     def is_quick(self, workload: Workload, device: Device) -> bool:
@@ -268,7 +258,6 @@ class Predictor:
         if search is None:
             search = MaxBatchSearch(lambda batch: self._size_with(one, device, batch), device.total_memory)
             self._batches[one, device] = search
-            _trim(self._batches, KEPT_NUMBERS)
             search.go_on()
         return search
 
@@ -315,11 +304,6 @@ def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
         return tuple(estimate_rules(workload, device))
     except UserError:
         return ()
-
-
-def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]", most: int = KEPT) -> None:
-    while len(kept) > most:
-        kept.popitem(last=False)
 
 
 def verdict(estimate: Estimate, workload: Workload | None, device: Device, room: int | None, where: str) -> Fit:

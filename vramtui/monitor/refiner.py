@@ -4,13 +4,12 @@ stays chosen.
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.latest import Latest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
 from vramtui.core.estimate.largest import largest, search_largest
@@ -81,9 +80,9 @@ class Refiner:
         self._settled = settled
         self._lock = threading.Condition()
         self._wanted: Job | None = None
-        self._found: OrderedDict[Job, Estimate | None] = OrderedDict()
+        self._found: Latest[Job, Estimate | None] = Latest(KEPT)
         self._search: _BatchSearch | None = None
-        self._batches: OrderedDict[BatchQuestion, int] = OrderedDict()
+        self._batches: Latest[BatchQuestion, int] = Latest(KEPT)
         self._thread: threading.Thread | None = None
         self.tell: Callable[[], object] = _nobody
 
@@ -146,7 +145,7 @@ class Refiner:
             return
         found = _simulated(estimator, job)
         with self._lock:
-            _keep(self._found, job, found)
+            self._found[job] = found
             if self._wanted == job:
                 self._wanted = None
             self._lock.notify_all()
@@ -158,17 +157,11 @@ class Refiner:
         except _Postponed:
             return
         with self._lock:
-            _keep(self._batches, search.question, largest)
+            self._batches[search.question] = largest
             if self._search is search:
                 self._search = None
             self._lock.notify_all()
         self.tell()
-
-
-def _keep(kept: OrderedDict[Any, Any], name: object, value: object) -> None:
-    kept[name] = value
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
 
 
 def _simulated(estimator: Estimator, job: Job) -> Estimate | None:

@@ -1,8 +1,6 @@
 """What a person has chosen on the Plan screen, the maps that were made for it, and what is left to find out."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
 
 import msgspec
 
@@ -13,6 +11,7 @@ from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.latest import Latest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimate
@@ -22,7 +21,6 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.planner import Effect, FitResult, worthwhile
 
-Thing = TypeVar("Thing")
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8
 SHEETS, ADVICE, CARD_TABLES = 8, 64, 4
@@ -35,27 +33,6 @@ RULE = (
     " to choose one of a model; `vramtui estimate` shows the rule's own inputs and its answer."
 )
 OWN_CODE = "A preset of your own code can only be traced: it has no values to vary here. Press p for another."
-
-
-class Latest(Generic[Thing]):
-    """At most `most` things; the one that was asked for longest ago gives way."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._things: OrderedDict[object, Thing] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._things)
-
-    def of(self, name: object, make: Callable[[], Thing]) -> Thing:
-        """The thing of this name, made now where there is none."""
-        thing = self._things.get(name)
-        if thing is None:
-            thing = self._things[name] = make()
-        self._things.move_to_end(name)
-        while len(self._things) > self._most:
-            self._things.popitem(last=False)
-        return thing
 
 
 class Choice:
@@ -90,11 +67,11 @@ class PlanModel:
         self._rows = ""
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
-        self._sheets: Latest[GridCells] = Latest(SHEETS)
-        self._axes: Latest[tuple[Axis, Axis]] = Latest(SHEETS)
-        self._usual_rows: Latest[str] = Latest(SHEETS)
-        self._advice: Latest[Advice] = Latest(ADVICE)
-        self._cards: Latest[CardAnswers] = Latest(CARD_TABLES)
+        self._sheets: Latest[object, GridCells] = Latest(SHEETS)
+        self._axes: Latest[object, tuple[Axis, Axis]] = Latest(SHEETS)
+        self._usual_rows: Latest[object, str] = Latest(SHEETS)
+        self._advice: Latest[object, Advice] = Latest(ADVICE)
+        self._cards: Latest[object, CardAnswers] = Latest(CARD_TABLES)
         self._card_tables: list[CardAnswers] = []
         self._open: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
@@ -186,11 +163,12 @@ class PlanModel:
         sides = [(shown.preset, shown.side), (shown.other.what if shown.other is not None else "", shown.other)]
         named = [(name, side.workload) for name, side in sides if side is not None and side.workload is not None]
         predictor = state.predictor
-        asked = [
-            (name, self._cards.of((job, predictor.correct), lambda job=job: CardAnswers(job, cards, predictor.nearer)))  # type: ignore[misc]  # bound for this round
-            for name, job in named
-        ]
-        self._card_tables = [answers for _, answers in asked]
+
+        def answers(job: Workload) -> CardAnswers:
+            return self._cards.made((job, predictor.correct), lambda: CardAnswers(job, cards, predictor.nearer))
+
+        asked = [(name, answers(job)) for name, job in named]
+        self._card_tables = [one for _, one in asked]
         return asked
 
     @property
@@ -250,13 +228,13 @@ class PlanModel:
         """The axes of a map, by the estimates that are answered at once. They stay as they were made."""
         cards = cards_here(state)
         asked = (axes, workload, device, cards, state.predictor.correct)
-        return self._axes.of(asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(state, device)))
+        return self._axes.made(asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(state, device)))
 
     def _rows_that_fit(self, workload: Workload, device: Device, state: DashboardState) -> str:
         """Of the same kind: by what a job is varied that fits in none of its sizes."""
         cards = cards_here(state)
         asked = (self.axes, workload, device, cards, state.predictor.correct)
-        return self._usual_rows.of(asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(state, device)))
+        return self._usual_rows.made(asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(state, device)))
 
     def _forget_cursor(self, about: object) -> None:
         if about != self._about:
@@ -266,7 +244,7 @@ class PlanModel:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
         predictor = state.predictor
-        sheet = self._sheets.of((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
+        sheet = self._sheets.made((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet
@@ -322,7 +300,7 @@ class PlanModel:
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(state, device))
         name = (workload, device, state.predictor.correct)
         nearer = state.predictor.nearer
-        advice = self._advice.of(name, lambda: Advice(workload, device, gpus, nearer))
+        advice = self._advice.made(name, lambda: Advice(workload, device, gpus, nearer))
         if not advice.is_whole:
             self._open[advice] = advice.find
         # Largest sizes are the nearer method's, and wait until the cell's figure is.
