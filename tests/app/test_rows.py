@@ -12,9 +12,9 @@ from tests.app import scenes
 from tests.app.driver import dashboard, screen_text
 from tests.app.fakes import PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
-from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
-from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, SortColumn
+from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, RowId, SortColumn
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -35,12 +35,16 @@ def rows_of(*samples: Sample) -> list[ProcessRow]:
     return list(listing_of(*samples))
 
 
+def places_of(rows: list[ProcessRow]) -> dict[RowId, int]:
+    return {row.id: at for at, row in enumerate(rows)}
+
+
 def round_estimate(found: PresetFile, device: Device) -> Estimate:
     return RoundEstimator().estimate(found.preset.workload, device)
 
 
 def in_order(
-    listing: ProcessRows, column: SortColumn, held: FrozenOrder | None = None, *, reverse: bool = False
+    listing: ProcessRows, column: SortColumn, held: dict[RowId, int] | None = None, *, reverse: bool = False
 ) -> SortedRows:
     return arranged(RowPredictions(listing, {}, round_estimate), "", column, held, reverse=reverse)
 
@@ -58,7 +62,7 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
 @pytest.mark.parametrize("sample", [scenes.usual(), scenes.troubled(), scenes.divided()])
 def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> None:
     """Processes, drivers and what nobody accounts for, with rows or without; what MIG instances hold is in theirs."""
-    totals, whole = listing_of(sample, whole=False).totals(), list(listing_of(sample))
+    totals, whole = listing_of(sample, whole=False).totals, list(listing_of(sample))
     every = sum(row.now or 0 for row in whole if row.kind != "instances")
     assert totals.held + totals.driver + totals.unattributed == every
 
@@ -68,7 +72,7 @@ def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
         card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
         listing = listing_of(scenes.sample(card), whole=False)
         assert [row.kind for row in listing if row.kind != "process"] == kinds
-        assert listing.totals().unattributed == size * MIB
+        assert listing.totals.unattributed == size * MIB
 
 
 def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
@@ -82,7 +86,7 @@ def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
     keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
     seen.add(later)
     assert [row.id for row in listing if isinstance(row.id, ProcessKey)] == keys
-    assert all(listing.find(key) is not None for key in keys)
+    assert all(listing.has(key) for key in keys)
 
 
 def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
@@ -146,7 +150,7 @@ def test_the_unknown_comes_last_in_both_directions() -> None:
 def test_a_held_order_stays_and_newcomers_follow() -> None:
     listing = listing_of(scenes.usual())
     rows = list(listing)
-    held = in_order(listing, "now", FrozenOrder([*reversed(rows[1:])]))
+    held = in_order(listing, "now", places_of([*reversed(rows[1:])]))
     assert list(held) == [*reversed(rows[1:]), rows[0]]
 
 
@@ -172,7 +176,6 @@ def test_a_paused_listing_does_not_learn_later_peaks() -> None:
     seen, sample = History(), scenes.usual()
     seen.add(sample)
     listing = ProcessRows(sample, seen, {})
-    listing.settle()
     seen.add(scenes.usual(1, trained=70 << 30))
     assert max(row.peak or 0 for row in listing) == 58 << 30
 
@@ -268,11 +271,11 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
     keys = [row.id for row in listing if isinstance(row.id, ProcessKey)]
     matched = {key: PRESETS[0] for key in data.draw(st.lists(st.sampled_from([None, *keys]), unique=True)) if key}
     every = RowPredictions(listing, matched, round_estimate)
-    rows = [every.row(at) for at in range(len(listing))]
+    rows = list(every.rows)
     wanted = data.draw(st.sampled_from(["", "", "anna", "gpu:1 train", "nobody"]))
     column, reverse = data.draw(st.sampled_from(SORT_COLUMNS)), data.draw(st.booleans())
     order = data.draw(st.one_of(st.none(), st.lists(st.sampled_from(rows), unique_by=id) if rows else st.none()))
-    held = FrozenOrder(order) if order is not None else None
+    held = places_of(order) if order is not None else None
     found = arranged(every, wanted, column, held, reverse=reverse)
     expected = plainly(rows, wanted.split(), column, order or [], reverse=reverse)
     assert list(found) == expected
@@ -284,7 +287,7 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
         )
         assert found[found.selected_index(None)] is first
         assert found[found.selected_index(chosen.id)] is (chosen if chosen in expected else first)
-    assert every.rows() == [row for row in rows if row.preset]
+    assert every.matched == [row for row in rows if row.preset]
 
 
 async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:

@@ -8,11 +8,11 @@ import msgspec
 
 from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.memory_series import series
-from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.row import last_answer, rare_columns
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
-from vramtui.app.state.view import SORT_COLUMNS, HeldTotals, Panel, ProcessRow, RowId, SortColumn, View
+from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View
 from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.history import History
@@ -63,10 +63,9 @@ class DashboardState:
         self._rare: frozenset[SortColumn] = frozenset()
         self.groups = GroupChoice(self._settings.group)
         # The order that rows keep while somebody looks at one of them.
-        self._held: FrozenOrder | None = None
+        self._held: dict[RowId, int] | None = None
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
-        self._totals = HeldTotals()
         # The presets of the processes in what is shown, where that is not the latest sample.
         self._held_matches: Mapping[ProcessKey, PresetFile] = {}
         # The row chosen by hand, the one with the cursor until one is, and (a filter may hide it) the last that had it.
@@ -129,7 +128,6 @@ class DashboardState:
         self._match_shown()
         whole = self._settings.bookkeeping
         self._listing = ProcessRows(sample, self.history, self.history.answered, whole=whole)
-        self._totals = self._listing.totals()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""
@@ -152,7 +150,7 @@ class DashboardState:
         """Choose a row; with `hold` the rows keep their present order until `let_go`."""
         self._chosen = row
         if hold and self._held is None:
-            self._held = FrozenOrder(self._visible or ())
+            self._held = {one.id: at for at, one in enumerate(self._visible or ())}
         found = self._matches.get(row) if isinstance(row, ProcessKey) else None
         if found is not None:
             self.panel_key = found.key
@@ -178,9 +176,7 @@ class DashboardState:
     def toggle_pause(self) -> bool:
         """Pause the display, or show the latest again; True when it is paused now."""
         self.paused = not self.paused
-        if self.paused and self._listing is not None:
-            self._listing.settle()
-        elif not self.paused and self.sample is not None:
+        if not self.paused and self.sample is not None:
             self._show(self.sample)
         return self.paused
 
@@ -254,14 +250,14 @@ class DashboardState:
         predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
-        (at, chosen), matched = self._follow(), predicted.rows()
+        (at, chosen), matched = self._follow(), predicted.matched
         self._rare = rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen, matched)
         return View(
             sample=sample,
             rows=rows if grouped is None else grouped,
             total=sum(len(last_answer(sample, gpu, self.history.answered)[0].processes) for gpu in sample.gpus),
-            totals=self._totals,
+            totals=listing.totals,
             columns=self.columns,
             group=self.groups.by,
             predicts="predicted" in self._rare and not self.is_monitor,
@@ -293,8 +289,8 @@ class DashboardState:
         # Until presets are read, no row is the one to look at.
         if chosen.preset is not None or self._chosen is not None:
             self._last = chosen.id, chosen.preset
-            known = self._listing.find(self._followed) if self._listing and self._followed else None
-            if known is None or self._chosen is not None:
+            is_there = self._listing and self._followed and self._listing.has(self._followed)
+            if not is_there or self._chosen is not None:
                 self._followed = chosen.id
         return at, chosen
 
@@ -322,7 +318,7 @@ class DashboardState:
 
     def panel_preset(self) -> PresetFile | None:
         """The panel's preset, with the values of the process that it is set beside."""
-        matched = self._visible.predicted.rows() if self._visible is not None else []
+        matched = self._visible.predicted.matched if self._visible is not None else []
         return self._beside(self._chosen_row()[1], matched)[0]
 
     def _beside(

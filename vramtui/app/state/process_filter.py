@@ -1,6 +1,6 @@
 """What a filter of the process table means."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.errors import nearest
@@ -71,16 +71,15 @@ def holds(row: ProcessRow, wanted: list[Condition]) -> bool:
     return True
 
 
-def pick_rows(places: Iterable[int], row_of: Callable[[int], ProcessRow], wanted: list[Condition]) -> list[int]:
-    """The places whose rows fulfil every condition; where none does, those of users whose names begin with what
-    `user:` asks for, so that a name is found while it is typed.
+def pick_rows(rows: Sequence[ProcessRow], wanted: list[Condition]) -> list[ProcessRow]:
+    """The rows that fulfil every condition; where none does, those of users whose names begin with what `user:` asks
+    for, so that a name is found while it is typed.
     """
-    places = [*places]
-    found = [at for at in places if holds(row_of(at), wanted)]
+    found = [row for row in rows if holds(row, wanted)]
     if found or not any(form == "user" for form, _ in wanted):
         return found
     begun = [(_BEGUN if form == "user" else form, value) for form, value in wanted]
-    return [at for at in places if holds(row_of(at), begun)]
+    return [row for row in rows if holds(row, begun)]
 
 
 def doubt(wanted: str) -> str:
