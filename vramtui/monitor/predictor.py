@@ -193,7 +193,7 @@ class Predictor:
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
         """What each published rule that fits says; nothing where the workload is about a rule alone."""
-        return self._rules.made((workload, device), lambda: _rules(workload, device))
+        return self._rules.get_or_make((workload, device), lambda: _rules(workload, device))
 
     def range_of(self, found: PresetFile, device: Device) -> Range | None:
         """What a matched job may need by all that is known of it; None where nothing of it is assumed.

@@ -165,7 +165,7 @@ class PlanModel:
         predictor = state.predictor
 
         def answers(job: Workload) -> CardAnswers:
-            return self._cards.made((job, predictor.correct), lambda: CardAnswers(job, cards, predictor.nearer))
+            return self._cards.get_or_make((job, predictor.correct), lambda: CardAnswers(job, cards, predictor.nearer))
 
         asked = [(name, answers(job)) for name, job in named]
         self._card_tables = [one for _, one in asked]
@@ -228,13 +228,17 @@ class PlanModel:
         """The axes of a map, by the estimates that are answered at once. They stay as they were made."""
         cards = cards_here(state)
         asked = (axes, workload, device, cards, state.predictor.correct)
-        return self._axes.made(asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(state, device)))
+        return self._axes.get_or_make(
+            asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(state, device))
+        )
 
     def _rows_that_fit(self, workload: Workload, device: Device, state: DashboardState) -> str:
         """Of the same kind: by what a job is varied that fits in none of its sizes."""
         cards = cards_here(state)
         asked = (self.axes, workload, device, cards, state.predictor.correct)
-        return self._usual_rows.made(asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(state, device)))
+        return self._usual_rows.get_or_make(
+            asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(state, device))
+        )
 
     def _forget_cursor(self, about: object) -> None:
         if about != self._about:
@@ -244,7 +248,7 @@ class PlanModel:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
         predictor = state.predictor
-        sheet = self._sheets.made((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
+        sheet = self._sheets.get_or_make((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet
@@ -300,7 +304,7 @@ class PlanModel:
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(state, device))
         name = (workload, device, state.predictor.correct)
         nearer = state.predictor.nearer
-        advice = self._advice.made(name, lambda: Advice(workload, device, gpus, nearer))
+        advice = self._advice.get_or_make(name, lambda: Advice(workload, device, gpus, nearer))
         if not advice.is_whole:
             self._open[advice] = advice.find
         # Largest sizes are the nearer method's, and wait until the cell's figure is.

@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class Latest(OrderedDict[Key, Value]):
-    """At most `most` values; the one that was put in, or asked for with `made`, longest ago gives way."""
+    """At most `most` values; the one that was put in, or asked for with `get_or_make`, longest ago gives way."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Latest(OrderedDict[Key, Value]):
         while len(self) > self._most:
             self.popitem(last=False)
 
-    def made(self, key: Key, make: Callable[[], Value]) -> Value:
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value of this key, made now where there is none."""
         if key not in self:
             self[key] = make()
