@@ -8,19 +8,21 @@ import typer
 
 from vramtui.cli.remote.hosts import Elsewhere
 
+HostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="Another machine, over ssh: gpu01, user@gpu[02-16], @group; may be given again.",
+    ),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
     """Which machines are watched instead of this one."""
 
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--host",
-            metavar="NAME",
-            help="Another machine, over ssh: gpu01, user@gpu[02-16], @group; may be given again.",
-        ),
-    ] = None
+    host: HostOption = None
     slurm: Annotated[
         str | None,
         typer.Option(
