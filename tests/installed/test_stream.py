@@ -8,12 +8,13 @@ import subprocess
 import termios
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from tests.installed.conftest import Run
+from tests.hostile_feed import hostile_feed
+from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE
 from vramtui.core.observation.readings import Sample
@@ -85,3 +86,23 @@ def _samples(pipe: int) -> Iterator[Sample]:
 def test_a_stream_is_for_no_terminal(run: Run) -> None:
     run("ps", "--feed", "/nowhere", code=2)
     run("ps", "--feed", "-", "--demo", code=2)
+
+
+def _lacks(title: str) -> Callable[[str], bool]:
+    return lambda screen: title not in screen
+
+
+def test_keys_are_answered_while_samples_of_megabytes_come(tmp_path: Path, open_terminal: Open) -> None:
+    """Names of a megabyte and 20,000 problems: dialogs open and close, and `q` ends it (how soon:
+    `benchmarks/hostile_feed.py`).
+    """
+    with hostile_feed(tmp_path) as feed:
+        terminal = open_terminal("--feed", str(feed))
+        terminal.wait_for("Processes", "cccc")
+        for key, title in (("i", "─ Details ─"), ("!", "─ Problems ─")):
+            terminal.send(key)
+            terminal.wait_for(title)
+            terminal.send("\x1b")
+            terminal.wait(_lacks(title), f"{title} to close")
+        terminal.send("q")
+        assert terminal.ended() == 0
