@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from vramtui.app.context import ONLY_MONITOR
 from vramtui.app.help.bindings import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS, SCREENS
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
@@ -47,11 +48,18 @@ async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
 
 
 async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
-    async with dashboard([*climbing(), scenes.usual(1)], (200, 35)) as driver:
+    async with dashboard([*climbing(), scenes.usual(1)], (200, 35), notifications=True) as driver:
         assert "p preset" in line_of(driver)
         await driver[1].press("M")
         await settle(*driver)
         assert line_of(driver).split("  ")[0].strip() == "/ filter"
+        for key in ("p", "m"):
+            driver[0].announced.clear()
+            await driver[1].press(key)
+            await settle(*driver)
+            assert [note.message for note in driver[0].announced] == [ONLY_MONITOR]
+        await driver[1].press("escape")
+        await settle(*driver)
         assert not {"p", "e", "m", "["} & {shown.split()[0] for shown in re.split(r"\s{2,}", line_of(driver).strip())}
 
 

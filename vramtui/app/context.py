@@ -13,10 +13,15 @@ from vramtui.core.base.errors import UserError
 
 MOST_RECENT = 5
 CHOOSE_PRESET, NOT_READ = "Choose a preset first: p", "The presets are still being read: try again in a moment."
+ONLY_MONITOR = "Only the monitor is shown: M on Watch shows predictions as well."
 
 
 def why_no_preset(state: DashboardState) -> str:
-    """Why nothing can be done with a preset now; at the start they have not been read yet."""
+    """Why nothing can be done with a preset now; at the start they have not been read yet, and for the monitor alone
+    they never are.
+    """
+    if state.is_monitor:
+        return ONLY_MONITOR
     return CHOOSE_PRESET if state.session.is_matching else NOT_READ
 
 

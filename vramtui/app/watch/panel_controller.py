@@ -24,6 +24,10 @@ class PanelController:
         """Choose the preset in the panel."""
         from vramtui.app.watch.preset_picker import PresetChooser  # noqa: PLC0415 - loads the list widgets
 
+        if self._state.is_monitor:
+            self._app.notify(why_no_preset(self._state), markup=False)
+            return
+
         def on_choice(key: str | None) -> None:
             if key is not None:
                 self._state.panel_key = key

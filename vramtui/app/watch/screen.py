@@ -179,6 +179,9 @@ class Watch(ViewScreen):
         from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
 
         state, row = self._state, self._state.view().chosen
+        if state.is_monitor:
+            self.notify(why_no_preset(state), markup=False)
+            return
         if row is None or not isinstance(row.id, ProcessKey) or row.process is None:
             self.notify("Select a process first: only processes can run a preset.", markup=False)
             return
