@@ -60,6 +60,21 @@ def test_a_job_without_cuda_is_told_what_it_needs() -> None:
     assert "no process of it used CUDA through PyTorch" in ran.stderr
 
 
+def test_what_a_job_writes_is_thrown_away_unless_it_is_to_be_kept(tmp_path: Path) -> None:
+    file = tmp_path / "left"
+    script = f"from pathlib import Path; p = Path({str(file)!r}); p.write_text('here'); print(p.read_text())"
+    ran = run("--on", "RTX4090", "--", sys.executable, "-c", script)
+    assert ran.stdout == "here\n"
+    assert file.exists() == ("is not thrown away" in ran.stderr)  # where the kernel gives no namespace, that is said
+    run("--on", "RTX4090", "--keep-files", "--", sys.executable, "-c", script)
+    assert file.read_text() == "here"
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    ran = run("--on", "RTX4090", "--", "no-such-program")
+    assert (ran.returncode, ran.stderr) == (127, "vramtui: no-such-program: no such program\n")
+
+
 def test_a_job_that_fails_first_is_said_to_have_failed() -> None:
     ran = run("--on", "RTX4090", "--", sys.executable, "-c", "raise SystemExit(3)")
     assert (ran.returncode, ran.stderr) == (2, "vramtui: the job ended with 3 before it used CUDA\n")
@@ -83,7 +98,7 @@ def test_the_document_is_alone_on_standard_output() -> None:
         (("--on", "0xH100"), "--on 0xH100: 1 to 16 cards"),
         (("--on", "H100", "--when-fits"), "--on runs on no GPU"),
         (("--on", "auto"), "--on auto goes with --when-fits"),
-        (("--steps", "3"), "--steps, --values and --json go with --on CARD"),
+        (("--steps", "3"), "--steps, --values, --keep-files and --json go with --on CARD"),
     ],
 )
 def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:

@@ -45,6 +45,9 @@ Steps = Annotated[int | None, typer.Option(min=1, help="With --on: end after thi
 Values = Annotated[
     Literal["zeros", "ones"], typer.Option(help="With --on: as what values that kernels would have computed are read.")
 ]
+KeepFiles = Annotated[
+    bool, typer.Option("--keep-files", help="With --on: let it write its files and reach the network.")
+]
 Json = Annotated[bool, typer.Option("--json", help="With --on: one JSON document, bytes as integers.")]
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
 Preset = Annotated[
@@ -74,6 +77,7 @@ class RunOptions:
     on: On = None
     steps: Steps = None
     values: Values = "zeros"
+    keep_files: KeepFiles = False
     json: Json = False
 
 
@@ -93,8 +97,10 @@ def run(options: RunOptions) -> None:
             if options.when_fits or options.record is not None:
                 raise UserError("--on runs on no GPU, so it goes neither with --when-fits nor with --record")
             run_emulated(options.on, options)
-        if options.on is None and (options.steps is not None or options.json or options.values != "zeros"):
-            raise UserError("--steps, --values and --json go with --on CARD")
+        if options.on is None and (
+            options.steps is not None or options.json or options.keep_files or options.values != "zeros"
+        ):
+            raise UserError("--steps, --values, --keep-files and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
@@ -142,6 +148,7 @@ def run_emulated(on: str, options: RunOptions) -> NoReturn:
         environment=dict(os.environ),
         steps=options.steps,
         values=options.values,
+        keeps_files=options.keep_files,
         preset=None if options.preset is None else changed_preset(options.preset, []),
     )
     run_on(on, job, json=options.json)

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,11 @@ import msgspec
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
 from vramtui.cli.common.paths import cache_dir
+from vramtui.cli.run.child import NOT_FOUND
 from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
+from vramtui.cli.run.shielded import REFUSED, shielded
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.fits import SIGNS, Fit, FitVerdict
@@ -36,7 +40,7 @@ from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.context import cuda_context
-from vramtui.probe.place import STEPS, VALUES
+from vramtui.probe.place import STEPS, VALUES, listeners_folder
 
 if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile
@@ -52,14 +56,15 @@ OWN_RUNTIME = "cuGetExportTable"  # what NVIDIA's runtime asks first where a lib
 
 
 class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: the command, the variables it would have, when to end it, what computed values read as; `preset` to
-    hold it against.
+    """What to run: the command, the variables it would have, when to end it, what computed values read as, and whether
+    the files that it writes stay; `preset` to hold it against.
     """
 
     command: tuple[str, ...]
     environment: dict[str, str]
     steps: int | None = None
     values: Values = "zeros"
+    keeps_files: bool = False
     preset: "PresetFile | None" = None
 
 
@@ -131,6 +136,8 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
         UserError: no such card is known, or the driver cannot be compiled.
     """
     cards = [_parse_cards(name) for name in names.split(",")]
+    if shutil.which(job.command[0]) is None:
+        fail(NOT_FOUND, f"{printable(job.command[0])}: no such program")
     libraries = build(cache_dir())
     runs = []
     for device, devices in cards:
@@ -199,9 +206,17 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         if job.steps is not None:
             environment[STEPS] = str(job.steps)
         environment[VALUES] = job.values
-        with announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))):
-            finished = finished_run(list(job.command), environment, job.preset)
+        with (
+            announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))),
+            tempfile.TemporaryDirectory(prefix="vramtui-scratch-") as scratch,
+        ):
+            kept = [one for one in (folder, listeners_folder()) if Path(one).is_dir()]
+            command = list(job.command) if job.keeps_files else shielded(job.command, scratch, kept)
+            finished = msgspec.structs.replace(finished_run(command, environment, job.preset), command=job.command)
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
+        refused = Path(folder, REFUSED)
+        if refused.exists():
+            sys.stderr.write(for_terminal(f"note: what it wrote is not thrown away: {refused.read_text()}") + "\n")
     seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
     return EmulatedRun(
         device=device, devices=devices, finished=finished, seen=seen, reports=reports, places=places, values=job.values

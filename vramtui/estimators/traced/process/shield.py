@@ -195,11 +195,12 @@ class Mounts:
         self._call(f"/proc/self/fd/{was}", target, "", MS_BIND | MS_REC, "")
 
 
-def protect(scratch: str) -> tuple[str, ...]:
+def protect(scratch: str, kept: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Let this process and its children write to `scratch` instead of wherever they do, and reach no network.
 
     Args:
         scratch: an empty folder, which the caller removes afterwards.
+        kept: folders that stay what they are.
 
     Returns:
         What could not be shielded, a sentence each.
@@ -207,7 +208,12 @@ def protect(scratch: str) -> tuple[str, ...]:
     os.environ.update(OFFLINE)
     try:
         _leave_namespaces()
-        open_to_writes = _cover_all(Mounts(scratch))
+        descriptors = [os.open(folder, os.O_PATH) for folder in kept]
+        mounts = Mounts(scratch)
+        open_to_writes = _cover_all(mounts)
+        for folder, was in zip(kept, descriptors, strict=True):
+            mounts.keep(folder, was)
+            os.close(was)
     except OSError as error:
         redirect(scratch, ("/",))
         refuse_network()

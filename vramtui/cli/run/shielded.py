@@ -1,0 +1,36 @@
+"""Becomes a job whose files are thrown away: `SCRATCH KEPT:KEPT COMMAND…`, a process of its own of `run --on`.
+
+It runs with nothing but this package in its path, so that no file of the job's folder stands in for one of Python's.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vramtui.estimators.traced.process.shield import protect
+
+CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.cli.run.shielded import main; main()"
+REFUSED = "shield"  # a file in the first folder that is kept: why nothing is thrown away
+
+
+def shielded(command: Sequence[str], scratch: str, kept: Sequence[str]) -> list[str]:
+    """The command that runs `command` so.
+
+    Args:
+        command: the job's.
+        scratch: an empty folder; what the job writes lies there, in memory, until it ends.
+        kept: folders in which what it writes stays.
+    """
+    package = str(Path(__file__).resolve().parents[3])
+    return [sys.executable, "-I", "-c", CODE, package, scratch, os.pathsep.join(kept), *command]
+
+
+def main() -> None:
+    """Shield this process, and become the job."""
+    scratch, kept, *command = sys.argv[1:]
+    folders = tuple(kept.split(os.pathsep))
+    missing = protect(scratch, folders)
+    if missing:
+        Path(folders[0], REFUSED).write_text("\n".join(missing), encoding="utf-8")
+    os.execvp(command[0], command)  # noqa: S606 - the person's own command
