@@ -1,6 +1,7 @@
 """The driver as the machine's compiler makes it, held to what cuda.h documents by a program in C."""
 
 import os
+import platform
 import subprocess
 import tempfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
-from vramtui.driver.build import DRIVER, NVML, SOURCES, build
+from vramtui.driver.build import DRIVER, NVML, SOURCES, build, source_key
 from vramtui.driver.environment import EmulatedCard, emulating, read_reports, unmodelled_calls
 
 CARD = EmulatedCard(
@@ -75,6 +76,17 @@ def test_a_second_build_takes_the_first(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")  # where no compiler is found
     assert build(tmp_path) == folder
     assert {path.name for path in folder.iterdir()} == {DRIVER, NVML}
+
+
+def test_a_wheel_that_brings_the_libraries_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tmp_path / "c"
+    sources.mkdir()
+    monkeypatch.setattr("vramtui.driver.build.SOURCES", sources)
+    brought = tmp_path / "prebuilt" / f"{platform.machine()}-{source_key()}"
+    brought.mkdir(parents=True)
+    (brought / DRIVER).touch()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert build(tmp_path / "cache") == brought
 
 
 def test_without_a_compiler_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

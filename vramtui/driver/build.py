@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,18 +17,31 @@ NVML_PARTS = ("nvml.c", "card.c", "report.c")
 LONGEST = 120  # seconds that a compiler may take
 
 
+def libraries() -> dict[str, tuple[str, ...]]:
+    """The files of C that each library is made of."""
+    own = tuple(sorted(path.name for path in SOURCES.glob("*.c") if path.name != "nvml.c"))
+    return {NVML: NVML_PARTS, DRIVER: own}
+
+
+def source_key() -> str:
+    """What tells this state of the sources from any other."""
+    texts = [path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}]
+    return hashlib.sha256(b"\0".join([*texts, *(flag.encode() for flag in FLAGS)])).hexdigest()[:16]
+
+
 def build(cache: Path) -> Path:
-    """The folder that holds the compiled libraries, below `cache`; made where it is not there yet.
+    """The folder that holds the compiled libraries: that of the wheel, or one below `cache`, made where it is missing.
 
     Raises:
         UserError: this is no Linux, there is no C compiler, it refuses the sources, or `cache` cannot be written.
     """
     if sys.platform != "linux":
         raise UserError("--on runs on Linux alone: CUDA's driver is a library of its own there")
+    prebuilt = SOURCES.with_name("prebuilt") / f"{platform.machine()}-{source_key()}"
+    if (prebuilt / DRIVER).exists():
+        return prebuilt
     compiler = os.environ.get("CC", "cc")
-    texts = [path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}]
-    key = hashlib.sha256(b"\0".join([*texts, compiler.encode(), *(flag.encode() for flag in FLAGS)])).hexdigest()
-    folder = cache / f"driver-{key[:16]}"
+    folder = cache / f"driver-{source_key()}-{hashlib.sha256(compiler.encode()).hexdigest()[:8]}"
     if (folder / DRIVER).exists() and (folder / NVML).exists():
         return folder
     if shutil.which(compiler) is None:
@@ -35,17 +49,16 @@ def build(cache: Path) -> Path:
             f"--on compiles a small library, and there is no C compiler called {compiler}: install gcc or clang, or "
             "name one in CC"
         )
-    own = sorted(path.name for path in SOURCES.glob("*.c") if path.name != "nvml.c")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for library, parts in ((NVML, NVML_PARTS), (DRIVER, own)):
+        for library, parts in libraries().items():
             _compile(compiler, library, parts, folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {os_reason(error)}") from None
     return folder
 
 
-def _compile(compiler: str, library: str, parts: "tuple[str, ...] | list[str]", folder: Path) -> None:
+def _compile(compiler: str, library: str, parts: tuple[str, ...], folder: Path) -> None:
     unfinished = folder / f"{library}.{os.getpid()}"
     command = [compiler, *FLAGS, f"-Wl,-soname,{library}", "-o", str(unfinished), *parts, "-ldl"]
     try:
