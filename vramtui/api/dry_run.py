@@ -87,7 +87,7 @@ def dry_run(
     taken = [] if steps is None else ["--steps", str(steps)]
     asked = ["run", "--on", on, "--json", "--values", values, *taken, "--", *command]
     with subprocess.Popen(  # noqa: S603 - the caller's own command, in vramtui's own program
-        [sys.executable, "-m", "vramtui", *asked],
+        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m", "vramtui", *asked],
         stdout=subprocess.PIPE,
         stderr=None if show_output else subprocess.PIPE,
         text=True,
