@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.observation import history
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Roster, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.observation.track import FastSample, Peak, Track
 
 HOST = Host(name="h")
@@ -205,53 +205,6 @@ def test_the_pace_is_that_of_the_samples() -> None:
     assert seen.pace("h") == 2.0
     seen.add(sample(3.0, process(1)))  # the same moment again
     assert seen.pace("h") == 2.0
-
-
-held = st.one_of(st.none(), st.integers(0, 6))
-moments = st.lists(st.tuples(st.lists(held, min_size=3, max_size=3), st.integers(0, 6)), min_size=1, max_size=40)
-
-
-def story(moments: list[tuple[list[int | None], int]], *, kept: bool) -> tuple[History, list[object]]:
-    """A history of three processes, of which the third comes and goes, and what was asked of it on the way."""
-    seen = History()
-    told: list[object] = []
-    rosters: dict[int, Roster] = {}
-    at = 90_000.0
-    for sizes, event in moments:
-        at += (1.0, 1.0, 1.0, 0.4, 0.0, -1.0, -900.0)[event]
-        count = 2 if event == 1 else 3
-        taken = sample(at, *(process(pid, used) for pid, used in enumerate(sizes[:count], 1)))
-        if kept:
-            taken.gpus[0].keep_roster(rosters.setdefault(count, taken.gpus[0].roster))
-        if event == 2:
-            seen.add_looks([FastSample(key(1), at - 0.5, 7, 0.1)], taken)
-        seen.add(taken)
-        if event == 3:
-            told += [(track.peak, track.last_used, list(track.values)) for track in seen.here("h", "G").values()]
-    return seen, told
-
-
-def facts(track: Track) -> object:
-    return (
-        track.process,
-        list(track.times),
-        list(track.values),
-        (track.first_seen, track.last_seen, track.gone_at),
-        track.last_used,
-        track.peak,
-        track.sampled_fast,
-    )
-
-
-@given(moments)
-def test_a_roster_that_is_given_again_changes_nothing_but_the_work(
-    moments: list[tuple[list[int | None], int]],
-) -> None:
-    (one, asked), (other, also_asked) = story(moments, kept=True), story(moments, kept=False)
-    assert asked == also_asked
-    assert {who: facts(track) for who, track in one.tracks.items()} == {
-        who: facts(track) for who, track in other.tracks.items()
-    }
 
 
 BACK = 3 * 3600.0  # seconds by which somebody sets the clock back

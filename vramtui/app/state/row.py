@@ -106,8 +106,8 @@ def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset
         found.add("predicted")
     if not {"sm", "job"} <= found:
         for gpu in sample.gpus:
-            found |= {"sm"} if gpu.roster.tells_sm else set()
-            found |= {"job"} if gpu.roster.has_jobs else set()
+            found |= {"sm"} if any(process.sm_percent is not None for process in gpu.processes) else set()
+            found |= {"job"} if any(map(job_id, gpu.processes)) else set()
     return frozenset(found)
 
 

@@ -206,8 +206,7 @@ class Alerts:
             yield _alert("xid", gpu, None, f"GPU {gpu.index} reported {xid_sentence(gpu.xid_errors[-1].code)}")
         if gpu.state != "ok":
             return
-        exited = gpu.processes if gpu.roster.has_exited else ()  # there may be thousands, of which mostly none has
-        held = sum(row.used_memory or 0 for row in exited if row.state == "exited")
+        held = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited")
         if held > self.rules.held:
             sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)

@@ -202,6 +202,7 @@ def _started(sample: Sample, wanted: AbstractSet[tuple[str, int]]) -> dict[tuple
     started = {}
     for gpu in sample.gpus:
         pids = [pid for uuid, pid in wanted if uuid == gpu.uuid]
-        starts = gpu.roster.starts if pids else {}
+        # Of a pid that stands twice the first counts.
+        starts = {process.pid: process.started_at for process in reversed(gpu.processes)} if pids else {}
         started.update({(gpu.uuid, pid): starts[pid] for pid in pids if pid in starts})
     return started

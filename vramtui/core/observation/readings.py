@@ -1,9 +1,7 @@
 """What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
 
-from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property
-from operator import attrgetter
 from typing import Annotated, Literal
 
 import msgspec
@@ -133,70 +131,6 @@ GpuState = Literal["ok", "lost", "failed"]
 NVIDIA = "NVIDIA"  # the vendor, where none is told
 
 
-_used: Callable[[Process], int | None] = attrgetter("used_memory")
-_Facts = tuple[
-    int,
-    float | None,
-    str | None,
-    str | None,
-    str | None,
-    JobRank | None,
-    str | None,
-    ProcessState,
-    ModuleLoading | None,
-]
-facts_of: Callable[[Process], _Facts] = attrgetter(
-    "pid", "started_at", "command", "name", "user", "rank", "container", "state", "module_loading"
-)
-_sm_percent: Callable[[Process], int | None] = attrgetter("sm_percent")
-
-
-class Roster:
-    """Who is on a device: what its processes are, without what they hold and do, which changes with every sample.
-
-    There may be thousands of them, and mostly nobody comes or goes. A source that knows so gives the very same roster
-    again (`Gpu.keep_roster`); whoever remembers something of one asks `is` before `==`.
-
-    Attributes:
-        facts: what tells each process, in the order of the list.
-        tells_sm: whether the device says of any of them how busy it keeps it.
-    """
-
-    __slots__ = ("__dict__", "facts", "tells_sm")
-
-    def __init__(self, processes: Sequence[Process]) -> None:
-        self.facts: list[_Facts] = list(map(facts_of, processes))
-        self.tells_sm = any(percent is not None for percent in map(_sm_percent, processes))
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Roster):
-            return self is other
-        return self.tells_sm == other.tells_sm and self.facts == other.facts
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.facts[:1]))
-
-    @cached_property
-    def starts(self) -> dict[int, float | None]:
-        """When each started, in seconds since the epoch, by pid; of a pid that stands twice the first."""
-        return {pid: started for pid, started, *_ in reversed(self.facts)}
-
-    @cached_property
-    def users(self) -> tuple[str | None, ...]:
-        """Whose processes they are, in the order of the list; None is an unknown user."""
-        return tuple(dict.fromkeys(user for _, _, _, _, user, *_ in self.facts))
-
-    @cached_property
-    def has_jobs(self) -> bool:
-        """Whether any is a rank of a job, or runs in a container."""
-        return any(rank is not None or container for *_, rank, container, _, _ in self.facts)
-
-    @cached_property
-    def has_exited(self) -> bool:
-        """Whether the device lists one that the system no longer has."""
-        return any(state == "exited" for *_, state, _ in self.facts)
-
-
 class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is added up once
     """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
 
@@ -248,29 +182,11 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
     final_peaks: dict[Count, Bytes] = {}
 
     @cached_property
-    def roster(self) -> Roster:
-        """Who is on it."""
-        return Roster(self.processes)
-
-    def keep_roster(self, roster: Roster) -> None:
-        """For a source that knows that its processes have this roster, as those of the sample before: none is made."""
-        self.__dict__["roster"] = roster
-
-    @cached_property
-    def bytes_by_process(self) -> list[int | None]:
-        """Bytes that each process holds; None where the driver does not say."""
-        return list(map(_used, self.processes))
-
-    @cached_property
     def held_by_user(self) -> dict[str | None, int]:
         """Bytes held by each user's processes, of those whose memory is known; None is an unknown user."""
-        users = self.roster.users
-        if len(users) == 1:  # there may be thousands, and mostly they are one user's
-            held = {user: sum(filter(None, self.bytes_by_process)) for user in users}
-        else:
-            held = dict.fromkeys(users, 0)
-            for process in self.processes:
-                held[process.user] += process.used_memory or 0
+        held: dict[str | None, int] = {}
+        for process in self.processes:
+            held[process.user] = held.get(process.user, 0) + (process.used_memory or 0)
         return {user: size for user, size in held.items() if size}
 
     @property

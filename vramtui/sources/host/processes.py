@@ -23,12 +23,10 @@ from vramtui.core.observation.readings import (
     Process,
     ProcessState,
     ProcessType,
-    Roster,
 )
 from vramtui.core.runs.run_identity import CLOCKS_APART
 from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.sources.host import pid_namespace
-from vramtui.sources.host.listed_rows import ListedRows
 
 if TYPE_CHECKING:
     from vramtui.sources.nvml.processes import ProcessUse
@@ -92,7 +90,6 @@ class ProcessReader:
         self._boot = boot_time()
         self._entries: dict[int, _Entry] = {}
         self._rows: dict[str, dict[int, Process]] = {}
-        self._listed: dict[str, ListedRows] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
 
@@ -131,18 +128,21 @@ class ProcessReader:
     def rows(
         self, device: str, held: "Mapping[int, ProcessUse]", busy: "Mapping[int, int] | None" = None
     ) -> list[Process]:
-        """All processes that a device lists, each as `row` gives it: for lists of thousands.
+        """All processes that a device lists, each as `row` gives it.
 
         Args:
             device: whose list it is.
             held: what they hold there.
             busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
         """
-        return self._listed.setdefault(device, ListedRows(self._row)).take(held, busy)
-
-    def roster(self, device: str) -> Roster:
-        """Who is in what `rows` gave last of a device: the very same value until somebody comes, goes or changes."""
-        return self._listed[device].roster
+        rows = []
+        for pid, use in held.items():
+            row = self.row(pid, device, use.type, use.used, Absence.NOT_SUPPORTED if use.used is None else None)
+            share = None if busy is None else busy.get(pid, 0)
+            if row.sm_percent != share:
+                row = self._rows[device][pid] = msgspec.structs.replace(row, sm_percent=share)
+            rows.append(row)
+        return rows
 
     def _row(self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
         facts = self._entries[pid].facts
@@ -251,8 +251,6 @@ class ProcessReader:
     def _forget_rows(self, pid: int) -> None:
         for made in self._rows.values():
             made.pop(pid, None)
-        for listed in self._listed.values():
-            listed.forget(pid)
 
 
 def _environment(pid: int) -> bytes:

@@ -257,7 +257,6 @@ class NvmlSource:
         gpu = msgspec.structs.replace(
             gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
         )
-        gpu.keep_roster(self._processes.roster(gpu.uuid))
         gpu.held_by_user  # noqa: B018 - added up here, beside the screen and while the processor has the rows at hand
         return gpu
 
