@@ -130,6 +130,14 @@ def test_how_much_fits_is_exact() -> None:
         (lambda: vramtui.estimate(3), "^a value of type int is no model"),
         (lambda: vramtui.estimate(None), "^None is no model"),
         (lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.trace"),
+        (lambda: vramtui.estimate("gpt2-124m", gpu=4090), "gpu is 4090, of type int: give text"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.estimate("gpt2-124m", memory=1.5), "memory is 1.5, of type float"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.estimate("gpt2-124m", method=3), "method is 3"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.estimate("gpt2-124m", job_file=3), "job_file is 3"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.fit("gpt2-124m", gpu="H100").largest(5), "key is 5"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.sample(host=5), "host is 5"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.watch("1"), "the interval is '1'"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.trace(5), "step is 5"),  # type: ignore[arg-type]  # a slip
         (lambda: vramtui.fit("gpt2-124m"), "say what it has to fit"),
         (lambda: vramtui.schema("presets"), "did you mean preset"),
     ],
@@ -144,6 +152,9 @@ def test_a_mistake_is_one_sentence(act: object, words: str) -> None:
 
 def test_what_it_says_in_a_notebook_and_in_text() -> None:
     made = vramtui.estimate("gpt2-124m", gpu="RTX4090")
+    assert repr(made) == f"<JobEstimate {str(made).splitlines()[0]}>"
+    assert repr(vramtui.fit("tiny-gpt", gpu="T4")).startswith("<FitReport tiny-gpt: ✓ fits T4")
+    assert repr(vramtui.ObservedRun(None)) == "<ObservedRun: no CUDA seen>"
     assert made._repr_html_().count("<tr>") == len(made.parts) + 1
     assert "fits RTX4090" in str(made)
 

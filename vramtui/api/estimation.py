@@ -4,7 +4,7 @@ import os
 
 import msgspec
 
-from vramtui.api.workloads import option_words, preset_for
+from vramtui.api.workloads import option_words, preset_for, require_text
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
@@ -24,13 +24,13 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         preset: the model and the run that were estimated.
         device: the card that it was made for.
         estimate: the estimator's whole answer.
-        named: whether a card or a memory was asked about, so that there is an answer to whether it fits.
     """
 
     preset: PresetFile
     device: Device
     estimate: Estimate
-    named: bool
+    _is_asked: bool
+    """Whether a card or a memory was named, so that there is an answer to whether it fits."""
 
     @property
     def allocated(self) -> int:
@@ -76,7 +76,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fit(self) -> Fit | None:
         """The verdict, with its sentence; None when no card was named."""
-        if not self.named:
+        if not self._is_asked:
             return None
         return fit_on(self.estimate, self.preset.preset.workload, self.device)
 
@@ -84,7 +84,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         """The document that `vramtui estimate --json` prints, with this one answer in `estimates`."""
         from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only where it is asked for
 
-        return estimate_document(self.preset, [(self.estimate, None)], self.device if self.named else None)
+        return estimate_document(self.preset, [(self.estimate, None)], self.device if self._is_asked else None)
 
     def __str__(self) -> str:
         """The totals and the parts, a line each."""
@@ -96,6 +96,10 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
             if part.at_peak
         ]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Its first line."""
+        return f"<JobEstimate {str(self).partition(chr(10))[0]}>"
 
     def _verdict(self) -> str:
         return "" if self.fit is None else f" {self.fit.line(self.device.name)}"
@@ -127,13 +131,12 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         preset: the model and the run.
         device: the card.
         plan: the planner's whole answer.
-        planner: asked again by `largest`.
     """
 
     preset: PresetFile
     device: Device
     plan: Plan
-    planner: Planner
+    _planner: Planner
 
     @property
     def fits(self) -> bool:
@@ -144,6 +147,10 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
     def process(self) -> int:
         """Bytes of the process as it is."""
         return self.plan.process
+
+    def __repr__(self) -> str:
+        """The verdict."""
+        return f"<FitReport {self.preset.key}: {self.plan.fit.line(self.device.name)}>"
 
     @property
     def changes(self) -> tuple[Effect, ...]:
@@ -164,8 +171,9 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UserError: as `largest`.
         """
+        require_text(key=key)
         with option_words():
-            return self.planner.edge(key if "." in key else f"run.{key}")
+            return self._planner.edge(key if "." in key else f"run.{key}")
 
 
 def estimate(
@@ -200,6 +208,7 @@ def estimate(
     >>> sum(part.at_peak for part in est.parts) == est.process
     True
     """
+    require_text(method=method)
     found = preset_for(model, settings, job_file)
     device = device_of(gpu, memory)
     with option_words():
@@ -208,7 +217,7 @@ def estimate(
         raise UserError(
             f"method {method} gives {len(made)} answers; name one of them: {', '.join(m.method for m in made)}"
         )
-    return JobEstimate(preset=found, device=device, estimate=made[0], named=gpu is not None or memory is not None)
+    return JobEstimate(preset=found, device=device, estimate=made[0], _is_asked=gpu is not None or memory is not None)
 
 
 def fit(
@@ -241,7 +250,7 @@ def fit(
         raise UserError('say what it has to fit: gpu="H200", or memory="24GiB"')
     found, device = preset_for(model, settings, job_file), device_of(gpu, memory)
     planner = Planner(ANALYTIC, found.preset.workload, device, gpus, near=USUAL)
-    return FitReport(preset=found, device=device, plan=planner.plan(), planner=planner)
+    return FitReport(preset=found, device=device, plan=planner.plan(), _planner=planner)
 
 
 def device_of(gpu: str | None, memory: str | int | None) -> Device:
@@ -250,9 +259,12 @@ def device_of(gpu: str | None, memory: str | int | None) -> Device:
     Raises:
         UserError: it is not known, or the memory is none.
     """
+    require_text(gpu=gpu)
     device = card(gpu or DEFAULT_CARD)
     if memory is None:
         return device
+    if not isinstance(memory, int):
+        require_text(memory=memory)
     size = parse_size(memory) if isinstance(memory, str) else memory
     if size <= 0:
         raise UserError(f"memory {memory} is no memory at all")

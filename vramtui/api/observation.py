@@ -7,7 +7,9 @@ from contextlib import contextmanager, suppress
 
 from vramtui import probe
 from vramtui.api.estimation import JobEstimate
+from vramtui.api.workloads import require_text
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.probe_messages import ObservedJob
@@ -42,6 +44,14 @@ class ObservedRun:
     def ledger(self) -> Ledger | None:
         """The parts that are known and the peaks of the allocator's totals in bytes; None where CUDA was not used."""
         return None if self.job is None or self.device is None else self.job.ledger(self.device)
+
+    def __repr__(self) -> str:
+        """The peaks of the totals."""
+        ledger = self.ledger
+        if ledger is None:
+            return "<ObservedRun: no CUDA seen>"
+        sizes = f"allocated {format_bytes(ledger.allocated)}, reserved {format_bytes(ledger.reserved)}"
+        return f"<ObservedRun: {sizes}, process {format_bytes(self.process)}>"
 
     @property
     def comparison(self) -> Comparison | None:
@@ -145,6 +155,7 @@ def sample(*, host: str | None = None, demo: bool = False) -> Sample:
     >>> sorted(rows[0])[:5]
     ['command', 'cpu_percent', 'gpu_index', 'gpu_name', 'gpu_total']
     """
+    require_text(host=host)
     source = _source(host, demo=demo)
     try:
         return source.read()
@@ -205,6 +216,8 @@ def watch(interval: float = 1.0, *, host: str | None = None, demo: bool = False)
     >>> len(next(stream).gpus)
     4
     """
-    if not 0 < interval < float("inf"):
+    require_text(host=host)
+    number: object = interval  # as callers without types may have it
+    if not isinstance(number, (int, float)) or not 0 < number < float("inf"):
         raise UserError(f"the interval is {interval!r}: give seconds above 0")
     return SampleStream(_source(host, demo=demo), interval)

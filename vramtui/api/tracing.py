@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from vramtui.api.estimation import device_of
-from vramtui.api.workloads import preset_for
+from vramtui.api.workloads import preset_for, require_text
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device
 from vramtui.estimators.traced.estimator import request_of
@@ -69,6 +69,8 @@ def trace(
         UserError: no torch that can be traced is within reach, the step cannot be sent, or the code cannot be followed
             to its end.
     """
+    if not callable(step):
+        require_text(step=step)
     interpreter = own_interpreter() if callable(step) else job_interpreter(_file_of(step), python)
     if interpreter.refusal:
         raise UserError(interpreter.refusal)

@@ -44,9 +44,9 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
         UserError: there is no such model, or a setting is wrong.
     """
     found = _begin(model)
-    if job_file is not None:
-        path = Path(os.fspath(job_file))  # type: ignore[call-overload]  # any path
-        found = with_job_file(found, path, PresetLibrary())
+    require_text(job_file=job_file)
+    if isinstance(job_file, (str, os.PathLike)):
+        found = with_job_file(found, Path(os.fspath(job_file)), PresetLibrary())
     return _with(found, dict(_spelled(found, settings)))
 
 
@@ -129,6 +129,17 @@ def _with(found: PresetFile, values: Mapping[str, str]) -> PresetFile:
     with option_words():
         preset = apply_overrides(found.preset, [f"{key}={value}" for key, value in values.items()])
     return msgspec.structs.replace(found, preset=preset)
+
+
+def require_text(**given: object) -> None:
+    """See that each argument is text or a path, where it is given at all.
+
+    Raises:
+        UserError: one is neither.
+    """
+    for name, value in given.items():
+        if value is not None and not isinstance(value, (str, os.PathLike)):
+            raise UserError(f"{name} is {value!r}, of type {type(value).__name__}: give text")
 
 
 @contextmanager
