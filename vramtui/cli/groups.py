@@ -120,6 +120,7 @@ class WordedCommand(TyperCommand):
         try:
             rest = super().parse_args(ctx, args)
             ErrorForm.is_json = bool(ctx.params.get("json"))
+            ctx.call_on_close(ErrorForm.end)
         except Exception as error:
             option = getattr(error, "option_name", None)
             hint = "" if option is None else _of_job(self.name or "", option, given)
@@ -128,6 +129,7 @@ class WordedCommand(TyperCommand):
                 error.possibilities = None  # type: ignore[attr-defined]  # names that are merely spelt alike
             if ErrorForm.is_json and hasattr(error, "format_message"):
                 fail(BAD_INPUT, error.format_message())
+            ErrorForm.end()
             raise
         return rest
 

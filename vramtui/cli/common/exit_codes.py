@@ -37,11 +37,18 @@ class ErrorForm:
 
     is_json = False
 
+    @classmethod
+    def end(cls) -> None:
+        """Behind a command: what is said then is said to a person."""
+        cls.is_json = False
+
 
 def fail(code: int, sentence: str) -> NoReturn:
     """Say one sentence on standard error and end with `code`."""
     text = "\n".join(map(printable, sentence.split("\n")))  # it may quote a file
-    if ErrorForm.is_json:
+    as_json = ErrorForm.is_json
+    ErrorForm.end()
+    if as_json:
         import msgspec  # noqa: PLC0415 - only where JSON is asked for
 
         sys.stderr.write(msgspec.json.encode({"schema": 1, "error": text, "exit": code}).decode() + "\n")

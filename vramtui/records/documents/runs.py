@@ -11,6 +11,7 @@ from vramtui.core.estimate.fits import FitVerdict
 from vramtui.core.observation.oom.report import OomCause, OomReport
 from vramtui.core.observation.probe_messages import OutOfMemory, PhaseEnd
 from vramtui.core.runs.run import Run, Spread
+from vramtui.driver.reads import ReadPlace
 from vramtui.estimators.lab.runner import MeasuringHost
 from vramtui.estimators.traced.process.results import LargestBatch, TraceResult
 from vramtui.records.documents import like
@@ -80,7 +81,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: `failed` where the job ended for another reason than memory.
         bounded: whether it may have gone another way than on a card.
-        reads: how often it read values back.
+        reads: how often it read values back, and `read_places` where.
     """
 
     card: str
@@ -97,6 +98,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: OutOfMemory | None
     bounded: bool
     reads: int
+    read_places: tuple[ReadPlace, ...]
     unmodelled: tuple[UnmodelledCall, ...]
 
 
