@@ -121,7 +121,7 @@ WATCH_BINDINGS: list[BindingType] = [
 PREDICTING = frozenset(
     f"watch.{name}"
     for name in (
-        *("presets", "edit", "edit_outside", "undo", "match", "explain"),
+        *("presets", "edit", "edit_outside", "undo", "match", "explain", "trace"),
         *("batch_less", "batch_more", "seq_less", "seq_more"),
     )
 )
