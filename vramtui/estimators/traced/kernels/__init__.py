@@ -12,7 +12,6 @@ _MODULES = (
     "matmul",
     "norms",
     "reductions",
-    "softmax",
     "unshaped",
 )
 
