@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.golden_workloads import LAYER_LISTS, TRANSFORMERS, WORKLOADS
+from tests.golden_workloads import LAYER_LISTS, TRANSFORMERS, WORKLOADS
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.workload import Workload

@@ -5,9 +5,9 @@ from pathlib import Path
 from textwrap import fill
 
 from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
-from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
 from benchmarks.saver_jobs import compared
 from benchmarks.stated_errors import usual_rows
+from tests.golden_workloads import TRANSFORMERS, WORKLOADS
 from vramtui.core.estimate.ledger import TITLES
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.decoders import CASES  # noqa: E402 - found through the line above
+from tests.decoder_cases import CASES  # noqa: E402 - found through the line above
 from vramtui.core.estimate.devices import card  # noqa: E402 - as above
 from vramtui.estimators.analytic import ANALYTIC  # noqa: E402 - as above
 

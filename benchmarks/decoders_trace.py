@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.decoders import CASES  # noqa: E402 - found through the line above
-from benchmarks.other_models import Case  # noqa: E402 - as above
+from tests.decoder_cases import CASES  # noqa: E402 - found through the line above
+from tests.other_model_cases import Case  # noqa: E402 - as above
 from vramtui.core.estimate.devices import card  # noqa: E402 - as above
 from vramtui.estimators.traced.process.results import TraceRequest  # noqa: E402 - as above
 from vramtui.estimators.traced.process.run import trace  # noqa: E402 - as above

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.other_models import CASES, MODELS  # noqa: E402 - found through the line above
+from tests.other_model_cases import CASES, MODELS  # noqa: E402 - found through the line above
 from vramtui.core.estimate.devices import card  # noqa: E402 - as above
 from vramtui.estimators.analytic import ANALYTIC  # noqa: E402 - as above
 

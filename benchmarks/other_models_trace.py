@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.other_models import CASES, Case  # noqa: E402 - found through the line above
+from tests.other_model_cases import CASES, Case  # noqa: E402 - found through the line above
 from vramtui.core.estimate.devices import card  # noqa: E402 - as above
 from vramtui.estimators.traced.process.results import TraceRequest  # noqa: E402 - as above
 from vramtui.estimators.traced.process.run import trace  # noqa: E402 - as above

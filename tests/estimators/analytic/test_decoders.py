@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.decoders import CASES
+from tests.decoder_cases import CASES
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
+from tests.golden_workloads import TRANSFORMERS, WORKLOADS
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.estimators.analytic import ANALYTIC, parameter_count

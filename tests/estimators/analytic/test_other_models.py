@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.other_models import CASES, MODELS, SIZES, Other
+from tests.other_model_cases import CASES, MODELS, SIZES, Other
 from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card

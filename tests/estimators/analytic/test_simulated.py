@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.accuracy_errors import CARDS
-from benchmarks.decoders import CASES
-from benchmarks.golden_workloads import WORKLOADS
+from tests.decoder_cases import CASES
+from tests.golden_workloads import WORKLOADS
 from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card

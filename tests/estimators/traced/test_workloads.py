@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.golden_workloads import WORKLOADS
+from tests.golden_workloads import WORKLOADS
 from tests.warm_traces import WARM
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card

@@ -5,7 +5,7 @@
 
 import msgspec
 
-from benchmarks.other_models import Case, Config
+from tests.other_model_cases import Case, Config
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
 
