@@ -8,13 +8,14 @@ from random import Random
 
 import pytest
 from hypothesis import given, seed
+from typer.testing import CliRunner
 
 from tests.fuzz.changes import with_other_values, with_other_words
 from tests.fuzz.every import CORPUS, EVERY, inputs_of, settings_of
 from tests.fuzz.inputs import BINARY, near
 from tests.fuzz.targets import CUT, HOSTILE, PROBE_SEEDS, TARGETS, recordings, seeds, shown
 from tests.properties import examples
-from vramtui.cli.ps import ps
+from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.recording.live import LiveRecording
 from vramtui.sources.probe_listener import decode_datagram
@@ -65,13 +66,14 @@ def test_names_with_escape_sequences(hostile: bytes) -> None:
     TARGETS["nvidia-smi"](CUT.join((hostile, hostile, b"\x09")))
 
 
-def test_every_text_of_a_recording_is_shown_as_text_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_every_text_of_a_recording_is_shown_as_text_only(tmp_path: Path) -> None:
     _, hostile = seeds("recordings")
     recordings(hostile)
     path = tmp_path / "hostile.jsonl"
     path.write_bytes(hostile)
-    ps(replay=path)
-    shown("".join(capsys.readouterr()))
+    done = CliRunner().invoke(program(["ps"]), ["ps", "--replay", str(path)])
+    assert done.exit_code == 0
+    shown(done.output)
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\rb", "\x9b31m", "tab\there", "right \u202eto left", "line\u2028end"])

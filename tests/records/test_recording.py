@@ -4,6 +4,7 @@ import gzip
 import itertools
 import os
 import random
+import re
 import signal
 import tempfile
 import time
@@ -161,9 +162,6 @@ GOOD = encode_sample(SAMPLES[0]) + b"\n"
         (b"hello\n", "r, line 1: JSON is malformed"),
         (b"\x00\xff\n" + GOOD, "r, line 1: "),
         (HEAD + b"{}\n", "r, line 2: Object missing required field `taken_at`"),
-        (HEAD + GOOD + b"\n" + GOOD, "r, line 3: Input data was truncated"),
-        (HEAD + GOOD + b'{"taken_at":"now"}\n', r"r, line 3: Expected `float`, got `str` - at `\$.taken_at`"),
-        (HEAD + GOOD + b'{"\\u001b[2J":1}\n', r"r, line 3: Object missing required field `taken_at`"),
         (HEAD + GOOD.replace(b'"schema":1', b'"schema":7'), r"line 2: made by a newer version of vramtui \(format 7"),
         (HEAD + b'{"schema":2,"when":1}\n', r"line 2: made by a newer version of vramtui \(format 2, this one reads 1"),
         (HEAD + GOOD.replace(b'"taken_at":100.0', b'"taken_at":1e300'), "r, line 2: taken_at is 1e.300, which is no"),
@@ -182,6 +180,39 @@ def test_what_is_wrong_is_one_sentence(content: bytes, sentence: str, tmp_path: 
         read_recording(tmp_path / "r")
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 500 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "Input data was truncated"),
+        (b'{"taken_at":"now"}', r"Expected `float`, got `str` - at `\$.taken_at`"),
+        (b'{"\\u001b[2J":1}', r"Object missing required field `taken_at`"),
+        (b"\x00\xff", "malformed"),
+    ],
+)
+def test_a_damaged_line_hides_itself_alone(line: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "r").write_bytes(HEAD + GOOD + line + b"\n" + GOOD)
+    recording = read_recording(tmp_path / "r")
+    assert list(recording.samples) == [SAMPLES[0]] * 2
+    (warning,) = recording.warnings
+    assert re.fullmatch(f"line 3 is damaged: .*{why}.*; it is left out", warning)
+    assert warning.isprintable()
+
+
+def test_with_a_damaged_line_goes_what_only_says_what_changed_since(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
+        for number in range(70):
+            writer.write(RecordedTick(msgspec.structs.replace(SAMPLES[0], taken_at=100.0 + number)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = [number for number, line in enumerate(lines) if line.startswith(b'{"schema"')]
+    assert len(whole) == 2
+    lines[3] = b"nonsense\n"
+    path.write_bytes(b"".join(lines))
+    recording = read_recording(path)
+    assert len(recording.samples) == len(lines) - 1 - (whole[1] - 3)
+    assert recording.warnings[0].endswith(f"it is left out with {whole[1] - 4} after it")
 
 
 def test_what_a_newer_version_adds_is_passed_over(tmp_path: Path) -> None:

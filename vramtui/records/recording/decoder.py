@@ -23,6 +23,7 @@ from vramtui.records.recording.samples import is_whole, sample_in
 
 LATEST = 253_402_300_799.0  # the last second of the year 9999
 LONGEST_NAME = 40  # characters of a kind of line, in a warning
+BESIDE = (b'{"job":', b'{"matched":', b'{"peaks":', b'{"prediction":')  # how lines that stand beside the samples begin
 
 
 class WrongTime(UserError):
@@ -61,6 +62,11 @@ class RecordingDecoder:
             raise msgspec.ValidationError(shortened(str(error))) from None
         except RecursionError:
             raise msgspec.DecodeError("it is nested too deeply") from None
+
+    def pass_over(self, text: bytes) -> None:
+        """Leave out a damaged line: unless it stands beside the samples, changes that come next follow nothing."""
+        if not text.startswith(BESIDE):
+            self.last = None
 
     def _take(self, text: bytes) -> Sample | None:
         if not self._began:

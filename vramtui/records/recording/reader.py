@@ -92,9 +92,11 @@ class RecordingReader:
         self.warnings = self._decoder.warnings
         self._path = path
         self._name = printable(str(path))
+        self._damaged, self._left_out = "", 0
 
     def go(self) -> Iterator[float]:
-        """Read; now and then how much of the file is read, from 0 to 1.
+        """Read; now and then how much of the file is read, from 0 to 1. A damaged line hides itself, and the samples
+        that only say what changed since; a warning tells.
 
         Raises:
             UserError: as `read_recording` does.
@@ -116,6 +118,9 @@ class RecordingReader:
             raise UserError(f"{name}: the compressed data is damaged; {last} lines of it can be read") from None
         if not self.samples:
             raise UserError(f"{name} holds no sample")
+        if self._left_out:
+            with_it = f" with {self._left_out - 1:,} after it" if self._left_out > 1 else ""
+            self.warnings.insert(0, f"{self._damaged}; it is left out{with_it}")
         if self.samples.sort():
             self.warnings.append("the clock was set back while it was recorded; samples are in order of their times")
 
@@ -125,9 +130,14 @@ class RecordingReader:
         except (NewerFormat, WrongTime) as error:
             raise self._bad(line, str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if line.whole:
+            if line.whole and not self.samples:
                 raise self._bad(line, str(error)) from None
-            self.warnings.append(f"the recording was cut off in line {line.number}, which is left out")
+            if line.whole:
+                self._damaged = self._damaged or f"line {line.number} is damaged: {printable(str(error))}"
+                self._left_out += 1
+                self._decoder.pass_over(line.text)
+            else:
+                self.warnings.append(f"the recording was cut off in line {line.number}, which is left out")
         else:
             if sample is not None:
                 self.samples.add(line.text, sample)
