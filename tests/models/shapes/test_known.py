@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.architectures import KINDS, recorded
 from tests.properties import examples
 from vramtui.models.readers.bounded import Damaged
+from vramtui.models.shapes import known
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.nets import STREAMS
 from vramtui.models.shapes.texts import TEXTS, TRANSLATORS
@@ -37,6 +38,14 @@ def test_every_class_that_is_known_has_the_parameters_of_the_module(kind: str) -
 def test_what_is_not_complete_is_listed_with_its_reason_and_not_used() -> None:
     assert not REST.keys() & set(TABLE.names())
     assert all(REST.values())
+
+
+def test_what_is_written_by_hand_is_not_generated_and_has_its_reason() -> None:
+    folder = Path(known.__file__).parent
+    by_hand = json.loads((folder / "by_hand.json").read_text(encoding="utf-8"))
+    generated = json.loads((folder / "shapes.json").read_text(encoding="utf-8"))["classes"]
+    assert not by_hand.keys() & generated.keys()
+    assert all(one["why"] for one in by_hand.values())
 
 
 def test_dense_layers_and_heads_follow_the_keys_of_a_public_file() -> None:

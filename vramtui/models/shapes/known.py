@@ -43,10 +43,12 @@ class ClassShapes(msgspec.Struct, frozen=True):
         of: the type of its config.
         loops: lines of tensors by how often they repeat: expressions from the outermost, with `; ` between them. A line
             whose name begins with `@` is a model of its own, with the path of its config in place of sizes.
+        why: the reason for which it is written by hand; empty where it is generated.
     """
 
     of: str
     loops: dict[str, list[Line]]
+    why: str = ""
 
 
 class Generated(msgspec.Struct, frozen=True):
