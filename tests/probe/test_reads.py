@@ -30,6 +30,8 @@ show()
 cuda.cuMemcpyHtoD_v2(place, ctypes.byref(ctypes.c_int64(5)), 8)
 cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8)
 print(value.value, reads.count)
+answer, is_known = reads.known(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), ctypes.c_uint64(place.value + 64), 8))
+print(is_known, reads.known(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8))[1])
 os._exit(0)
 """
 
@@ -41,9 +43,10 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
     script.write_text(JOB)
     environment = emulating(os.environ, card, libraries, tmp_path)
     ran = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["0", "0", "0", "5", "3"]  # what the host wrote is known, and no such read
+    assert ran.stdout.split() == ["0", "0", "0", "5", "3", "False", "True"]  # what the host wrote is known
     (report,) = read_reports(tmp_path)
-    assert (report.reads, report.read_bytes) == (3, 24)
-    (place,) = read_places(tmp_path)  # at the second read: a process may end without another word
+    assert (report.reads, report.read_bytes) == (4, 32)
+    own, place = read_places(tmp_path)  # written at the second read: a process may end without another word
     assert (Path(place.path).name, place.function, place.times) == ("job.py", "show", 2)
+    assert (own.path, own.decides) == ("", False)
     assert place.code.startswith("cuda.cuMemcpyDtoH_v2")

@@ -11,10 +11,11 @@ from vramtui.core.base.text import printable
 
 LONGEST_FILE = 1 << 20  # bytes of a job's file that is looked into
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
-# sizes of pickled objects (which are known), learning rates, what a compiler tries out.
+# sizes of pickled objects (which are known), learning rates, what a compiler tries out, reads of the
+# probe's own.
 HEALTHY = (
     "amp/grad_scaler.py", "nn/utils/clip_grad.py", "_tensor_str.py", "distributed/", "optim/adam", "optim/sgd",
-    "_inductor/", "_dynamo/",
+    "_inductor/", "_dynamo/", "vramtui",
 )  # fmt: skip
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})

@@ -24,9 +24,9 @@ def prepare(torch: Any) -> Reads:
         owner.all = _true_on_card(torch, owner.all)
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
-    _know_objects(torch)
-    when_imported("transformers.masking_utils", functools.partial(_know_masks, torch))
     reads = Reads(torch)
+    _know_objects(torch, reads)
+    when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
     if os.environ.get(place.VALUES) == "ones":
         read_ones(torch, reads)
     reads.begin()
@@ -45,20 +45,20 @@ MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidi
 MOST_KNOWN = 1 << 20  # numbers of a tensor that the host computes with
 
 
-def _know_objects(torch: Any) -> None:
+def _know_objects(torch: Any, reads: Reads) -> None:
     """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
     if torch.distributed.is_available():
         from torch.distributed import distributed_c10d
 
         for name in OBJECTS:
-            _replace(distributed_c10d, name, _by_host(torch))
+            _replace(distributed_c10d, name, _by_host(torch, reads))
             _replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
 
 
-def _know_masks(torch: Any, masking: Any) -> None:
+def _know_masks(torch: Any, reads: Reads, masking: Any) -> None:
     """So with transformers' padding masks: whether one hides anything decides which attention is taken."""
     for name in MASKS:
-        _replace(masking, name, _by_host(torch))
+        _replace(masking, name, _by_host(torch, reads))
 
 
 def _replace(module: Any, name: str, change: Any) -> None:
@@ -66,7 +66,7 @@ def _replace(module: Any, name: str, change: Any) -> None:
         setattr(module, name, change(getattr(module, name)))
 
 
-def _by_host(torch: Any) -> Any:
+def _by_host(torch: Any, reads: Reads) -> Any:
     """What makes a function compute with small tensors of whole numbers on the host as well as on the card."""
     from torch.overrides import TorchFunctionMode
 
@@ -81,13 +81,19 @@ def _by_host(torch: Any) -> Any:
 
         def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
             named = named or {}
-            there = [one for one in _flat(arguments) if is_card(one)]
+            there = [one for one in _flat((arguments, tuple(named.values()))) if is_card(one)]
             is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
             if is_sent or not there or not all(is_small(one) for one in there):
                 return call(*arguments, **named)
-            known = call(*_on_host(arguments, is_card), **named)
+            (words, more), is_known = reads.known(
+                lambda: (
+                    _on_host(arguments, is_card),
+                    {name: _on_host((one,), is_card)[0] for name, one in named.items()},
+                )
+            )
+            known = call(*words, **more) if is_known else None
             answer = call(*arguments, **named)
-            if is_card(answer) and not any(_is_same(answer, one) for one in there):
+            if is_known and is_card(answer) and not any(_is_same(answer, one) for one in there):
                 answer.copy_(known)
             return answer
 

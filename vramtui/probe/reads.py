@@ -8,14 +8,16 @@ import sys
 from typing import Any
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
+PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Reads:
-    """Counts reads by their line; `count` is that of all of them."""
+    """Counts reads by their line; `count` is that of all of them, `own` that of those which are this package's."""
 
     def __init__(self, torch: Any) -> None:
-        self.count = 0
+        self.count = self.own = 0
+        self._is_own = False
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
@@ -37,9 +39,18 @@ class Reads:
             self._listen = None
             self._write()
 
+    def known(self, copy: Any) -> "tuple[Any, bool]":
+        """What `copy()` brings to the host, and whether the host had written all of it. Such reads are no line's."""
+        before, self._is_own = self.own, True
+        try:
+            return copy(), self.own == before
+        finally:
+            self._is_own = False
+
     def _read(self) -> None:
         self.count += 1
-        place = self._place()
+        self.own += self._is_own
+        place = ("", 0, "", PROBE) if self._is_own else self._place()
         times = self._places[place] = self._places.get(place, 0) + 1
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()

@@ -294,7 +294,7 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
         unnamed = run.unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         if unnamed:
             yield f"  {unnamed:,} reads elsewhere"
-    shown = [place for place in run.places if not place.decides]
+    shown = [place for place in run.places if place.path and not place.decides]
     if shown:
         times = sum(place.times for place in shown)
         often = f"{times:,} times" if times > 1 else "once"
