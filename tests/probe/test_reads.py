@@ -46,7 +46,7 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
     assert ran.stdout.split() == ["0", "0", "0", "5", "3", "False", "True"]  # what the host wrote is known
     (report,) = read_reports(tmp_path)
     assert (report.reads, report.read_bytes) == (4, 32)
-    own, place = read_places(tmp_path)  # written at the second read: a process may end without another word
-    assert (Path(place.path).name, place.function, place.times) == ("job.py", "show", 2)
+    place, own = read_places(tmp_path)  # though the process ended without another word
+    assert (Path(place.path).name, place.function, place.times) == ("job.py", "show", 3)
     assert (own.path, own.decides) == ("", False)
     assert place.code.startswith("cuda.cuMemcpyDtoH_v2")
