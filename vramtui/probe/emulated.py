@@ -85,7 +85,7 @@ def _by_host(torch: Any, reads: Reads) -> Any:
             is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
             if is_sent or not there or not all(is_small(one) for one in there):
                 return call(*arguments, **named)
-            (words, more), is_known = reads.known(
+            (words, more), is_known = reads.bring(
                 lambda: (
                     _on_host(arguments, is_card),
                     {name: _on_host((one,), is_card)[0] for name, one in named.items()},

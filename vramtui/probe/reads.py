@@ -39,8 +39,8 @@ class Reads:
             self._listen = None
             self._write()
 
-    def known(self, copy: Any) -> "tuple[Any, bool]":
-        """What `copy()` brings to the host, and whether the host had written all of it. Such reads are no line's."""
+    def bring(self, copy: Any) -> "tuple[Any, bool]":
+        """Bring to the host what `copy()` copies; with whether the host had written all of it. Such reads are no line's."""
         before, self._is_own = self.own, True
         try:
             return copy(), self.own == before
