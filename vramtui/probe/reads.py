@@ -40,7 +40,7 @@ class Reads:
             self._write()
 
     def bring(self, copy: Any) -> "tuple[Any, bool]":
-        """Bring to the host what `copy()` copies; with whether the host had written all of it. Such reads are no line's."""
+        """Bring to the host what `copy()` copies, and whether the host had written all of it; no line is counted."""
         before, self._is_own = self.own, True
         try:
             return copy(), self.own == before
