@@ -160,5 +160,5 @@ def _open_recording(path: Path) -> OpenedSource:
 def _replayed(path: Path, recording: "Recording | GrowingRecording") -> OpenedSource:
     from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
 
-    notes = " ".join((f"replay of {printable(path.name)}", *recording.warnings))
+    notes = "; ".join((f"replay of {printable(path.name)}", *recording.warnings))
     return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)
