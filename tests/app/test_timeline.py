@@ -17,7 +17,6 @@ from vramtui.app.themes import Palette
 from vramtui.app.timeline.fine_trace import sampled
 from vramtui.app.timeline.phases import lines_of
 from vramtui.app.timeline.screen import TimelineScreen
-from vramtui.app.timeline.tracer import FinishedTrace
 from vramtui.app.ui.bars import stack
 from vramtui.app.ui.dialog import Confirm
 from vramtui.app.watch.screen import Watch
@@ -31,8 +30,9 @@ from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.traced.estimator import estimate_of
-from vramtui.estimators.traced.process.results import Progress, TraceResult
+from vramtui.estimators.traced.process.results import JobCommand, Progress, TraceResult
 from vramtui.estimators.traced.process.results import TracePoint as Point
+from vramtui.estimators.traced.traces import FinishedTrace, JobTrace, preset_of_command
 from vramtui.monitor.predictor import LazyAnalytic
 from vramtui.presets.library import PresetLibrary
 
@@ -78,6 +78,28 @@ class HandTracer:
         if self._problem:
             raise UserError(self._problem)
         return FinishedTrace(estimate_of(kept(), workload), kept())
+
+    def command_of(self, pid: int, command: str) -> JobCommand:
+        if "python" not in command:
+            raise UserError(f"pid {pid} runs no Python script")
+        return JobCommand(
+            words=tuple(command.split()),
+            python="/srv/ada/.venv/bin/python",
+            script="/srv/ada/train.py",
+            folder="/srv/ada/runs",
+            environment={},
+        )
+
+    def trace_job(
+        self, command: JobCommand, device: Device, progress: Callable[[Progress], None], cancel: threading.Event
+    ) -> JobTrace | None:
+        progress(Progress(phase="forward", step=0, allocated=GIB, peak_allocated=2 * GIB))
+        while not self.go_on.wait(0.01):
+            if cancel.is_set():
+                return None
+        if self._problem:
+            raise UserError(self._problem)
+        return JobTrace(preset=preset_of_command(command, kept()), device=device, result=kept())
 
 
 async def press(driver: Driver, *keys: str) -> str:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.probe.test_sitecustomize import JOB, TORCH
 from tests.stub.build import build
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 
@@ -284,3 +286,68 @@ def test_a_jobs_own_options_need_no_dashes_before_it(environment: dict[str, str]
     done = ended(environment, PYTHON, "-c", "import sys; print(sys.argv[1:])", "--steps", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "['--steps', '1', '--json']"
+
+
+# Under the trace it trains on the card that is there; as a job it plays with a stand-in for torch, once it is traced.
+TRACED = """
+import os, sys, time
+if "VRAMTUI_RUN" not in os.environ:
+    import torch
+    assert torch.cuda.is_available() and os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    model = torch.nn.Linear(1024, int(sys.argv[1])).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.ones(8, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+    open("checkpoint.pt", "w").write("x")
+    print("never seen")
+else:
+    world = os.environ["VRAMTUI_STUB_STATE"]
+    text = open(world).read().replace(" 424242 ", f" {os.getpid()} ")
+    open(world + "~", "w").write(text)
+    os.replace(world + "~", world)
+    while not os.path.exists(os.environ["VRAMTUI_PRESET"]):
+        time.sleep(0.05)
+    sys.path.insert(0, "stub")
+    exec(open("stub/job.py").read())
+    sys.exit(5)
+"""
+# The trace has the processor only where nobody else wants it; tests beside this one do.
+AS_EVERYBODY = (
+    "from vramtui.estimators.traced.process import run; run.let_others_go_first = lambda pid: None; "
+    "import runpy; runpy.run_module('vramtui', run_name='__main__', alter_sys=True)"
+)
+
+
+@pytest.mark.torch
+def test_a_traced_job_is_predicted_by_its_own_command(environment: dict[str, str], tmp_path: Path) -> None:
+    """The trace sees no GPU and leaves nothing; the job's output and exit code are its own; what it was predicted to
+    take stands in the report and in the history.
+    """
+    folder = tmp_path / "job"
+    (folder / "stub").mkdir(parents=True)
+    (folder / "train.py").write_text(TRACED, encoding="utf-8")
+    (folder / "stub" / "torch.py").write_text(TORCH.replace("major=8, minor=9", "major=9, minor=0"), encoding="utf-8")
+    (folder / "stub" / "job.py").write_text(JOB, encoding="utf-8")
+    command = [PYTHON, "-c", AS_EVERYBODY, "run", "--trace", "--", PYTHON, "train.py", "65536"]
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert (done.returncode, done.stdout) == (5, "trained\n"), done.stderr
+    assert re.search(r"^vramtui: traced in .*: ✓ fits GPU 0: needs ", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"^weights +0\.25 ", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"against train\.py \(traced [0-9a-f]{4}\)", done.stderr)
+    assert {path.name for path in folder.iterdir()} == {"train.py", "stub"}
+    assert not list(Path(environment["XDG_RUNTIME_DIR"]).glob("vramtui/*.trace"))
+    (run,) = history(environment)
+    assert (run["method"], run["exit_code"]) == ("traced", 5)
+    assert run["predicted"]["weights"] == (1024 * 65536 + 65536) * 4
+    assert run["observed"]["allocated"] == 90 * MIB
+
+
+def test_a_job_that_cannot_be_traced_runs_and_one_that_waits_for_it_does_not(environment: dict[str, str]) -> None:
+    done = ended(environment, "--trace", "--", "sh", "-c", "echo out; exit 4")
+    assert (done.returncode, done.stdout) == (4, "out\n")
+    assert done.stderr.startswith("vramtui: the job is not traced: sh is no Python program")
+    waits = ended(environment, "--trace", "--when-fits", "--", "sh", "-c", "echo out")
+    assert (waits.returncode, waits.stdout) == (2, "")

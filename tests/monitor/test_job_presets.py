@@ -1,14 +1,20 @@
 """A job under `vramtui run --preset X` is matched to X by whoever watches, whatever its command line is."""
 
+import gzip
+from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vramtui.cli.run.command import resolved_preset
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
+from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.traced.process.results import JobCommand, TraceResult
+from vramtui.estimators.traced.traces import JobTrace, Traces, preset_of_command, write_job_trace
 from vramtui.monitor.job_presets import JobPresets, from_library
 from vramtui.monitor.session import MonitorSession
 
@@ -16,6 +22,21 @@ PROCESS = Process(pid=7, type="C", used_memory=50, command="python main.py", sta
 GPU = Gpu(index=0, uuid="GPU-a", name="card", memory=Memory(total=100, used=50), processes=(PROCESS,))
 SAMPLE = Sample(taken_at=2.0, source="given", host=Host(name="here"), gpus=(GPU,))
 KEY = process_key("here", GPU, PROCESS)
+COMMAND = JobCommand(
+    words=("python", "train.py", "--x"),
+    python="/usr/bin/python3",
+    script="/srv/ada/train.py",
+    arguments=("--x",),
+    folder="/srv/ada",
+    environment={},
+)
+
+
+@cache
+def kept() -> TraceResult:
+    """A small GPT's trace as the program itself made it."""
+    data = gzip.decompress((Path(__file__).parents[1] / "app" / "trace.json.gz").read_bytes())
+    return msgspec.json.decode(data, type=TraceResult)
 
 
 def job(preset: str | None) -> ObservedJob:
@@ -46,10 +67,48 @@ def test_one_that_cannot_be_found_is_looked_for_once() -> None:
         asked.append(name)
         raise UserError("no such preset")
 
-    presets = JobPresets(find)
+    presets = JobPresets(Traces(), find)
     for _ in range(3):
         assert presets.of(SAMPLE, [job("gone.toml")]) == {}
     assert asked == ["gone.toml"]
+
+
+def test_the_trace_of_a_run_is_matched_once_it_is_there(tmp_path: Path) -> None:
+    """The job tells where its trace will be; until then nothing is matched, and then its estimate is the trace's."""
+    path = tmp_path / "run-1.trace"
+    session = MonitorSession(jobs=lambda: (job(str(path)),))
+    session.take_presets([from_library("llama-3.1-8b-lora")])
+    session.ingest(SAMPLE)
+    assert KEY not in session.matched
+    device = device_of(GPU)
+    preset = preset_of_command(COMMAND, kept())
+    write_job_trace(path, JobTrace(preset=preset, device=device, result=kept()))
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    session.ingest(SAMPLE)
+    assert session.matched[KEY] == preset
+    assert preset.key.startswith("train.py (traced ")
+    estimate = session.estimates()[KEY]
+    assert estimate is not None
+    assert (estimate.method, estimate.allocated, estimate.process) == (
+        "traced",
+        kept().peak_allocated,
+        kept().process,
+    )
+    assert estimate.timeline
+    assert not session.is_quick(preset, device)
+    assert session.predictor.largest_batch(preset.preset.workload, device) is None
+    # A card of the same kind and another size; one of another kind runs other kernels.
+    assert session.estimate(preset, msgspec.structs.replace(device, total_memory=1)) == estimate
+    assert session.estimate(preset, msgspec.structs.replace(device, capability=(7, 0))) is None
+
+
+def test_what_is_no_trace_is_matched_with_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run-1.trace"
+    path.write_text("[[[[", encoding="utf-8")
+    session = MonitorSession(jobs=lambda: (job(str(path)),))
+    session.take_presets([from_library("llama-3.1-8b-lora")])
+    session.ingest(SAMPLE)
+    assert KEY not in session.matched
 
 
 def test_a_path_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

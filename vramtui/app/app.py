@@ -101,7 +101,7 @@ class Dashboard(App[None]):
         self._vanish = services.leave
         self._view_only = services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
-        predictor = services.predictor(estimator, traces.estimate, lambda: self.call_later(self.redraw.soon))
+        predictor = services.predictor(estimator, traces.kept, lambda: self.call_later(self.redraw.soon))
         session = session_of(source, services, predictor, self.settings)
         self.state = DashboardState(session, hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
@@ -139,7 +139,7 @@ class Dashboard(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """Watch is the first screen there is."""
-        return Watch(self.shared, self.parts.signals, self.parts.export.choose)
+        return Watch(self.shared, self.parts.signals, self.parts.watch_questions)
 
     def on_mount(self) -> None:
         """Follow the theme, look at the clock now and then, and draw what is known."""

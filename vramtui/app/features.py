@@ -22,9 +22,11 @@ from vramtui.app.services import Services
 from vramtui.app.signals.controller import SignalController
 from vramtui.app.state.view import View
 from vramtui.app.state.view_builder import reported_alone
+from vramtui.app.timeline.process_tracer import ProcessTracer
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.panel_controller import MaxBatchTurns, PanelController
+from vramtui.app.watch.screen import WatchQuestions
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings
@@ -77,6 +79,7 @@ class Features:
         self.help = HelpController(shared)
         self.signals = SignalController(shared, services.signaller, services.no_signals)
         self.export = ExportController(shared, services.save, services.snapshots)
+        self.watch_questions = WatchQuestions(self.export.choose, ProcessTracer(shared, traces).ask)
         self.editor = EditorController(shared, presets, self.history, forget_frame)
         # Alerts are said before anything is written. Threads of ours end first; what is on its way to a disk comes
         # last, for it may take a second.

@@ -90,6 +90,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _turning("watch"),
     *_choosing("watch"),
     _key("m", "match", "match", "watch.match", "Assign a preset to the selected process"),
+    _key("t", "trace_process", "trace", "watch.trace", "Trace the selected process's own command (asks first)"),
     *_batch("watch"),
     _key("slash", "filter", "filter", "watch.filter", "Filter rows", "/"),
     _taking("watch"),

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
+from vramtui.estimators.traced.traces import Traces
 from vramtui.monitor.fast_sampler import fast_sampler_for
-from vramtui.monitor.predictor import Predictor, Traced
+from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 
@@ -69,12 +70,12 @@ class Services:
     refiner: "Refiner | None" = None
 
     def predictor(
-        self, estimator: "Estimator | None", traced: Traced, tell: Callable[[], object]
+        self, estimator: "Estimator | None", traces: Traces, tell: Callable[[], object]
     ) -> Callable[[], Predictor]:
         """Makes what answers for one host; `tell` is called on a thread when an answer has become nearer."""
         if self.refiner is not None:
             self.refiner.tell = tell
-        return lambda: Predictor(estimator, traced=traced, refiner=self.refiner)
+        return lambda: Predictor(estimator, traces=traces, refiner=self.refiner)
 
 
 def session_of(

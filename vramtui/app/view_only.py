@@ -23,6 +23,7 @@ REFUSED = frozenset(
         "snapshot_options",
         "suspend_process",
         "trace",
+        "trace_process",
     )
 )
 

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "presets": ("vramtui presets list", "vramtui presets new mine --from config.json"),
     "run": (
         "vramtui run --preset llama-3.1-8b-lora -- python train.py",
+        "vramtui run --trace -- python train.py",
         "vramtui run --when-fits --needs 38GiB -- python train.py",
     ),
     "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),

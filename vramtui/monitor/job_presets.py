@@ -1,14 +1,16 @@
-"""Which preset a job runs: the one that `vramtui run --preset` was given, of which the job tells, or the one that its
-command line matches, with the values of that line.
+"""Which preset a job runs: the one that `vramtui run` was given or has traced, of which the job tells, or the one that
+its command line matches, with the values of that line.
 """
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.traced.traces import SUFFIX, Traces, read_job_trace
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -50,13 +52,15 @@ class JobPresets:
     """Finds them once each; one that cannot be found is as if the job had told of none.
 
     Args:
+        traces: takes the traces that runs hand on.
         find: finds a preset by its name or path; raises UserError.
 
     Attributes:
         found: those that jobs told of, by what they told.
     """
 
-    def __init__(self, find: Callable[[str], PresetFile] = from_library) -> None:
+    def __init__(self, traces: Traces, find: Callable[[str], PresetFile] = from_library) -> None:
+        self._traces = traces
         self._find = find
         self.found: dict[str, PresetFile | None] = {}
 
@@ -77,8 +81,11 @@ class JobPresets:
 
     def _preset(self, name: str) -> PresetFile | None:
         if name not in self.found:
+            if name.endswith(SUFFIX) and not Path(name).exists():
+                return None  # the job is still being traced
             try:
-                self.found[name] = self._find(name)
+                is_trace = name.endswith(SUFFIX)
+                self.found[name] = self._traces.take(read_job_trace(Path(name))) if is_trace else self._find(name)
             except (UserError, OSError):
                 self.found[name] = None
         return self.found[name]

@@ -16,9 +16,8 @@ from vramtui.core.runs.calibration import SIMULATED
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.estimators.traced.traces import Traces
 from vramtui.monitor.refiner import BatchQuestion, Refiner
-
-Traced = Callable[[tuple[Workload, Device]], Estimate | None]
 
 # An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
 # shows those of one job at a time.
@@ -26,6 +25,7 @@ KEPT = 128
 KEPT_RULES = 16
 KEPT_NUMBERS = 1024
 MOST_BATCH = 1 << 20
+TRACED = "traced"
 # Seconds of work that a search may take of one turn. An estimate under way is finished, so a turn can take that longer.
 BUDGET = 0.01
 
@@ -114,19 +114,19 @@ class Predictor:
 
     Args:
         estimator: what answers at once; the analytic one by default.
-        traced: the estimate of a finished trace, where there is one.
+        traces: finished traces, which answer where no estimator does: of somebody's own code.
         refiner: makes a nearer estimate of what is asked about, beside the screen; none of them where it is None.
     """
 
     def __init__(
         self,
         estimator: Estimator | None = None,
-        traced: Traced = lambda _job: None,
+        traces: Traces | None = None,
         refiner: Refiner | None = None,
     ) -> None:
         self.estimator = estimator or LazyAnalytic()
         self.refiner = refiner
-        self._traced = traced
+        self.traces = traces or Traces()
         self._rules: Latest[tuple[Workload, Device], tuple[Estimate, ...]] = Latest(KEPT_RULES)
         self._answers: Latest[tuple[Workload, Device], EstimateResult] = Latest(KEPT)
         self._correct: Correct | None = None
@@ -162,7 +162,7 @@ class Predictor:
     def ask(self, workload: Workload, device: Device) -> EstimateResult:
         """The estimate of `workload` on `device`, corrected where that is asked for."""
         plain = self.plain(workload, device)
-        if self._correct is None or plain.estimate is None:
+        if self._correct is None or plain.estimate is None or plain.estimate.method == TRACED:
             return plain
         wanted = (workload, device)
         if wanted not in self._corrected:
@@ -181,6 +181,9 @@ class Predictor:
                 answer = self._answers[wanted] = EstimateResult(nearer)
                 self._corrected.pop(wanted, None)
                 self._totals.pop(wanted, None)
+        if answer.estimate is None:
+            traced = self.traces.estimate(wanted)
+            return answer if traced is None else EstimateResult(traced)
         return answer
 
     def of_preset(self, found: PresetFile, device: Device) -> Estimate | None:
@@ -189,7 +192,7 @@ class Predictor:
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
         """What a trace said, if there was one."""
-        return self._traced((workload, device))
+        return self.traces.estimate((workload, device))
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
         """What each published rule that fits says; nothing where the workload is about a rule alone."""
@@ -237,7 +240,7 @@ class Predictor:
         if self.refiner is None or isinstance(workload.model, RuleModel):
             return False
         known = self._answers.get((workload, device))
-        if known is not None and known.estimate is not None and known.estimate.method != LazyAnalytic.name:
+        if known is not None and (known.estimate is None or known.estimate.method != LazyAnalytic.name):
             return False
         from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - not needed for the first paint
 
@@ -251,7 +254,8 @@ class Predictor:
         """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
         speak of; None when there is no telling.
         """
-        if not hasattr(workload.inputs, "batch_size") or self.ask(workload, device).estimate is None:
+        estimate = self.ask(workload, device).estimate
+        if not hasattr(workload.inputs, "batch_size") or estimate is None or estimate.method == TRACED:
             return None
         one = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((one, device))

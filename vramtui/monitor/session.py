@@ -131,7 +131,7 @@ class MonitorSession:
         self._matcher: ProcessMatcher = matcher_of(())
         self._derived = derived
         self._past: EarlierSamples | None = None
-        self._job_presets = JobPresets()
+        self._job_presets = JobPresets(self.predictor.traces)
         self.is_matching = False
         self._sampler = sampler
         self._targets = targets

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.workload import (
     Attention,
@@ -69,7 +69,11 @@ LENGTHS = ("sequence_length", "max_model_len")
 
 
 def fields_of(workload: Workload) -> tuple[RunField, ...]:
-    """The fields that this kind of run has and this kind of model uses; a preset of a rule alone has the rule's."""
+    """The fields that this kind of run has and this kind of model uses; a preset of a rule alone has the rule's, and of
+    somebody's own code none: its file says them.
+    """
+    if isinstance(workload.model, TorchModel):
+        return ()
     if isinstance(workload.model, RuleModel):
         return _rule_fields(workload.rule)
     known = {field.name for field in msgspec.structs.fields(workload.run)}

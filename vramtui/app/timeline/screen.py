@@ -15,7 +15,6 @@ from vramtui.app.themes import Palette
 from vramtui.app.timeline.allocations import Largest, at_peak
 from vramtui.app.timeline.fine_trace import FineTrace
 from vramtui.app.timeline.phases import PhaseBars
-from vramtui.app.timeline.tracer import Job
 from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
@@ -25,6 +24,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
+from vramtui.estimators.traced.process.results import JobCommand
+from vramtui.estimators.traced.traces import Job
 from vramtui.monitor.probes import Jobs
 
 UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."
@@ -115,7 +116,7 @@ class TimelineOwner(Protocol):
     """What the screen asks of the traces that it shows."""
 
     @property
-    def running(self) -> Job | None:
+    def running(self) -> Job | JobCommand | None:
         """What is being traced now."""
         ...
 

@@ -1,6 +1,7 @@
-"""Traces in the background: at most one runs, each is kept by its workload and card."""
+"""Traces in the background, of workloads and of running jobs' own commands: at most one runs, each is kept."""
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual.app import App
@@ -9,18 +10,22 @@ from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.state.view import Panel, ProcessRow
-from vramtui.app.timeline.tracer import FinishedTrace, Job, Tracer
+from vramtui.app.timeline.tracer import Tracer
 from vramtui.app.timeline.view import TimelineView
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.estimate import Estimate, Moment
-from vramtui.estimators.traced.process.results import Progress
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Moment
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.traced.process.results import JobCommand, Progress
+from vramtui.estimators.traced.traces import FinishedTrace, Job, JobTrace, Traces
 from vramtui.monitor.probes import Jobs, reported_moments
 
 if TYPE_CHECKING:
     from vramtui.app.ui.view_screen import ViewScreen
 
 NO_TRACER = "tracing is not available here"
+OF_A_JOB = "this is the trace of a job's own command: t on Watch, on the job itself, makes it anew"
 
 
 class TraceJobs(Feature):
@@ -30,16 +35,19 @@ class TraceJobs(Feature):
         app: calls back from any thread.
         tracer: what traces; None where nothing does.
         redraw: draws what is known now.
+
+    Attributes:
+        kept: what was traced so far, which whatever predicts asks, too.
     """
 
     def __init__(self, app: App[None], tracer: Tracer | None, redraw: RedrawThrottle) -> None:
         self._app = app
         self._tracer = tracer
         self._redraw = redraw
-        self._done: dict[Job, FinishedTrace] = {}
+        self.kept = Traces()
         self._problems: dict[Job, str] = {}
         self._looked_for: set[Job] = set()
-        self._running: tuple[Job, threading.Event] | None = None
+        self._running: tuple[Job | JobCommand, threading.Event] | None = None
         self._words = ""
 
     def screen(self, shared: AppContext) -> "ViewScreen":
@@ -50,12 +58,7 @@ class TraceJobs(Feature):
 
     def finished_trace(self, job: Job) -> FinishedTrace | None:
         """The finished trace of a workload on a card."""
-        return self._done.get(job)
-
-    def estimate(self, job: Job) -> Estimate | None:
-        """Its estimate."""
-        found = self._done.get(job)
-        return None if found is None else found.estimate
+        return self.kept.get(job)
 
     def problem(self, job: Job) -> str:
         """Why its last trace ended early."""
@@ -63,7 +66,9 @@ class TraceJobs(Feature):
 
     def refusal(self, job: Job) -> str:
         """Why it cannot be traced; empty where it can."""
-        return NO_TRACER if self._tracer is None else self._tracer.refusal(job[0])
+        if self._tracer is None:
+            return NO_TRACER
+        return OF_A_JOB if self.kept.is_of_job(job[0]) else self._tracer.refusal(job[0])
 
     def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
         """What is known of the panel's workload phase by phase; an earlier trace of it is looked for. A `chosen`
@@ -87,7 +92,7 @@ class TraceJobs(Feature):
         )
 
     @property
-    def running(self) -> Job | None:
+    def running(self) -> Job | JobCommand | None:
         """What is being traced now."""
         return None if self._running is None else self._running[0]
 
@@ -126,6 +131,50 @@ class TraceJobs(Feature):
         threading.Thread(target=self._run, args=(self._tracer, job, cancelled), name="trace", daemon=True).start()
         return True
 
+    def command_of(self, pid: int, command: str) -> JobCommand:
+        """What the process `pid` of this machine, shown with `command`, was started with.
+
+        Raises:
+            UserError: nothing traces here, the process is another's or elsewhere, or it runs no Python script.
+        """
+        if self._tracer is None:
+            raise UserError(NO_TRACER)
+        return self._tracer.command_of(pid, command)
+
+    def start_job(self, command: JobCommand, device: Device, then: Callable[[PresetFile], None]) -> bool:
+        """Trace a running job's own command in the background; False while another trace runs.
+
+        Args:
+            command: what it was started with.
+            device: the card that it runs on.
+            then: given the preset that the trace amounts to, once it has ended well.
+        """
+        if self._tracer is None or self._running is not None:
+            return False
+        cancelled = threading.Event()
+        self._running = (command, cancelled)
+        self._words = "starting PyTorch in a process of its own"
+        tracer = self._tracer
+
+        def run() -> None:
+            try:
+                traced, problem = tracer.trace_job(command, device, self._teller(command), cancelled), ""
+            except (UserError, OSError) as error:
+                traced, problem = None, str(error)
+            self._app.call_later(self._take_job, traced, problem, then)
+
+        threading.Thread(target=run, name="trace", daemon=True).start()
+        return True
+
+    def _take_job(self, traced: JobTrace | None, problem: str, then: Callable[[PresetFile], None]) -> None:
+        """Keep what came of a job's trace, and say why there is none."""
+        self._running = None
+        if traced is not None:
+            then(self.kept.take(traced))
+        elif problem:
+            self._app.notify(problem, title="Not traced", severity="warning", timeout=10, markup=False)
+        self._redraw.now()
+
     def cancel(self) -> bool:
         """Cancel the trace; False when none runs."""
         if self._running is None:
@@ -134,7 +183,15 @@ class TraceJobs(Feature):
         self._words = "stopping"
         return True
 
-    def _progressed(self, job: Job, words: str) -> None:
+    def _teller(self, job: Job | JobCommand) -> Callable[[Progress], None]:
+        """Takes how far a trace is, on its own thread."""
+
+        def tell(progress: Progress) -> None:
+            self._app.call_later(self._progressed, job, words_of(progress))
+
+        return tell
+
+    def _progressed(self, job: Job | JobCommand, words: str) -> None:
         """Note how far it is."""
         if self.running == job and self._running is not None and not self._running[1].is_set():
             self._words = words
@@ -143,7 +200,7 @@ class TraceJobs(Feature):
     def _take(self, job: Job, traced: FinishedTrace | None, problem: str = "", *, recalled: bool = False) -> None:
         """Keep what came of it: a trace; or why it ended early, which is empty where it was cancelled."""
         if traced is not None:
-            self._done[job] = traced
+            self.kept.keep(job, traced)
         elif problem:
             self._problems[job] = problem
         if self.running == job and not recalled:
@@ -151,11 +208,8 @@ class TraceJobs(Feature):
         self._redraw.now()
 
     def _run(self, tracer: Tracer, job: Job, cancelled: threading.Event) -> None:
-        def tell(progress: Progress) -> None:
-            self._app.call_later(self._progressed, job, words_of(progress))
-
         try:
-            traced, problem = tracer.trace(*job, tell, cancelled), ""
+            traced, problem = tracer.trace(*job, self._teller(job), cancelled), ""
         except (UserError, OSError) as error:
             traced, problem = None, str(error)
         self._app.call_later(self._take, job, traced, problem)

@@ -4,21 +4,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
-
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.process.results import Progress, TraceResult
-
-Job = tuple[Workload, Device]
-
-
-class FinishedTrace(msgspec.Struct, frozen=True):
-    """A finished trace, as an estimate and whole."""
-
-    estimate: Estimate
-    result: TraceResult
+from vramtui.estimators.traced.process.results import JobCommand, Progress
+from vramtui.estimators.traced.traces import FinishedTrace, JobTrace
 
 
 class Tracer(Protocol):
@@ -40,6 +29,24 @@ class Tracer(Protocol):
         cancel: threading.Event,
     ) -> FinishedTrace | None:
         """Trace; None when `cancel` was set.
+
+        Raises:
+            UserError: it cannot be traced to its end.
+        """
+        ...
+
+    def command_of(self, pid: int, command: str) -> JobCommand:
+        """What the process `pid` of this machine, shown with `command`, was started with.
+
+        Raises:
+            UserError: it is another user's or elsewhere, or runs no Python script.
+        """
+        ...
+
+    def trace_job(
+        self, command: JobCommand, device: Device, progress: Callable[[Progress], None], cancel: threading.Event
+    ) -> JobTrace | None:
+        """Trace a running job's own command; None when `cancel` was set.
 
         Raises:
             UserError: it cannot be traced to its end.

@@ -29,6 +29,7 @@ from vramtui.monitor.predictor import MOST_BATCH, verdict
 NO_PRESET = (
     "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar.",
     "A process whose command fits a preset's [match] is matched automatically; m assigns another preset.",
+    "t traces the selected process's own command, whatever it runs: no preset is needed.",
 )
 
 OF_CUDA = (
@@ -36,7 +37,7 @@ OF_CUDA = (
     " not known"
 )
 _FROM = {"command line": "the command line: "}
-ASSIGN = "This job has no preset: m assigns one, and its prediction stands beside these figures."
+ASSIGN = "This job has no preset: t traces its command, m assigns one; the prediction stands beside these figures then."
 
 
 class EstimatePanel(Framed[View], can_focus=True):
@@ -182,7 +183,7 @@ def _of_another(panel: Panel, view: View) -> str:
     if chosen is None or chosen.kind != "process" or chosen.process is None or chosen.preset is not None:
         return ""
     whose = f"below: pid {panel.process.pid}" if panel.process is not None else f"below: {printable(panel.preset.key)}"
-    return f"pid {chosen.process.pid} has no preset, m assigns one; {whose}"
+    return f"pid {chosen.process.pid} has no preset: t traces it, m assigns one; {whose}"
 
 
 def _in_a_line(pid: int, ledger: Ledger) -> str:
@@ -220,20 +221,15 @@ def _guess(panel: Panel, guess: Range, palette: Palette, width: int) -> list[Str
     """What is known of a job of which too much is assumed: model, range, whether it lies there, what to do."""
     name = printable(panel.preset.preset.name)
     weights = "" if guess.weights is None else f" · weights {size_of(guess.weights[0])} in {guess.weights[1]}"
-    script = next((word for word in (_command(panel) or "").split() if word.endswith(".py")), "SCRIPT")
     sentences = [
         (f"{name}{weights}", palette.strong),
         (guess.sentence, palette.text),
         *([(f"peak so far {size_of(panel.peak)}, {guess.place_of(panel.peak)}", palette.text)] if panel.peak else []),
         ("", palette.text),
-        (f"m assigns a preset; vramtui trace {printable(script)} shows what it needs", palette.dim),
+        ("t traces the job's own command and predicts by that; m assigns a preset", palette.dim),
         (_read_from(panel), palette.dim),
     ]
     return [line for text, style in sentences for line in paragraph(text, palette, width, style)]
-
-
-def _command(panel: Panel) -> str | None:
-    return None if panel.process is None else panel.process.command
 
 
 def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:

@@ -1,7 +1,7 @@
 """The Watch screen: GPUs, processes, the chosen one's memory, and a preset's estimate beside it."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
@@ -49,6 +49,15 @@ class ProcessActions(Protocol):
         ...
 
 
+class WatchQuestions(NamedTuple):
+    """What keys of this screen ask in windows of other features: how snapshots are written, and whether to trace the
+    chosen process.
+    """
+
+    snapshot_options: Callable[[], None]
+    trace_process: Callable[[], None]
+
+
 class Watch(ViewScreen):
     """Everything that is seen now. Its `view` is set once a tick, and every panel draws its part of it.
 
@@ -86,10 +95,11 @@ class Watch(ViewScreen):
     PAGES = ("processes", "estimate", "memory")
     FIRST_FOCUS = "Rows"
 
-    def __init__(self, shared: AppContext, actions: ProcessActions, snapshot_options: Callable[[], None]) -> None:
+    def __init__(self, shared: AppContext, actions: ProcessActions, questions: WatchQuestions) -> None:
         super().__init__()
         self._shared, self._state = shared, shared.state
-        self._actions, self._snapshot_options = actions, snapshot_options
+        self._actions = actions
+        self.action_snapshot_options, self.action_trace_process = questions  # two keys' actions
 
     def compose(self) -> ComposeResult:
         """All panels."""
@@ -206,10 +216,6 @@ class Watch(ViewScreen):
     def action_copy_command(self) -> None:
         """Its command to the clipboard."""
         self._actions.copy_command()
-
-    def action_snapshot_options(self) -> None:
-        """Choose formats and folder of snapshots."""
-        self._snapshot_options()
 
     # --- what only tells -----------------------------------------------------------------------------------------
 

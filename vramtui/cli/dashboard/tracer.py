@@ -15,8 +15,8 @@ from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from vramtui.app.timeline.tracer import FinishedTrace
-    from vramtui.estimators.traced.process.results import Progress, TraceResult
+    from vramtui.estimators.traced.process.results import JobCommand, Progress, TraceResult
+    from vramtui.estimators.traced.traces import FinishedTrace, JobTrace
 
 KEPT = 200
 
@@ -43,9 +43,9 @@ class ChildTracer:
         path = self._path(workload, device)
         if path is None or not path.is_file():
             return None
-        from vramtui.app.timeline.tracer import FinishedTrace  # noqa: PLC0415 - loaded already, when the dashboard asks
         from vramtui.estimators.traced.estimator import estimate_of  # noqa: PLC0415 - only where a trace was kept
         from vramtui.estimators.traced.process.results import TraceResult  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.traces import FinishedTrace  # noqa: PLC0415 - as above
 
         try:
             result = msgspec.json.decode(path.read_bytes(), type=TraceResult)
@@ -61,7 +61,6 @@ class ChildTracer:
         cancel: threading.Event,
     ) -> "FinishedTrace | None":
         """As Tracer.trace, on a card of this kind that has all the memory one could ask for."""
-        from vramtui.app.timeline.tracer import FinishedTrace  # noqa: PLC0415 - as above
         from vramtui.estimators.traced.estimator import (  # noqa: PLC0415 - only where a trace is asked for
             NO_LIMIT,
             STEPS,
@@ -70,6 +69,7 @@ class ChildTracer:
         )
         from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - as above
         from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.traces import FinishedTrace  # noqa: PLC0415 - as above
 
         request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
         try:
@@ -78,6 +78,31 @@ class ChildTracer:
             return None
         self.store(workload, device, result)
         return FinishedTrace(estimate_of(result, workload), result)
+
+    def command_of(self, pid: int, command: str) -> "JobCommand":
+        """As Tracer.command_of."""
+        from vramtui.cli.trace.job_command import command_of_process  # noqa: PLC0415 - only where it is asked for
+        from vramtui.presets.importers.process_files import place_of  # noqa: PLC0415 - as above
+
+        if place_of(pid, command) is None:
+            raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")
+        return command_of_process(pid)
+
+    def trace_job(
+        self,
+        command: "JobCommand",
+        device: Device,
+        progress: "Callable[[Progress], None]",
+        cancel: threading.Event,
+    ) -> "JobTrace | None":
+        """As Tracer.trace_job."""
+        from vramtui.cli.trace.job_command import traced_job  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - as above
+
+        try:
+            return traced_job(command, device, progress=progress, cancel=cancel)
+        except TraceCancelled:
+            return None
 
     def _path(self, workload: Workload, device: Device) -> Path | None:
         """Where a trace is kept: by workload, card, and the versions that made it."""

@@ -23,9 +23,10 @@ from vramtui.models.named_files import exists, path_named
 from vramtui.probe.place import PRESET
 
 if TYPE_CHECKING:
-    from vramtui.cli.run.child import Mask
+    from vramtui.cli.run.child import Child, Mask
     from vramtui.cli.run.monitor import GpuWatch
     from vramtui.cli.run.results import CompletedRun
+    from vramtui.cli.run.run_trace import RunTrace
     from vramtui.core.schema.preset import PresetFile
     from vramtui.sources.probe_listener import ProbeListener
 
@@ -74,6 +75,10 @@ class RunOptions:
     ] = False
     needs: Needs = None
     gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="Trace the command beside the job, and predict the job by it; see `trace`."),
+    ] = False
     on: On = None
     steps: Steps = None
     values: Values = "zeros"
@@ -89,53 +94,89 @@ def run(options: RunOptions) -> None:
     With --on it runs on an emulated card: no GPU is needed, kernels do nothing, and the exit code says whether it fits.
     """
     with exit_on_user_error():
-        if options.on == AUTO and not options.when_fits:
+        if options.on == AUTO and (options.trace or not options.when_fits):
             raise UserError(
-                "--on auto goes with --when-fits: it finds out what the job needs on the GPUs of this machine"
+                "--on auto goes with --when-fits, without --trace: it finds out what the job needs on the GPUs of this "
+                "machine"
             )
         if options.on is not None and options.on != AUTO:
-            if options.when_fits or options.record is not None:
-                raise UserError("--on runs on no GPU, so it goes neither with --when-fits nor with --record")
+            if options.when_fits or options.record is not None or options.trace:
+                raise UserError("--on runs on no GPU, so it goes with none of --when-fits, --record and --trace")
             run_emulated(options.on, options)
         if options.on is None and (
             options.steps is not None or options.json or options.keep_files or options.values != "zeros"
         ):
             raise UserError("--steps, --values, --keep-files and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
-        from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
         found = None if options.preset is None else changed_preset(options.preset, [])
+        trace = _trace(options) if options.trace else None
         placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
+        if trace is not None:
+            placed[PRESET] = str(trace.path)
         if options.when_fits:
-            needs = emulated_need(options) if options.on == AUTO else options.needs
-            placed |= _placed(found if needs or found is not None else placed_by(options.command), needs, options.gpus)
+            placed |= _placed(options, found, trace)
         elif options.needs is not None or options.gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
-        mask = hold_signals()
-        mark = secrets.token_hex(8)
-        with ExitStack() as at_end:
-            listener = _listener(mark)
-            if listener is not None:
-                at_end.callback(listener.close)
-            watch = _watch(options.interval, options.record, listener, found)
-            if watch is not None:
-                at_end.callback(watch.close)
-            try:
-                code, started_at = _run(options.command, listener, watch, mark, mask, placed)
-            except NotStarted as error:
-                fail(error.code, str(error))
-        from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - not while the job waits to start
-
-        finished = CompletedRun(
-            command=tuple(options.command),
-            code=code,
-            started_at=started_at,
-            ended_at=max(started_at, time.time()),  # the clock may have been set back
-            jobs=() if listener is None else listener.jobs(),
-            preset=found,
-        )
+        finished, watch = _run(options, found, trace, placed)
         _report(finished, watch)
-        raise SystemExit(code)
+        raise SystemExit(finished.code)
+
+
+def _run(
+    options: RunOptions, preset: "PresetFile | None", trace: "RunTrace | None", placed: dict[str, str]
+) -> "tuple[CompletedRun, GpuWatch | None]":
+    """The job from its start to its end, and what looked at its GPUs meanwhile.
+
+    Args:
+        options: the command, and what is recorded.
+        preset: what it is predicted by, where that was given.
+        trace: what traces it; None where nothing does.
+        placed: the job's variables beside this process's.
+
+    Raises:
+        SourceFailed: it has to be recorded, and there is nothing to record.
+        UserError: the recording cannot be written.
+    """
+    from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
+
+    mask = hold_signals()
+    mark = secrets.token_hex(8)
+    with ExitStack() as at_end:
+        listener = _listener(mark)
+        if listener is not None:
+            at_end.callback(listener.close)
+        watch = _watch(options.interval, options.record, listener, preset)
+        if watch is not None:
+            at_end.callback(watch.close)
+        if trace is not None:
+            at_end.callback(trace.close)
+            trace.hand_on()
+        try:
+            job = _start(options.command, listener, mark, mask, placed)
+        except NotStarted as error:
+            fail(error.code, str(error))
+        started_at = time.time()
+        if watch is not None:
+            watch.start()
+        if trace is not None:
+            trace.start(watch, listener)
+        code = job.wait()
+        ended_at = max(started_at, time.time())  # the clock may have been set back
+        if trace is not None:
+            trace.finish()
+    from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - not while the job waits to start
+
+    finished = CompletedRun(
+        command=tuple(options.command),
+        code=code,
+        started_at=started_at,
+        ended_at=ended_at,
+        jobs=() if listener is None else listener.jobs(),
+        preset=preset if trace is None else trace.preset,
+        traces=None if trace is None else trace.traces,
+    )
+    return finished, watch
 
 
 def run_emulated(on: str, options: RunOptions) -> NoReturn:
@@ -231,43 +272,58 @@ def placed_by(command: list[str]) -> "PresetFile | None":
     return found
 
 
-def _placed(preset: "PresetFile | None", needs: str | None, gpus: int | None) -> dict[str, str]:
+def _trace(options: RunOptions) -> "RunTrace | None":
+    """What traces the command; None where it is no Python script, which is said, and the job runs all the same.
+
+    Raises:
+        UserError: it is predicted by a preset already, or has to wait for a trace that there cannot be.
+    """
+    from vramtui.cli.run.run_trace import NOT_TRACED, RunTrace  # noqa: PLC0415 - only here
+
+    if options.preset is not None:
+        raise UserError("--trace predicts by the command itself, and goes without --preset")
+    try:
+        return RunTrace(options.command)
+    except UserError as error:
+        if options.when_fits and options.needs is None:
+            raise
+        sys.stderr.write(f"vramtui: {NOT_TRACED.format(error)}\n")
+        return None
+
+
+def _placed(options: RunOptions, preset: "PresetFile | None", trace: "RunTrace | None") -> dict[str, str]:
     """Wait until there is room. The variables that put the job there; the claim lasts as long as this process.
 
     Raises:
         SourceFailed: the GPUs cannot be read.
-        UserError: it is not said what the job needs, or no GPU here is large enough.
+        UserError: it is not said what the job needs, it cannot be traced, or no GPU here is large enough.
     """
     from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
     from vramtui.cli.run import placement  # noqa: PLC0415 - only here
     from vramtui.cli.run.child import placing  # noqa: PLC0415 - only here
 
-    need = placement.need_of(needs, preset, gpus)
     source = open_source(demo=False, replay=None).source
+    needs = emulated_need(options) if options.on == AUTO else options.needs
+    if needs is None and trace is not None:
+        need = placement.Need(trace.need(source), None, options.gpus or 1)
+    else:
+        known = preset if needs or preset is not None else placed_by(options.command)
+        need = placement.need_of(needs, known, options.gpus)
     sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
     for gpu, fit in chosen:
         placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")
     return placing([gpu for gpu, _ in chosen], sample.gpus)
 
 
-def _run(
-    command: list[str],
-    listener: "ProbeListener | None",
-    watch: "GpuWatch | None",
-    mark: str,
-    mask: "Mask",
-    placed: dict[str, str],
-) -> tuple[int, float]:
+def _start(
+    command: list[str], listener: "ProbeListener | None", mark: str, mask: "Mask", placed: dict[str, str]
+) -> "Child":
     from vramtui.cli.run.child import Child, probed_environment  # noqa: PLC0415 - only here
 
     environment = dict(os.environ) | placed
     if listener is not None:
         environment = probed_environment(environment, str(listener.path), mark)
-    started_at = time.time()
-    child = Child(command, environment, mask)
-    if watch is not None:
-        watch.start()
-    return child.wait(), started_at
+    return Child(command, environment, mask)
 
 
 def _listener(mark: str) -> "ProbeListener | None":

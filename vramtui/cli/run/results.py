@@ -10,10 +10,14 @@ from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob,
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.traced.traces import Traces
 
 
 class CompletedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that ended: its exit code as a shell gives it, times in seconds since the epoch, and who told what."""
+    """A command that ended: its exit code as a shell gives it, times in seconds since the epoch, and who told what.
+
+    `preset` is what it is compared with, and `traces` has its estimate where that is the command's own trace.
+    """
 
     command: tuple[str, ...]
     code: int
@@ -21,6 +25,7 @@ class CompletedRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float
     jobs: tuple[ObservedJob, ...]
     preset: PresetFile | None = None
+    traces: Traces | None = None
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +108,7 @@ def _rank_result(
         gpu=gpu,
         ledger=ledger,
         device=device,
-        estimate=_estimate(finished.preset, device),
+        estimate=_estimate(finished.preset, device, finished.traces),
     )
 
 
@@ -113,9 +118,9 @@ def _device(reported: ProbeDevice | None, gpu: Gpu | None) -> Device:
     return CARDS[DEFAULT_CARD] if gpu is None else device_of(gpu)
 
 
-def _estimate(preset: PresetFile | None, device: Device) -> Estimate | None:
+def _estimate(preset: PresetFile | None, device: Device, traces: Traces | None) -> Estimate | None:
     if preset is None:
         return None
     from vramtui.monitor.predictor import LazyUsual, Predictor  # noqa: PLC0415 - estimators take time to load
 
-    return Predictor(LazyUsual()).of_preset(preset, device)
+    return Predictor(LazyUsual(), traces).of_preset(preset, device)

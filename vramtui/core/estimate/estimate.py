@@ -114,6 +114,17 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         """Peak of what NVML shows for the process, in bytes."""
         return self.ledger.process or 0
 
+    def first_over(self, room: int) -> tuple[Moment, int] | None:
+        """The first phase that takes more than `room` bytes of the card, and by how many its whole step does; None
+        where none does, or the method has no word on reserved memory.
+        """
+        outside = self.process - (self.reserved or 0)
+        over = [moment for moment in self.timeline if (moment.peak_reserved or 0) + outside > room]
+        if not over or self.reserved is None:
+            return None
+        first = over[0]
+        return first, max((one.peak_reserved or 0) + outside - room for one in over if one.step == first.step)
+
 
 class Estimator(Protocol):
     """Anything that turns a Workload on a Device into an Estimate."""

@@ -261,8 +261,9 @@ def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estim
     # Cached memory counts as used, so what is still to come has to be free.
     if free is not None and to_come > free and peak < estimate.process * (1 - allowed):
         phase = PHASE_TITLES[estimate.peak_phase]
+        when = phase if estimate.peak_step is None else f"step {estimate.peak_step + 1} ({phase})"
         sentence = (
-            f"pid {key.pid} will need {format_bytes(to_come)} more in {phase}; "
+            f"pid {key.pid} will need {format_bytes(to_come)} more in {when}; "
             f"GPU {gpu.index} has {format_bytes(free)} free"
         )
         yield _alert("will_not_fit", gpu, key, sentence)

@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -40,6 +41,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     asked = os.fdopen(os.dup(0), "rb", buffering=0)
+    # Whoever started this may hold signals back for a job of its own.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
@@ -217,6 +220,8 @@ def _run(request: TraceRequest, session: "TraceSession") -> Any:
             return script.run_pickled(request.pickled, request.steps, session)
         if request.function is not None:
             return script.run_function(request.path, request.function, request.arguments)
+        if request.is_module:
+            return script.run_module(request.path, request.arguments)
         return script.run_script(request.path, request.arguments)
     except SystemExit as stop:
         if not stop.code:

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -112,6 +112,11 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
     return chosen
 
 
+def interpreter_at(path: str, environment: Mapping[str, str]) -> Interpreter:
+    """The Python that a job runs, asked in that job's own surroundings: PYTHONPATH may bring its torch."""
+    return _ask(Path(path), "the job's own", tuple(sorted(environment.items())))
+
+
 def own_interpreter() -> Interpreter:
     """This very Python, for what cannot be taken to another one."""
     return _ask(Path(sys.executable), "vramtui's own")
@@ -182,8 +187,8 @@ def _interpreter_at(text: str) -> Interpreter:
     return answer
 
 
-def _ask(path: Path, why: str) -> Interpreter:
-    environment = _environment(str(path))
+def _ask(path: Path, why: str, variables: tuple[tuple[str, str], ...] | None = None) -> Interpreter:
+    environment = _environment(str(path), variables)
     if environment is None:
         return Interpreter(path=path, why=why)
     return Interpreter(
@@ -197,10 +202,16 @@ def _ask(path: Path, why: str) -> Interpreter:
 
 
 @cache
-def _environment(path: str) -> _Environment | None:
+def _environment(path: str, variables: tuple[tuple[str, str], ...] | None) -> _Environment | None:
     try:
+        environment = None if variables is None else dict(variables)
         done = subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
-            [path, "-c", PROGRAM], capture_output=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL
+            [path, "-c", PROGRAM],
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environment,
         )
         return msgspec.json.decode(done.stdout, type=_Environment)
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):

@@ -23,6 +23,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Attributes:
         path: the Python file; empty for a workload of a preset.
+        is_module: `path` is a module's name, as `python -m` takes it.
         function: which function of it, without arguments; None runs the file as a script.
         arguments: what a script finds in `sys.argv`.
         workload: a preset's model and run, whose model is then built of torch's or transformers' parts; None for a
@@ -39,6 +40,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     path: str = ""
+    is_module: bool = False
     function: str | None = None
     arguments: tuple[str, ...] = ()
     workload: Workload | None = None
@@ -51,6 +53,29 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     largest_batch: bool = False
     keep_files: bool = False
     scratch: str = ""
+
+
+class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was started, or is about to be.
+
+    Attributes:
+        words: its command line.
+        python: the Python program that runs it.
+        script: the Python file, an absolute path, or a module's name where `is_module`.
+        arguments: what the script finds behind its name in `sys.argv`.
+        ranks: how many processes its launcher starts; 0 where the environment says it, or nothing does.
+        folder: its working folder.
+        environment: all of its variables, without those of a `vramtui run` that watches it.
+    """
+
+    words: tuple[str, ...]
+    python: str
+    script: str
+    is_module: bool = False
+    arguments: tuple[str, ...] = ()
+    ranks: int = 0
+    folder: str
+    environment: dict[str, str]
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,19 +11,28 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
-from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.interpreters import Interpreter, interpreter_at, job_interpreter
+from vramtui.estimators.traced.process.results import ChildLine, JobCommand, Progress, TraceRequest, TraceResult
 
 START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.estimators.traced.process.child"
 _LAST_LINES = 20
+# One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
+# it dies.
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONWARNINGS": "ignore",
+    "PYTHONUNBUFFERED": "1",
+}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 
 
 class TraceCancelled(Exception):
@@ -71,6 +80,17 @@ def _parted(target: str) -> tuple[str, str]:
     return (path, function) if colon and path and function.isidentifier() else (target, "")
 
 
+class ChildStart(NamedTuple):
+    """How a child process starts: its Python, its variables, its folder (None: this process's), and whether it only has
+    what nobody else wants of the processor and the disk.
+    """
+
+    python: str
+    environment: Mapping[str, str]
+    folder: str | None = None
+    is_idle: bool = False
+
+
 def trace(
     request: TraceRequest,
     *,
@@ -94,17 +114,76 @@ def trace(
         UserError: no torch that traces is within reach, the code cannot be traced, or it took too long.
         TraceCancelled: `cancel` was set.
     """
-    python = (interpreter or job_interpreter(request.path)).path
-    with tempfile.TemporaryFile() as said, _scratch() as scratch:
+    start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
+    if show_output:
+        return _trace(request, start, progress, cancel, timeout, None)
+    with tempfile.TemporaryFile() as said:
+        return _trace(request, start, progress, cancel, timeout, said)
+
+
+def trace_job(
+    command: JobCommand,
+    request: TraceRequest,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> TraceResult:
+    """Trace a job's own command beside it: in its folder, with its Python and variables, where nobody else wants the
+    processor or the disk, and without any of the GPUs that it uses.
+
+    Args:
+        command: the job.
+        request: the card, and how many steps; what to run is filled in.
+        progress: as for `trace`.
+        cancel: as for `trace`.
+
+    Raises:
+        UserError: its Python has no torch that traces, or its code cannot be traced.
+        TraceCancelled: `cancel` was set.
+    """
+    refusal = interpreter_at(command.python, command.environment).refusal
+    if refusal:
+        raise UserError(refusal)
+    asked = msgspec.structs.replace(
+        request,
+        path=command.script,
+        is_module=command.is_module,
+        arguments=command.arguments,
+        ranks=command.ranks,
+        alloc_conf=alloc_conf_of(command.environment),
+    )
+    start = ChildStart(command.python, {**command.environment, **NO_GPU}, command.folder, is_idle=True)
+    with tempfile.TemporaryFile() as said:
+        return _trace(asked, start, progress, cancel, None, said)
+
+
+def alloc_conf_of(environment: Mapping[str, str]) -> str:
+    """What the job sets of PyTorch's allocator; the new name of the variable goes before the old one."""
+    return environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+
+
+def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
+    request: TraceRequest,
+    start: ChildStart,
+    progress: Callable[[Progress], None] | None,
+    cancel: threading.Event | None,
+    timeout: float | None,
+    said: IO[bytes] | None,
+) -> TraceResult:
+    """What the child answers; what the code prints goes to `said`, or through to standard error."""
+    with _scratch() as scratch:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
-            [str(python), str(START), _CHILD],
+            [start.python, str(START), _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None if show_output else said,
-            env=_environment(),
+            stderr=said,
+            env={**start.environment, **QUIET},
+            cwd=start.folder,
             # Ctrl-C is for this process, which then ends the child and whatever it has started.
             start_new_session=True,
         )
+        if start.is_idle:
+            let_others_go_first(child.pid)
         watcher = _Watcher(child, cancel, timeout)
         watcher.start()
         try:
@@ -115,13 +194,28 @@ def trace(
             _end(child)
             _close(child)
         watcher.raise_reason()
-        if answer.result is not None:
-            return answer.result
+    if answer.result is not None:
+        return answer.result
+    words: tuple[str, ...] = ()
+    if said is not None:
         said.seek(0)
         words = tuple(said.read().decode(errors="replace").splitlines()[-_LAST_LINES:])
     if answer.error is not None:
         raise TraceFailed(answer.error, answer.frames, words)
     raise TraceFailed(f"the traced process ended without an answer (exit code {child.returncode})", (), words)
+
+
+def let_others_go_first(pid: int) -> None:
+    """Give a child the processor and the disk only where nobody else wants them (SCHED_IDLE is the disk's idle class,
+    too), and let the kernel end it before the job where memory runs out.
+    """
+    for act in (
+        lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
+        lambda: Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii"),
+    ):
+        with contextlib.suppress(OSError):
+            act()
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
@@ -219,10 +313,3 @@ def pickled(request: TraceRequest) -> bytes:
     buffer = io.BytesIO()
     _Pickler(buffer).dump(request)
     return buffer.getvalue()
-
-
-def _environment() -> dict[str, str]:
-    """One thread is enough where nothing is computed."""
-    quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
-    quiet["PYTHONUNBUFFERED"] = "1"  # what it says comes in the order that it is said, also when it dies
-    return {**os.environ, **quiet}

@@ -23,6 +23,13 @@ def run_script(path: str, arguments: tuple[str, ...]) -> None:
     runpy.run_path(path, run_name="__main__")
 
 
+def run_module(name: str, arguments: tuple[str, ...]) -> None:
+    """The module as `python -m` runs it, with the current folder in front of the search path."""
+    sys.argv = [name, *arguments]
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python sets it itself
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
 def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
     """Import the file under its own name and call one function of it, without arguments.
 

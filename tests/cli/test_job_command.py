@@ -1,0 +1,111 @@
+"""A job's command taken apart, so that it can be traced."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vramtui.cli.run.child import hook_folder, probed_environment
+from vramtui.cli.trace.job_command import command_of_process, job_command
+from vramtui.core.base.errors import UserError
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A script, and programs of every kind in a PATH of its own."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (
+        ("torchrun", f"#!{PYTHON}\n"),
+        ("train-cli", "#!/usr/bin/env python3\n"),
+        ("job.sh", "#!/bin/sh\n"),
+    ):
+        (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for name in ("python3", "python"):
+        (tmp_path / "bin" / name).symlink_to(PYTHON)
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "is_module", "arguments", "ranks"),
+    [
+        ("python train.py --lr 1", "train.py", False, "--lr 1", 0),
+        ("python -u -X dev -W ignore train.py -m x", "train.py", False, "-m x", 0),
+        ("python -m package.train --lr 1", "package.train", True, "--lr 1", 0),
+        ("torchrun --nproc_per_node 4 --nnodes=2 train.py 7", "train.py", False, "7", 8),
+        ("torchrun --standalone --nproc-per-node=gpu train.py", "train.py", False, "", 0),
+        ("torchrun --nproc-per-node 2 -m package.train 7", "package.train", True, "7", 2),
+        ("python -m torch.distributed.run --nproc-per-node=2 train.py", "train.py", False, "", 2),
+        ("train-cli train config.yaml", "bin/train-cli", False, "train config.yaml", 0),
+    ],
+    ids=str,
+)
+def test_which_script_runs_with_which_arguments(  # noqa: PLR0917 - columns of the table above
+    folder: Path, words: str, script: str, is_module: bool, arguments: str, ranks: int
+) -> None:
+    found = job_command(words.split(), str(folder), {"PATH": str(folder / "bin")})
+    assert found.script == (script if is_module else str(folder / script))
+    assert (found.is_module, " ".join(found.arguments), found.ranks) == (is_module, arguments, ranks)
+    assert os.path.realpath(found.python) == os.path.realpath(PYTHON)
+    assert Path(found.python).parent in {folder / "bin", Path(PYTHON).parent}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("job.sh", "job.sh is no Python program"),
+        ("python -c pass", "python -c"),
+        ("python", "names no Python file or module"),
+        ("python gone.py", "gone.py does not exist"),
+        ("no-such-program x", "no-such-program is not found"),
+        ("torchrun --standalone", "names no Python file"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_traced_is_a_sentence(folder: Path, words: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        job_command(words.split(), str(folder), {"PATH": str(folder / "bin")})
+
+
+def test_what_a_run_put_into_the_environment_is_left_out(folder: Path) -> None:
+    mine = {"PATH": str(folder / "bin"), "PYTHONPATH": "/mine", "LOCAL_RANK": "3", "RANK": "7", "WORLD_SIZE": "8"}
+    watched = probed_environment(mine, "/run/socket", "mark")
+    assert str(hook_folder()) in watched["PYTHONPATH"]
+    found = job_command(["python", "train.py"], str(folder), watched)
+    assert found.environment == {**mine, "LOCAL_RANK": "0", "RANK": "0"}, "a trace is of the first rank"
+    alone = job_command(["python", "train.py"], str(folder), probed_environment({"PATH": mine["PATH"]}, "s", "m"))
+    assert alone.environment == {"PATH": mine["PATH"]}
+
+
+def test_a_running_process_tells_its_command_folder_and_variables(folder: Path) -> None:
+    ready = folder / "ready"
+    (folder / "train.py").write_text(
+        f"open({str(ready)!r}, 'w').close()\nimport time\ntime.sleep(120)", encoding="utf-8"
+    )
+    environment = {"PATH": str(folder / "bin"), "BATCH": "8"}
+    with subprocess.Popen([PYTHON, "train.py", "a b"], cwd=folder, env=environment) as job:
+        try:
+            until = time.monotonic() + 60
+            while not ready.exists():
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            found = command_of_process(job.pid)
+        finally:
+            job.kill()
+            job.wait()
+    assert (found.script, found.arguments, found.folder) == (str(folder / "train.py"), ("a b",), str(folder))
+    assert (found.python, found.environment["BATCH"]) == (PYTHON, "8")
+    with pytest.raises(UserError, match="cannot be looked into"):
+        command_of_process(job.pid)
+
+
+def test_anothers_process_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    with pytest.raises(UserError, match="another user's"):
+        command_of_process(os.getpid())

@@ -1,0 +1,136 @@
+"""A run's own trace: what is said of it, beside a job that nothing of it may disturb."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.monitor.test_job_presets import COMMAND, kept
+from vramtui.cli.run import run_trace
+from vramtui.cli.run.run_trace import RunTrace
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.estimators.traced.estimator import estimate_of
+from vramtui.estimators.traced.process.run import TraceCancelled, let_others_go_first
+from vramtui.estimators.traced.traces import JobTrace, preset_of_command, read_job_trace
+
+PRESET = preset_of_command(COMMAND, kept())
+
+
+def sample(free: int, own: int = 0) -> Sample:
+    processes = (Process(pid=7, type="C", used_memory=own, command="python train.py"),)
+    memory = Memory(total=24 * GIB, used=24 * GIB - free, free=free)
+    gpu = Gpu(index=2, uuid="GPU-a", name="card", memory=memory, processes=processes)
+    return Sample(taken_at=1.0, source="given", host=Host(name="here"), gpus=(gpu,))
+
+
+def watching(free: int = 23 * GIB) -> Any:
+    return SimpleNamespace(last=sample(free))
+
+
+def estimate() -> Estimate:
+    return estimate_of(kept(), PRESET.preset.workload)
+
+
+@pytest.fixture
+def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunTrace]:
+    """Of a command whose trace is at hand."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "vramtui").mkdir(mode=0o700)
+    monkeypatch.setattr(run_trace, "job_command", lambda *_: COMMAND)
+    monkeypatch.setattr(run_trace, "AT_END", 60.0)
+    made = RunTrace(COMMAND.words)
+    yield made
+    made.close()
+    assert not made.path.exists()
+
+
+def finds(_command: object, device: Device, **_: object) -> JobTrace:
+    return JobTrace(preset=PRESET, device=device, result=kept())
+
+
+def test_it_is_handed_on_and_said(
+    trace: RunTrace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_trace, "traced_job", finds)
+    trace.start(watching(), None)
+    trace.finish()
+    assert trace.preset == PRESET
+    assert read_job_trace(trace.path).preset == PRESET
+    said = capfd.readouterr().err
+    assert "fits GPU 2" in said
+    assert "the job is not traced" not in said
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("the code failed at train.py:3"), OSError("no more processes"), RuntimeError("odd")]
+)
+def test_whatever_fails_is_a_line(
+    trace: RunTrace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> JobTrace:
+        raise error
+
+    monkeypatch.setattr(run_trace, "traced_job", fail)
+    trace.start(watching(), None)
+    trace.finish()
+    lines = [line for line in capfd.readouterr().err.splitlines() if "has ended" not in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("vramtui: the job is not traced: ")
+    assert str(error) in lines[0]
+    assert trace.preset is None
+
+
+def test_without_a_card_there_is_nothing_to_trace_for(trace: RunTrace, capfd: pytest.CaptureFixture[str]) -> None:
+    trace.start(None, None)
+    trace.finish()
+    assert "no GPU is seen here" in capfd.readouterr().err
+
+
+def test_nobody_waits_long_for_a_trace_that_does_not_end(
+    trace: RunTrace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C ends it, and so does its time."""
+    began = threading.Event()
+
+    def run_on(_command: object, _device: object, *, cancel: threading.Event) -> JobTrace:
+        began.set()
+        cancel.wait()
+        raise TraceCancelled
+
+    monkeypatch.setattr(run_trace, "traced_job", run_on)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: began.wait() or None)  # somebody presses it
+    trace.start(watching(), None)
+    trace.finish()
+    trace.close()
+    assert "and its trace with it" in capfd.readouterr().err
+
+
+def test_where_it_does_not_fit_the_step_is_named() -> None:
+    needs = estimate()
+    now = sample(needs.process - GIB, own=GIB // 2)
+    said = run_trace.verdict_of(needs, now.gpus[0], now, frozenset({7}))
+    assert said.startswith("will not fit GPU 2: step "), said
+    assert " needs 512.0 MiB more than the " in said
+    assert "would fit GPU 2 if empty" in said
+    assert "does not fit" not in run_trace.verdict_of(needs, now.gpus[0], sample(20 * GIB), frozenset())
+
+
+def test_a_trace_takes_what_nobody_else_wants() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            let_others_go_first(child.pid)
+            assert os.getpriority(os.PRIO_PROCESS, child.pid) == 19
+            assert os.sched_getscheduler(child.pid) == os.SCHED_IDLE
+            assert Path(f"/proc/{child.pid}/oom_score_adj").read_text(encoding="ascii") == "1000\n"
+        finally:
+            child.kill()

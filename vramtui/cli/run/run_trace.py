@@ -1,0 +1,182 @@
+"""`vramtui run --trace`: the job's own command traced beside it, and handed to whoever watches the job."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramtui.cli.run.child import usable
+from vramtui.cli.run.placement import say_waiting
+from vramtui.cli.trace.job_command import job_command, traced_job
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes, format_duration
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.estimate.fits import fit_beside_others
+from vramtui.core.observation.readings import Gpu, Sample
+from vramtui.core.observation.snapshot import device_of
+from vramtui.core.observation.source import Source
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.traced.traces import SUFFIX, JobTrace, Traces, write_job_trace
+from vramtui.probe.place import listeners_folder
+
+if TYPE_CHECKING:
+    from vramtui.cli.run.monitor import GpuWatch
+    from vramtui.estimators.traced.process.results import JobCommand
+    from vramtui.sources.probe_listener import ProbeListener
+
+LOOK_EVERY = 0.1
+NOT_TRACED = "the job is not traced: {}"
+AT_END = 60.0
+PATIENCE = 30.0  # seconds for the driver's first word on which cards there are
+NO_CARD = "no GPU is seen here, so there is no card to trace for; `vramtui trace` takes --device CARD"
+
+
+class RunTrace:
+    """The trace of a run's command: on a thread of its own while the job runs, or before it where the job waits for it.
+
+    Args:
+        words: the job's command.
+
+    Attributes:
+        traces: what the report and the recording ask; empty until it has ended.
+        preset: what it amounts to; None until then, and where it failed.
+
+    Raises:
+        UserError: it is no Python script or module.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._command: JobCommand = job_command(words, str(Path.cwd()), os.environ)
+        self._cancel = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.path = Path(listeners_folder()) / f"run-{os.getpid()}{SUFFIX}"
+        self.traces = Traces()
+        self.preset: PresetFile | None = None
+        self._found: JobTrace | None = None
+
+    def trace(self, device: Device) -> Estimate:
+        """Trace now, for this card.
+
+        Raises:
+            UserError: it cannot be traced.
+        """
+        self._found = traced_job(self._command, device, cancel=self._cancel)
+        self.preset = self.traces.take(self._found)
+        return self._found.finished().estimate
+
+    def need(self, source: Source) -> int:
+        """Bytes that the job takes of a card of this machine, which is traced now, and said.
+
+        Raises:
+            SourceFailed: the GPUs cannot be read.
+            UserError: there is no card, or the command cannot be traced.
+        """
+        gpu = first_usable(source.read())
+        if gpu is None:
+            raise UserError(NO_CARD)
+        say_waiting(f"tracing what it needs on {gpu.name}")
+        estimate = self.trace(device_of(gpu))
+        say_waiting(f"it needs {format_bytes(estimate.process)} by its trace")
+        return estimate.process
+
+    def hand_on(self) -> None:
+        """Let whoever watches the job know; nobody else is told where the file cannot be written."""
+        if self._found is not None:
+            with contextlib.suppress(OSError):
+                write_job_trace(self.path, self._found)
+
+    def start(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
+        """Trace from now on, for the card that the job got; what came of it is said in one line.
+
+        Args:
+            watch: what looks at the cards.
+            listener: what hears the job's processes.
+        """
+        if self._found is None:
+            self._thread = threading.Thread(target=self._run, args=(watch, listener), name="trace", daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        """The job has ended: wait for a trace that is nearly done, for so long and until somebody presses Ctrl-C."""
+        if self._thread is None or not self._thread.is_alive():
+            return
+        say_waiting(f"the job has ended; its trace has {AT_END:.0f} s more for the report (Ctrl-C ends it)")
+        until = time.monotonic() + AT_END
+        while self._thread.is_alive() and time.monotonic() < until and not self._cancel.is_set():
+            # `run` holds these back, so that none is lost to the job.
+            if signal.sigtimedwait((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), LOOK_EVERY) is not None:
+                self._cancel.set()
+
+    def close(self) -> None:
+        """End it, and take away what was handed on."""
+        self._cancel.set()
+        if self._thread is not None:
+            self._thread.join()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def _run(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
+        from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - only where one runs
+
+        began = time.monotonic()
+        gpu = self._card(watch)
+        if gpu is None:
+            say_waiting(NOT_TRACED.format(NO_CARD))
+            return
+        try:
+            estimate = self.trace(device_of(gpu))
+        except TraceCancelled:
+            say_waiting("the job ended, and its trace with it")
+        except (UserError, OSError) as error:
+            if not self._cancel.is_set():
+                say_waiting(NOT_TRACED.format(error))
+        except Exception as error:  # noqa: BLE001 - the job is what counts
+            say_waiting(NOT_TRACED.format(f"{type(error).__name__}: {error}"))
+        else:
+            self.hand_on()
+            sample = None if watch is None else watch.last
+            took = format_duration(time.monotonic() - began)
+            pids = frozenset(() if listener is None else (job.pid for job in listener.jobs()))
+            say_waiting(f"traced in {took}: {verdict_of(estimate, gpu, sample, pids)}")
+
+    def _card(self, watch: "GpuWatch | None") -> Gpu | None:
+        """The first card that the job may use, as soon as the driver has told of any."""
+        until = time.monotonic() + PATIENCE
+        while watch is not None and watch.last is None and time.monotonic() < until and not self._cancel.is_set():
+            self._cancel.wait(LOOK_EVERY)
+        return None if watch is None or watch.last is None else first_usable(watch.last)
+
+
+def first_usable(sample: Sample) -> Gpu | None:
+    """The first card that a job started here may use; None where there is none."""
+    return next((gpu for gpu in usable(sample.gpus) if gpu.state == "ok"), None) if sample.gpus else None
+
+
+def verdict_of(estimate: Estimate, gpu: Gpu, sample: Sample | None, pids: frozenset[int]) -> str:
+    """Whether the job fits beside the others on its card, and where it does not, in which step it ends.
+
+    Args:
+        estimate: what the trace amounts to.
+        gpu: the card as it was when the trace began.
+        sample: the latest; None where there is none.
+        pids: the job's own processes, whose memory is room for it.
+    """
+    now = gpu if sample is None else next((one for one in sample.gpus if one.uuid == gpu.uuid), gpu)
+    own = sum(process.used_memory or 0 for process in now.processes if process.pid in pids)
+    free, total = now.memory.free, now.memory.total or 0
+    room = None if free is None else free + own
+    where = f"GPU {now.index}"
+    fit = fit_beside_others(estimate.process, total, room, estimate.error, where)
+    over = None if fit.is_enough else estimate.first_over(fit.has)
+    if over is None:
+        return fit.line(where)
+    moment, short = over
+    note = f"; {fit.note}" if fit.note else ""
+    more, has = format_bytes(short), format_bytes(fit.has)
+    begins = f"from {PHASE_TITLES[moment.phase]} on"
+    return f"will not fit {where}: step {moment.step + 1} needs {more} more than the {has} that it has, {begins}{note}"
