@@ -84,9 +84,11 @@ def command_of_process(pid: int) -> JobCommand:
         raise UserError(f"pid {pid} cannot be looked into: {os_reason(error)}") from None
     if elsewhere or not words or not Path(folder).is_dir():
         raise UserError(f"pid {pid} runs in files of its own (a container, or a folder that is gone): trace it there")
-    if "python" in Path(exe).name and "python" in Path(words[0]).name and not shutil.which(words[0]):
-        words[0] = exe  # an environment's name for it goes first: its packages hang on that
-    return job_command(words, folder, {name: value for name, _, value in pairs})
+    variables = {name: value for name, _, value in pairs}
+    named = str(Path(folder) / words[0]) if os.sep in words[0] else shutil.which(words[0], path=variables.get("PATH"))
+    if "python" in Path(exe).name and (named is None or str(Path(named).resolve()) != exe):
+        words[0] = exe  # what runs; else an environment's name for it, on which its packages hang
+    return job_command(words, folder, variables)
 
 
 def traced_job(
