@@ -69,12 +69,12 @@ def _parameters(options: type[Any]) -> Iterator[Parameter]:
 
 
 def _filled(options: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
-    return options(
-        **{
-            field.name: _filled(hint, values) if isinstance(hint, type) and is_dataclass(hint) else values[field.name]
-            for field, hint in _fields(options)
-        }
-    )
+    given = {
+        field.name: _filled(hint, values) if isinstance(hint, type) and is_dataclass(hint) else values[field.name]
+        for field, hint in _fields(options)
+        if field.name in values or is_dataclass(hint)
+    }
+    return options(**given)
 
 
 def _write_options(named: Mapping[str, JobFlag], given: Mapping[str, Any]) -> Iterator[str]:
