@@ -28,6 +28,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.differential import GOLDEN, script_peaks  # noqa: E402 - found through the line above
+from tests.golden_workloads import RECORDED  # noqa: E402 - as above
 from vramtui.core.estimate.devices import card  # noqa: E402 - found through the line above
 from vramtui.core.schema.layer_models import (  # noqa: E402 - as above
     Act,
@@ -204,6 +205,7 @@ def workload_of(script: str) -> Workload:
     if checkpointed:
         layers = (Repeat(layers=layers),)  # type: ignore[arg-type]  # no repeat is among them
     options: dict[str, Any] = {
+        "torch": RECORDED,
         "batch_size": batch,
         "precision": f"{short[kind]}-mixed" if autocast == "True" else short[weights],
         "gradient_accumulation_steps": int(_found(r"\n    for _ in range\((\d+)\)", script)[0]),

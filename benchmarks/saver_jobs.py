@@ -100,6 +100,7 @@ def compared() -> Iterator[tuple[str, float, float]]:
     import msgspec  # noqa: PLC0415 - the CUDA build's environment has none
 
     from benchmarks.architectures import preset_from  # noqa: PLC0415 - the CUDA build has no vramtui beside it
+    from tests.golden_workloads import RECORDED  # noqa: PLC0415 - as above
     from vramtui.core.estimate.devices import card  # noqa: PLC0415 - as above
     from vramtui.core.schema.workload import Workload  # noqa: PLC0415 - as above
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - as above
@@ -107,7 +108,8 @@ def compared() -> Iterator[tuple[str, float, float]]:
 
     for job in json.loads(GOLDEN.read_text(encoding="utf-8")):
         model = msgspec.to_builtins(preset_from(job["config"]).model)
-        workload, device = msgspec.convert({"model": model, "run": job["run"]}, Workload), card(job["device"])
+        run = {"torch": RECORDED, **job["run"]}
+        workload, device = msgspec.convert({"model": model, "run": run}, Workload), card(job["device"])
         allocated = ANALYTIC.estimate(workload, device).allocated
         reserved = SIMULATED.estimate(workload, device).reserved or 0
         yield job["name"], allocated / job["allocated"] - 1, reserved / job["reserved"] - 1

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.architectures import preset_from
 from benchmarks.stated_jobs import RESNETS, Job
+from tests.golden_workloads import RECORDED
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimator
@@ -59,7 +60,7 @@ def workload_of(job: Job) -> Workload:
     Raises:
         UserError: its config is refused.
     """
-    table: dict[str, Any] = {"run": job["run"]}
+    table: dict[str, Any] = {"run": {"torch": RECORDED, **job["run"]}}
     if job.get("parallel"):
         table["parallel"] = job["parallel"]
     if job["kind"] == "conv net":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.architectures import preset_from
+from tests.golden_workloads import RECORDED
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
@@ -31,9 +32,9 @@ def estimated(row: dict[str, Any]) -> int:
     preset = preset_from(row["config"])
     key = "audio_tokens" if "audio_tokens" in row else "image_tokens"
     length = {"sequence_length": row[key] + WORDS, key: row[key]}
-    run: TrainRun | InferRun = InferRun(**length, new_tokens=1)
+    run: TrainRun | InferRun = InferRun(torch=RECORDED, **length, new_tokens=1)
     if row["run"] == "train":
-        run = TrainRun(**length, precision="bf16", optimizer="adamw")
+        run = TrainRun(torch=RECORDED, **length, precision="bf16", optimizer="adamw")
     estimate = ANALYTIC.estimate(Workload(model=preset.model, run=run), card("H100"))
     assert estimate.allocated is not None
     return estimate.allocated

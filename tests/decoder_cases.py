@@ -5,6 +5,7 @@
 
 import msgspec
 
+from tests.golden_workloads import RECORDED
 from tests.other_model_cases import Case, Config
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
@@ -49,6 +50,7 @@ def _adapted(size: str, lora: Lora, precision: Precision = "bf16", *, checkpoint
     """Adapters in fp32 beside weights in bf16 (or in fp32 throughout)."""
     config, batch, length = SIZES[size]
     run = TrainRun(
+        torch=RECORDED,
         batch_size=batch,
         sequence_length=length,
         precision=precision,
@@ -105,6 +107,7 @@ def _sliding(precision: Precision, how: str = "", device: str = "H200", attentio
     """Mistral's layers, each of which looks back over a quarter of the tokens."""
     config, batch, length = SIZES["large"]
     run = TrainRun(
+        torch=RECORDED,
         batch_size=batch,
         sequence_length=length,
         precision=precision,
@@ -141,7 +144,7 @@ def _other_ways() -> list[Case]:
     """What is written out in `decoders_jobs`: Lion, and the loss in chunks."""
     config, batch, length = SIZES["large"]
     model = TransformerModel(**config)
-    plain = TrainRun(batch_size=batch, sequence_length=length, precision="bf16", attention="flash")
+    plain = TrainRun(torch=RECORDED, batch_size=batch, sequence_length=length, precision="bf16", attention="flash")
     job = {"phase": "train", "model": "Llama", "config": config, "batch": batch, "length": length, "precision": "bf16"}
     lion = msgspec.structs.replace(plain, optimizer="lion")
     chunked = msgspec.structs.replace(plain, cross_entropy="chunked")
@@ -155,7 +158,7 @@ def _generating() -> list[Case]:
     """Calls of generate(), with prompts of 1,024 tokens."""
     config, _, length = SIZES["large"]
     job = {"phase": "infer", "config": config, "batch": 16, "length": length, "new": 4, "precision": "bf16"}
-    run = InferRun(batch_size=16, sequence_length=length, new_tokens=4)
+    run = InferRun(torch=RECORDED, batch_size=16, sequence_length=length, new_tokens=4)
     slides: Config = {"sliding_window": WINDOW}
     return [
         Case(

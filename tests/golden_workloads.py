@@ -9,6 +9,9 @@ from vramtui.core.schema.decoder_models import Implementation, TransformerModel
 from vramtui.core.schema.layer_models import Act, ConvNetModel, Layer, Linear, Norm, Repeat, SequentialModel, Stage
 from vramtui.core.schema.workload import Attention, Optimizer, OptimizerImplementation, Precision, TrainRun, Workload
 
+RECORDED = "2.13"
+"""The release of PyTorch that recorded figures are those of, where a file says no other."""
+
 PRECISIONS: dict[str, Precision] = {"fp32": "fp32", "bf16amp": "bf16-mixed", "bf16": "bf16"}
 ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "flash"}
 
@@ -99,6 +102,7 @@ def workload(name: str) -> Workload:
     return Workload(
         model=model,
         run=TrainRun(
+            torch=RECORDED,
             batch_size=batch,
             sequence_length=length,
             precision=PRECISIONS[precision],
@@ -126,6 +130,7 @@ def _layers(
     return Workload(
         model=model,
         run=TrainRun(
+            torch=RECORDED,
             batch_size=batch,
             precision=precision,
             optimizer=optimizer,

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tests.golden_workloads import RECORDED
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
 
@@ -218,6 +219,7 @@ def _training(name: str, precision: Precision, *, eager: bool = False, checkpoin
     batch, source, target = SIZES[name]
     attention: Attention = "eager" if eager else "flash"
     run = TrainRun(
+        torch=RECORDED,
         batch_size=batch,
         sequence_length=source,
         target_length=target,
@@ -248,7 +250,7 @@ def _asking(name: str, precision: Precision) -> Case:
     batch, source, _ = SIZES[name]
     batch *= 4 if isinstance(model, EncoderModel) else 2
     new = NEW_TOKENS if isinstance(model, EncoderDecoderModel) else 0
-    run = InferRun(batch_size=batch, sequence_length=source, new_tokens=new, precision=precision)
+    run = InferRun(torch=RECORDED, batch_size=batch, sequence_length=source, new_tokens=new, precision=precision)
     job = _job(name, config, batch, precision) | {"phase": "infer", "new": new, "attention": "sdpa"}
     return Case(name=f"{name}-{precision}-infer", workload=Workload(model=model, run=run), job=job)
 

@@ -8,10 +8,11 @@ import pytest
 
 from tests.core.test_matcher import key, preset, process, sample
 from vramtui.agent.processes import Processes
-from vramtui.agent.ranks import module_loading_of
+from vramtui.agent.runtime import module_loading_of
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.observation.matcher import Matcher
+from vramtui.core.schema.bounds import Runtime
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
@@ -96,9 +97,9 @@ def test_a_matched_process_is_taken_as_its_environment_says() -> None:
     assert taken.preset.run.module_loading == "eager"
     assert [(one.key, one.words) for one in taken.known] == [("run.module_loading", "CUDA_MODULE_LOADING=EAGER")]
     assert other.known == ()
-    assert other.as_loaded("lazy") is other
+    assert other.as_run_under(Runtime("lazy")) is other
     server = msgspec.structs.replace(other, preset=msgspec.structs.replace(other.preset, run=ServeRun()))
-    assert server.as_loaded("eager") is server
+    assert server.as_run_under(Runtime("eager")) is server
 
 
 def test_the_environment_is_read_here_and_by_the_agent() -> None:

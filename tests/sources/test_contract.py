@@ -21,7 +21,7 @@ from vramtui.sources.replay import ReplaySource
 
 # what need not be there, and needs no reason for it
 OPTIONAL = {"peak_memory", "mig_parent", "mig_profile", "mig_used", "started_at", "cpu_percent", "host_memory", "rank"}
-OPTIONAL |= {"sm_percent", "container", "ancestors", "module_loading"}
+OPTIONAL |= {"sm_percent", "container", "ancestors", "module_loading", "torch", "alloc_conf"}
 Make = Callable[[], Source]
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from . import ancestors, containers
 from .nvml import plain
-from .ranks import LONGEST, module_loading_of, rank_of
+from .ranks import LONGEST, rank_of
+from .runtime import alloc_conf_of, module_loading_of, torch_of
 
-LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", "module_loading")
+RUNTIME = ("module_loading", "torch", "alloc_conf")
+LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", *RUNTIME)
 HOST_NAMESPACE = "pid:[4026531836]"  # the kernel gives its first pid namespace this number (PROC_PID_INIT_INO)
 
 
@@ -39,6 +41,7 @@ class Processes:
         self._cpu: dict[int, tuple[float, float]] = {}
         self._last: dict[int, dict[str, Any]] = {}
         self._above: dict[int, tuple[float, dict[str, Any] | None]] = {}
+        self._torch: dict[int, tuple[float, str | None]] = {}
 
     def row(self, pid: int) -> dict[str, Any]:
         """The fields of a Process that the system knows."""
@@ -64,7 +67,7 @@ class Processes:
 
     def keep(self, pids: set[int]) -> None:
         """Forget all others."""
-        for known in (self._cpu, self._last, self._above):
+        for known in (self._cpu, self._last, self._above, self._torch):
             for pid in [pid for pid in known if pid not in pids]:
                 del known[pid]
 
@@ -80,11 +83,10 @@ class Processes:
         words = [plain(word) for word in read_file(f"/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")]
         row["command"] = " ".join(words)[: ancestors.LONGEST_COMMAND] or name
         environment = read_file(f"/proc/{pid}/environ", LONGEST)
-        rank, loading = rank_of(environment, os.uname().nodename), module_loading_of(environment)
+        rank = rank_of(environment, os.uname().nodename)
         if rank is not None:
             row["rank"] = rank
-        if loading is not None:
-            row["module_loading"] = loading
+        row.update(self._runtime(pid, row["started_at"], environment))
         container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST), environment)
         if container is not None:
             row["container"] = container
@@ -94,6 +96,15 @@ class Processes:
         if known[1] is not None:
             row["ancestors"] = known[1]
             row["command"] = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
+
+    def _runtime(self, pid: int, started: float, environment: bytes) -> dict[str, Any]:
+        """What it runs under; PyTorch's release is looked for once, as a driver lists who has a context already."""
+        known = self._torch.get(pid)
+        if known is None or known[0] != started:
+            known = self._torch[pid] = (started, torch_of(pid))
+        values = (module_loading_of(environment), known[1], alloc_conf_of(environment))
+        named = zip(RUNTIME, values)  # noqa: B905 - no `strict` before Python 3.10
+        return {key: value for key, value in named if value is not None}
 
     def _gone(self, pid: int) -> dict[str, Any]:
         if self.private:

@@ -51,15 +51,6 @@ def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
     return _by_torch(known, host) or _by_slurm(known) or _by_mpi(known, host)
 
 
-def module_loading_of(environment: bytes) -> str | None:
-    """`eager` or `lazy`, as CUDA_MODULE_LOADING has it (CUDA C++ Programming Guide, "Lazy Loading"); else None."""
-    for entry in environment.split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name == b"CUDA_MODULE_LOADING":
-            return {b"EAGER": "eager", b"LAZY": "lazy"}.get(value.upper())
-    return None
-
-
 def _by_torch(known: dict[str, str], host: str) -> dict[str, Any] | None:
     place = _place(known.get("RANK"), known.get("WORLD_SIZE"))
     if place is None:

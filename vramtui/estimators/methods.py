@@ -33,11 +33,12 @@ class Usual:
     def at_least(self, workload: Workload, estimate: Estimate) -> int | None:
         """Bytes of the process that its answer does not go below, by `estimate` of `analytic`: all but what is cached.
 
-        None where it answers with that very estimate.
+        None where it answers with that very estimate, and where a job has settings of the allocator, which cut blocks.
         """
         from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as `estimate` does
 
-        return None if unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
+        settings = getattr(workload.run, "alloc_conf", None)
+        return None if settings or unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
 
 
 class OwnRule:

@@ -225,7 +225,7 @@ class DerivedPresets:
                 self._ask(job)
         preset = self._known.get(job)
         if preset is not None:
-            preset = self._known[job] = preset.as_loaded(process.module_loading)
+            preset = self._known[job] = preset.as_run_under(process.runtime)
         return preset
 
     def _ask(self, job: _Job) -> None:

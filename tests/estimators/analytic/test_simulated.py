@@ -26,6 +26,7 @@ from vramtui.estimators.analytic.simulated import MOST_LAYERS, SIMULATED
 from vramtui.estimators.analytic.tape.replay import BACKWARD
 from vramtui.estimators.analytic.tape.simulated_job import Allocate, AllocationTrace, Release, SimulatedJob
 from vramtui.estimators.methods import estimates_by
+from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)
@@ -83,7 +84,7 @@ def test_nine_in_ten_lie_in_the_range_that_is_told(known: object) -> None:
 @given(st.lists(st.one_of(st.integers(1, 40 << 20), st.integers(1, 4096), st.floats(0, 1, exclude_max=True))))
 def test_a_job_is_served_as_by_the_whole_allocator(requests: list[int | float]) -> None:
     """A size is asked for; a share says which of the blocks that are held goes."""
-    job, allocator, held = SimulatedJob([], 0), CachingAllocator(1 << 60), list[tuple[int, int]]()
+    job, allocator, held = SimulatedJob([], NO_WORKSPACE), CachingAllocator(1 << 60), list[tuple[int, int]]()
     for request in requests:
         if isinstance(request, int):
             held.append((job.malloc(-(-request // 512)), allocator.malloc(request)))
@@ -97,7 +98,7 @@ def test_a_job_is_served_as_by_the_whole_allocator(requests: list[int | float]) 
 
 def test_the_gradient_that_comes_in_is_freed_not_the_one_made_of_it() -> None:
     """Both are of one size: GPT-2 and RoBERTa under autocast were 13 to 14 % under for the block that stayed."""
-    trace, old, new = AllocationTrace(SimulatedJob([], 0)), [2048, 1], [2048, 1]
+    trace, old, new = AllocationTrace(SimulatedJob([], NO_WORKSPACE)), [2048, 1], [2048, 1]
     for buffer in (old, new):
         trace.take(BACKWARD, 2048, buffer)
     trace.free(BACKWARD, 2048, 1, old)

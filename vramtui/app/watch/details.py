@@ -198,6 +198,9 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
         facts.append(("started by", f"pid {above.pids[-1]}: {above.command}"))
     if process.module_loading == "eager":
         facts.append(("kernels", "all loaded at the start (CUDA_MODULE_LOADING=EAGER)"))
+    if process.torch is not None:
+        settings = f", {process.alloc_conf}" if process.alloc_conf else ""
+        facts.append(("PyTorch", f"{process.torch}{settings}"))
     if process.sm_percent is not None:
         facts.append(("GPU", f"busy {process.sm_percent} %"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))

@@ -12,7 +12,7 @@ from vramtui.core.schema.preset import Match, PresetFile
 MOST_SEARCHED = 4096  # characters of a command line
 # The latest answers are kept: so many, or twice as many as there are processes. Each holds a command line.
 LEAST_ANSWERS = 1024
-_Answer = tuple[str | None, ...]
+_Answer = tuple[object, ...]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Matcher:
 
     def _answer(self, gpu: Gpu, process: Process) -> PresetFile | None:
         """The preset of a process by its own rules; each distinct text is searched once."""
-        text = (process.command, process.name, process.user, gpu.name, process.module_loading)
+        text = (process.command, process.name, process.user, gpu.name, process.runtime)
         if text not in self._answers:
             self._answers[text] = self._search(gpu, process)
         self._answers.move_to_end(text)
@@ -102,7 +102,7 @@ class Matcher:
             preset = self._get(key) if rule.holds(text, process.user, gpu.name) else None
             adapted = None if preset is None else self._adapt(preset, command)
             if adapted is not None:
-                return adapted.as_loaded(process.module_loading)
+                return adapted.as_run_under(process.runtime)
         return None
 
 

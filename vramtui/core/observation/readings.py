@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.core.schema.bounds import ModuleLoading, Runtime
 
 SCHEMA = 1
 
@@ -92,7 +92,8 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     which it had kernels on the GPU, by the driver's last samples; `container` is what it runs in, a container or a
     Slurm step: `docker 3f2a9c0d1e2f`, `slurm 4711.0`. `ancestors` are those that it had when it was first seen; None
     where they are not known. `module_loading` is what its environment has CUDA do with kernels, where that may be read
-    and says so: load them when first used, or all at the start.
+    and says so: load them when first used, or all at the start. `torch` is the release of PyTorch that it has loaded,
+    `alloc_conf` what its environment sets of PyTorch's allocator, as it stands there.
     """
 
     pid: Count
@@ -111,6 +112,13 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     container: str | None = None
     ancestors: Ancestors | None = None
     module_loading: ModuleLoading | None = None
+    torch: str | None = None
+    alloc_conf: str | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """What it runs under, as far as its memory hangs on it."""
+        return Runtime(self.module_loading, self.torch, self.alloc_conf)
 
     @property
     def command_or_name(self) -> str | None:

@@ -5,7 +5,7 @@ A model is made in one place, where its Struct is: by a preset, `--set`, or a re
 
 from collections.abc import Mapping
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -61,3 +61,14 @@ Norm = Literal["layernorm", "rmsnorm", "gemma_rmsnorm"]
 Position = Literal["learned", "rope", "none"]
 Implementation = Literal["huggingface", "plain"]
 ModuleLoading = Literal["lazy", "eager"]
+# As torch.__version__ begins: 2.13, 2.13.0+cu130.
+TorchRelease = Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+", max_length=64)]
+AllocConf = Annotated[str, Meta(max_length=1024)]
+
+
+class Runtime(NamedTuple):
+    """What a process runs under, each as a run's key of that name has it; None where it is not known."""
+
+    module_loading: ModuleLoading | None = None
+    torch: str | None = None
+    alloc_conf: str | None = None

@@ -1,13 +1,13 @@
 """A Preset: a workload with a name, how to recognise its process, and what was measured of it."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, structs
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.core.schema.bounds import Runtime
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
@@ -120,13 +120,24 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     derived: str = ""
     settings: tuple[str, ...] = ()
 
-    def as_loaded(self, loading: ModuleLoading | None) -> "PresetFile":
-        """The same for a process whose environment says when CUDA loads kernels; as it is where it says nothing new."""
+    def as_run_under(self, runtime: Runtime) -> "PresetFile":
+        """The same for a process that runs under `runtime`; as it is where that says nothing new."""
         run = self.preset.run
-        if loading is None or not isinstance(run, (TrainRun, InferRun)) or run.module_loading == loading:
+        if not isinstance(run, (TrainRun, InferRun)):
             return self
-        preset = structs.replace(self.preset, run=structs.replace(run, module_loading=loading))
-        known = (*self.known, Known("run.module_loading", "environment", f"CUDA_MODULE_LOADING={loading.upper()}"))
+        loading = (runtime.module_loading or "").upper()
+        words = {
+            "module_loading": f"CUDA_MODULE_LOADING={loading}",
+            "torch": f"PyTorch {runtime.torch}, which it has loaded",
+            "alloc_conf": f"PYTORCH_ALLOC_CONF={runtime.alloc_conf}",
+        }
+        new: dict[str, Any] = {
+            key: value for key, value in runtime._asdict().items() if value is not None and getattr(run, key) != value
+        }
+        if not new:
+            return self
+        preset = structs.replace(self.preset, run=structs.replace(run, **new))
+        known = (*self.known, *(Known(f"run.{key}", "environment", words[key]) for key in new))
         return structs.replace(self, preset=preset, known=known)
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import ModuleLoading, Tokens
+from vramtui.core.schema.bounds import AllocConf, ModuleLoading, Tokens, TorchRelease
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
@@ -123,6 +123,10 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             were seen to differ is said with the estimate.
         module_loading: kernels come to the card when first used, or all at the start: CUDA_MODULE_LOADING=EAGER, CUDA
             before 11.7, PyTorch before 1.13.
+        torch: the release of PyTorch that runs it, as torch.__version__ begins ("2.13"); the newest that is known when
+            absent. Releases differ in what they keep, as cuBLAS's workspaces.
+        alloc_conf: settings of the caching allocator, as PYTORCH_ALLOC_CONF has them (before PyTorch 2.9:
+            PYTORCH_CUDA_ALLOC_CONF); its defaults when absent.
     """
 
     batch_size: Positive = 1
@@ -145,6 +149,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     offload: Offload | None = None
     compile: bool = False
     module_loading: ModuleLoading = "lazy"
+    torch: TorchRelease | None = None
+    alloc_conf: AllocConf | None = None
 
     @property
     def stepping(self) -> OptimizerImplementation:
@@ -175,6 +181,10 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         vae_slicing: images of a batch are decoded one after another.
         module_loading: kernels come to the card when first used, or all at the start: CUDA_MODULE_LOADING=EAGER, CUDA
             before 11.7, PyTorch before 1.13.
+        torch: the release of PyTorch that runs it, as torch.__version__ begins ("2.13"); the newest that is known when
+            absent. Releases differ in what they keep, as cuBLAS's workspaces.
+        alloc_conf: settings of the caching allocator, as PYTORCH_ALLOC_CONF has them (before PyTorch 2.9:
+            PYTORCH_CUDA_ALLOC_CONF); its defaults when absent.
     """
 
     batch_size: Positive = 1
@@ -192,6 +202,8 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vae_tiling: bool | None = None
     vae_slicing: bool | None = None
     module_loading: ModuleLoading = "lazy"
+    torch: TorchRelease | None = None
+    alloc_conf: AllocConf | None = None
 
 
 class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="serve"):

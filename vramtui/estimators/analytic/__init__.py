@@ -23,6 +23,7 @@ from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Work
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
 from vramtui.estimators.analytic.module_loading import with_module_loading
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
+from vramtui.estimators.analytic.sizes.runtime import DEFAULT, UNFOLLOWED, allocator_config, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.models.specs.adapters import own_names
 from vramtui.models.specs.decoder import decoder_spec
@@ -68,8 +69,9 @@ def _answer(workload: Workload, device: Device) -> Estimate:
     found = _estimate(workload, device)
     found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
     found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
-    note = emulation_note(workload, device)
-    found = msgspec.structs.replace(found, assumptions=(note, *found.assumptions)) if note else found
+    settings = UNFOLLOWED if allocator_config(workload.run) != DEFAULT else ""
+    notes = (emulation_note(workload, device), *found.assumptions, settings, release_note(workload.run))
+    found = msgspec.structs.replace(found, assumptions=tuple(filter(None, notes)))
     return with_stated_error(found, workload, device)
 
 

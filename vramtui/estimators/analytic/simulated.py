@@ -1,6 +1,8 @@
 """The analytic estimate with what the caching allocator keeps beside it, from a simulation instead of a share."""
 
 from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -11,19 +13,28 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.registry import program_of, runs_as_encoder
 from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
+from vramtui.estimators.analytic.sizes.runtime import (
+    DEFAULT,
+    UNFOLLOWED,
+    allocator_config,
+    with_rounding,
+    workspace_for,
+)
 from vramtui.estimators.analytic.stated_errors import with_stated_error
+from vramtui.estimators.analytic.tape.heaps import ConfiguredHeap, JobHeap
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.simulated_job import Peaks
 from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
-from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
 
 # More than a map of Plan has cells. One holds a workload and three numbers.
 KEPT = 1024
@@ -51,8 +62,14 @@ class Simulated:
             raise UserError(f"--method simulated {reason}; --method analytic knows the others")
         if found.process > MOST_BYTES:
             return found
-        found = _with(found, _peaks(with_own_names(workload), device), trains=isinstance(workload.run, TrainRun))
-        return with_stated_error(found, workload, device)
+        workload = with_own_names(workload)
+        run, peaks = workload.run, _peaks(workload, device)
+        if isinstance(run, (TrainRun, InferRun)) and run.alloc_conf:
+            plain = msgspec.structs.replace(workload, run=msgspec.structs.replace(run, alloc_conf=None))
+            found = with_rounding(found, peaks.allocated - _peaks(plain, device).allocated, run.alloc_conf)
+            notes = tuple(note for note in found.assumptions if note != UNFOLLOWED)
+            found = msgspec.structs.replace(found, assumptions=notes)
+        return with_stated_error(_with(found, peaks, trains=isinstance(run, TrainRun)), workload, device)
 
 
 def unfollowed(workload: Workload) -> str:
@@ -79,11 +96,13 @@ class _Simulation(NamedTuple):
         workload: the job.
         capability: of the card.
         scratch: bytes that operators take for themselves, which the number of multiprocessors may change.
+        total: bytes of the card where the job's own settings allow a share of it; 0 elsewhere.
     """
 
     workload: Workload
     capability: tuple[int, int]
     scratch: tuple[object, ...]
+    total: int
 
 
 _PEAKS: OrderedDict[_Simulation, Peaks] = OrderedDict()
@@ -101,10 +120,12 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
         job = Generation(share, run, device)
     else:
         job = program_of(model, run, device)
-    asked = _Simulation(workload, device.capability, _scratch(job, card_limits(device)))
+    config = allocator_config(run)
+    total = device.total_memory if config.memory_fraction is not None else 0
+    asked = _Simulation(workload, device.capability, _scratch(job, card_limits(device)), total)
     peaks = _PEAKS.get(asked)
     if peaks is None:
-        peaks = _PEAKS[asked] = _simulate(job, run, device)
+        peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)
         while len(_PEAKS) > KEPT:
             _PEAKS.popitem(last=False)
     return peaks
@@ -126,13 +147,28 @@ def _scratch(job: Trainer | Generation | Program, limits: CardLimits) -> tuple[o
     )
 
 
-def _simulate(job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device) -> Peaks:
+def _simulate_with(
+    config: AllocatorConfig, job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device
+) -> Peaks:
+    """The job under its settings; where it outgrows the share of the card that they allow, as if they did not."""
+    if config == DEFAULT:
+        return _simulate(job, run, device)
+    if config.memory_fraction is not None:
+        total = device.total_memory
+        with suppress(AllocatorOutOfMemory):
+            return _simulate(job, run, device, ConfiguredHeap(config, total, cuda_context_bytes(device.capability)))
+    return _simulate(job, run, device, ConfiguredHeap(replace(config, memory_fraction=None)))
+
+
+def _simulate(
+    job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device, heap: JobHeap | None = None
+) -> Peaks:
     if isinstance(job, Generation):
-        return peaks_of_generation(job)
+        return peaks_of_generation(job, heap)
     if isinstance(job, Trainer):
         assert isinstance(run, TrainRun)
-        return peaks_of(job, run)
-    return peaks_of_pass(job, workspace_bytes(device.capability))
+        return peaks_of(job, run, heap)
+    return peaks_of_pass(job, workspace_for(run, device), heap)
 
 
 def _with(found: Estimate, peaks: Peaks, *, trains: bool) -> Estimate:

@@ -8,6 +8,7 @@ aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, getCUDABlasLt
 
 import os
 import re
+from typing import NamedTuple
 
 from vramtui.core.base.units import KIB, MIB
 
@@ -15,14 +16,52 @@ WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
 """cuBLAS's own `:4096:2:16:8`."""
 LARGE_WORKSPACE = 4096 * 8 * 1024
 """On Hopper, and on Blackwell of capability 10.x and 12.x; 11.0 (Jetson Thor) has the smaller one in 2.13."""
-SEPARATE_LT_WORKSPACE = MIB
-"""What cuBLASLt keeps beside it where the variable below is 0, as it was by default up to PyTorch 2.11."""
+LT_WORKSPACE = MIB
+"""What cuBLASLt, which adds a bias to a product, takes of its own: up to PyTorch 2.11, where the variable below is 0,
+and from 2.15 on, whatever it is. In between it shares that of cuBLAS.
+"""
+LT_VARIABLE = "CUBLASLT_WORKSPACE_SIZE"
+MOST_DIGITS = 10
 UNIFIED = "TORCH_CUBLASLT_UNIFIED_WORKSPACE"
 SOURCE = "PyTorch 2.13, aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize"
+PASSING_SOURCE = "PyTorch 2.15, its CUDA build: nothing stays allocated after a product, and its peak has a workspace"
 KEPT_BEFORE = (2, 15)
 """The first release that keeps none after a call."""
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _PAIR = re.compile(r":([0-9]+):([0-9]+)")
+
+
+class Workspace(NamedTuple):
+    """A thread's workspace in bytes: `kept` from its first matrix product on, or `passing`, within each product.
+
+    Of products that add a bias on their way it is `fused` where it passes, and the kept one elsewhere.
+    """
+
+    kept: int = 0
+    passing: int = 0
+    fused: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.kept + self.passing
+
+
+NO_WORKSPACE = Workspace()
+
+
+def lt_workspace_bytes() -> int:
+    """What cuBLASLt takes where it has a workspace of its own: KiB of `CUBLASLT_WORKSPACE_SIZE`, or 1 MiB."""
+    size = os.environ.get(LT_VARIABLE, "")
+    return int(size) * KIB if size.isdigit() and len(size) < MOST_DIGITS else LT_WORKSPACE
+
+
+def workspace_of(capability: tuple[int, int], release: tuple[int, int]) -> Workspace:
+    """What a thread that multiplies matrices takes on a card of that compute capability, in that release."""
+    size = workspace_bytes(capability)
+    if release < KEPT_BEFORE:
+        return Workspace(kept=size)
+    return Workspace(passing=size, fused=lt_workspace_bytes())
 
 
 def workspace_bytes(capability: tuple[int, int], config: str | None = None) -> int:

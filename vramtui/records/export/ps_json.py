@@ -95,6 +95,8 @@ def _process(process: Process, holding: Holding | None, *, detailed: bool) -> Do
         "rank": None if process.rank is None else msgspec.to_builtins(process.rank),
         "ancestors": None if process.ancestors is None else msgspec.to_builtins(process.ancestors),
         "module_loading": process.module_loading,
+        "torch": process.torch,
+        "alloc_conf": process.alloc_conf,
         "preset": holding.preset if holding else None,
         "predicted_memory": estimate.process if estimate else None,
         "verdict": comparison.verdict if comparison else None,

@@ -14,7 +14,8 @@ import psutil
 
 from vramtui.agent import containers
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
-from vramtui.agent.ranks import LONGEST, module_loading_of, rank_of
+from vramtui.agent.ranks import LONGEST, rank_of
+from vramtui.agent.runtime import alloc_conf_of, module_loading_of, torch_of
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import (
     Absence,
@@ -55,6 +56,8 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     container: str | None = None
     ancestors: Ancestors | None = None
     module_loading: ModuleLoading | None = None
+    torch: str | None = None
+    alloc_conf: str | None = None
     state: ProcessState = "unknown"
     absent: dict[str, Absence] = {}
 
@@ -160,6 +163,8 @@ class ProcessReader:
             container=facts.container,
             ancestors=facts.ancestors,
             module_loading=facts.module_loading,
+            torch=facts.torch,
+            alloc_conf=facts.alloc_conf,
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
@@ -232,6 +237,8 @@ class ProcessReader:
             container=_container(pid, environment),
             ancestors=_ancestors(found),
             module_loading=_module_loading(environment),
+            torch=torch_of(pid),
+            alloc_conf=alloc_conf_of(environment),
             absent={},
         )
 

@@ -27,15 +27,8 @@ from vramtui.sources.ssh.far_command import CONNECT_LIMIT, ssh_arguments
 from vramtui.sources.ssh.handshakes import Backoff, Handshakes
 from vramtui.sources.ssh.smi_frames import FarLines
 
-MODULES = (
-    "nvml",
-    "counters",
-    "ranks",
-    "containers",
-    "ancestors",
-    "processes",
-    "stream",
-)  # each after those that it imports
+# Each after those that it imports.
+MODULES = ("nvml", "counters", "ranks", "runtime", "containers", "ancestors", "processes", "stream")
 _PROGRAM = """\
 import sys, types
 def vramtui_agent(sources, interval):

@@ -3,26 +3,28 @@
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.generation.decoder import Generation
+from vramtui.estimators.analytic.tape.heaps import JobHeap
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
 from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Held, Peaks, SimulatedJob, Step
 from vramtui.estimators.analytic.training.allocator_requests import frozen_blocks
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
+from vramtui.estimators.torch_facts.cublas import Workspace
 
 # New tokens whose growing keys and values are followed one by one; by then segments have found their sizes.
 FOLLOWED = 32
 
 
-def peaks_of_pass(program: Program, workspace: int) -> Peaks:
+def peaks_of_pass(program: Program, workspace: Workspace, heap: JobHeap | None = None) -> Peaks:
     """The peaks of one forward pass."""
-    job = _built(program, workspace)
+    job = _built(program, workspace, heap)
     job.play(_pass(job, program.stages), "main")
     return job.peaks
 
 
-def peaks_of_generation(generation: Generation) -> Peaks:
+def peaks_of_generation(generation: Generation, heap: JobHeap | None = None) -> Peaks:
     """The peaks of the prompt and of the tokens after it."""
-    job = _built(generation.program, generation.workspace)
+    job = _built(generation.program, generation.workspace, heap)
     job.take("held", [generation.held_bytes(generation.sequence, 0)])
     job.play(_pass(job, generation.prompt), "main")
     job.drop("held")
@@ -36,8 +38,8 @@ def peaks_of_generation(generation: Generation) -> Peaks:
     return job.peaks
 
 
-def _built(program: Program, workspace: int) -> SimulatedJob:
-    job = SimulatedJob(program.stages, workspace)
+def _built(program: Program, workspace: Workspace, heap: JobHeap | None) -> SimulatedJob:
+    job = SimulatedJob(program.stages, workspace, heap)
     job.take("frozen", frozen_blocks(program))
     job.take("buffers", [program.buffers])
     job.take("inputs", [program.inputs])

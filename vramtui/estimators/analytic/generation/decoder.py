@@ -23,6 +23,7 @@ from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.partition import ALONE, Share, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
+from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
@@ -32,7 +33,6 @@ from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.training.parts import model_facts, tower_facts, tower_pass_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.models.specs.decoder import attention_of, decoder_spec
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
@@ -69,7 +69,7 @@ class Generation:
             inputs_formula=f"token ids, {run.batch_size} x {self.sequence:,} x 8 B",
         )
         self.weights = self.program.weights
-        self.workspace = workspace_bytes(device.capability)
+        self.workspace = workspace_for(run, device)
 
     def estimate(self, ranks: int = 1) -> Estimate:
         """Follow the prefill and the last token, for which the cache is longest."""
@@ -83,12 +83,12 @@ class Generation:
         fed = built | {"inputs": self.program.inputs}
         if self.tower is not None:
             fed[PIXELS] = self.tower.pixels
-            moments.note("prefill", 0, fed | {TOWER: self.tower.fullest, "workspaces": self.workspace}, end=False)
+            moments.note("prefill", 0, fed | {TOWER: self.tower.fullest, "workspaces": self.workspace.bytes}, end=False)
             fed[FEATURES] = self.tower.features
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
-        working = fed | {"workspaces": self.workspace}
-        prefill, within = prefilled(self.prompt), {HELD: self.held_bytes(self.sequence, 0)}
+        working = fed | {"workspaces": self.workspace.kept}
+        prefill, within = prefilled(self.prompt, self.workspace), {HELD: self.held_bytes(self.sequence, 0)}
         moments.note("prefill", 0, summed(fed, self._cached(prefill.early), within), end=False)
         moments.note("prefill", 0, summed(working, self._cached(prefill.late), within), end=False)
         moments.note("prefill", 0, summed(working, self._cached(prefill.end)))
@@ -99,7 +99,7 @@ class Generation:
             stages += last
             working = {name: size for name, size in working.items() if name not in {PIXELS, FEATURES}}
             within = {HELD: self.held_bytes(1, self.length - 1)}
-            moments.note("decode", 0, summed(working, cache, prefilled(last).late, within), end=False)
+            moments.note("decode", 0, summed(working, cache, prefilled(last, self.workspace).late, within), end=False)
             moments.note("decode", 0, summed(working, cache))
         facts = self._facts(stages)
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))

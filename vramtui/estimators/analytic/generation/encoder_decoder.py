@@ -10,12 +10,12 @@ from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
 from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
+from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.training.parts import model_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 STARTS = "the decoder starts from one token for each sample, without beams"
 
@@ -35,17 +35,17 @@ class Transcription:
     def estimate(self) -> Estimate:
         """Follow the three passes."""
         recipe, stages = self.program.recipe, self.program.stages
-        weights, workspace = block_bytes(self.program.frozen, recipe.frozen), workspace_bytes(self.device.capability)
+        weights, workspace = block_bytes(self.program.frozen, recipe.frozen), workspace_for(self.run, self.device)
         moments = MomentLog()
         built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": self.program.buffers}
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
-        working = fed | {"workspaces": workspace}
-        encoded = prefilled(stages[: self.first])
+        working = fed | {"workspaces": workspace.kept}
+        encoded = prefilled(stages[: self.first], workspace)
         moments.note("prefill", 0, summed(fed, encoded.early), end=False)
         moments.note("prefill", 0, summed(working, encoded.late), end=False)
         after = summed(working, encoded.end)
-        begun = prefilled(stages[self.first :])
+        begun = prefilled(stages[self.first :], workspace)
         moments.note("prefill", 0, summed(after, begun.late), end=False)
         moments.note("prefill", 0, summed(after, begun.end))
         if self.run.new_tokens > 1:
@@ -64,7 +64,7 @@ class Transcription:
         writer = EncoderDecoder(self.model, self.run, self.device)
         past = self.run.new_tokens - 1
         writer.decoder(BlockSide(tokens=1, source=writer.source, cache=Cache(past=past, itemsize=self.itemsize)))
-        return prefilled(writer.net.stages).late
+        return prefilled(writer.net.stages, workspace_for(self.run, self.device)).late
 
     def _each(self) -> int:
         return self.model.d_kv or self.model.d_model // self.model.num_attention_heads

@@ -7,13 +7,13 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.ops.operators import CASTS
-from vramtui.estimators.analytic.tape.meter import BytesByGroup
+from vramtui.estimators.analytic.sizes.runtime import workspace_for
+from vramtui.estimators.analytic.tape.meter import SCRATCH, WORKSPACES, BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import SCRATCH, TapeStage
-from vramtui.estimators.analytic.training.parts import model_facts
-from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
-from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.estimators.analytic.tape.replay import TapeStage
+from vramtui.estimators.analytic.training.parts import model_facts, workspace_fact
+from vramtui.estimators.torch_facts.cublas import Workspace
 
 CODE, PASSING = "the model's code", "within one pass"
 
@@ -21,11 +21,11 @@ CODE, PASSING = "the model's code", "within one pass"
 def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimate:
     """The estimate for one forward pass of a model that generates nothing."""
     weights = program.weights
-    workspace = workspace_bytes(device.capability)
+    workspace = workspace_for(run, device)
     built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
     fed = built | {"inputs": program.inputs}
-    working = fed | {"workspaces": workspace}
-    done = prefilled(program.stages)
+    working = fed | {WORKSPACES: workspace.kept}
+    done = prefilled(program.stages, workspace)
     moments = MomentLog()
     moments.note("build", 0, built)
     moments.note("input", 0, fed)
@@ -38,7 +38,7 @@ def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimat
     return assemble(moments, facts, device, program.notes)
 
 
-def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: int, what: str) -> dict[str, Fact]:
+def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Workspace, what: str) -> dict[str, Fact]:
     """What comes and goes in forward passes of which nothing is kept."""
     groups = dict.fromkeys(s.group for stage in stages for node in stage.tape.nodes for s in node.makes)
     return {
@@ -57,14 +57,7 @@ def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: int,
         "inputs": Fact(
             line="inputs", bytes=program.inputs, formula=program.inputs_formula, source="the batch", lifetime=PASSING
         ),
-        "workspaces": Fact(
-            line="workspaces",
-            bytes=workspace,
-            formula=f"{workspace:,} B: one thread multiplies matrices",
-            source=WORKSPACE_SOURCE,
-            lifetime="from the first matrix product to the end",
-            count=1,
-        ),
+        WORKSPACES: workspace_fact(workspace, "one thread multiplies matrices"),
     }
 
 

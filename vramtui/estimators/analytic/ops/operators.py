@@ -93,6 +93,7 @@ class Operators:
                 bias_grad_bytes=bias_grad,
                 sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
                 gemm=True,
+                fused_bias=bias,
                 cached=not bias and self.tape.next_product(),
             )
         )

@@ -22,11 +22,12 @@ from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
 from vramtui.estimators.analytic.pipelines.weights import PartWeights, encoder_tensors, part_weights, vae_tensors
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.trainer import Trainer
-from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.estimators.torch_facts.cublas import Workspace
 
 # Tensors of the stream's size that a block holds at its attention: the stream, its norm in fp32 and back, queries,
 # keys, values and the answer.
@@ -133,16 +134,18 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     """
     job = PipelineJob(model, run, device)
     turns = [*_encoding(job), *_denoising(job), _decoding(job, run)]
-    workspace = {"workspaces": workspace_bytes(device.capability)}
-    kept = {"inputs": job.program.inputs}
+    workspace = workspace_for(run, device)
+    kept, passing = {"inputs": job.program.inputs, "workspaces": workspace.kept}, {"workspaces": workspace.passing}
     moments = MomentLog()
     moments.note("build", 0, _resident(turns, run, None))
     for turn in turns:
-        weights = summed(_resident(turns, run, turn), {"buffers": job.program.buffers}, kept, workspace)
-        moments.note(turn.phase, 0, summed(weights, turn.held), end=False)
+        weights = summed(
+            _resident(turns, run, turn), {"buffers": job.program.buffers}, kept, {"workspaces": workspace.kept}
+        )
+        moments.note(turn.phase, 0, summed(weights, turn.held, passing), end=False)
         moments.note(turn.phase, 0, weights)
     notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
-    facts = _facts(job, turns, run, workspace["workspaces"])
+    facts = _facts(job, turns, run, workspace)
     share = SEQUENTIAL_SHARE if run.offload == "sequential" else CACHED_SHARES[model.vae.design]
     found = assemble(moments, facts, device, notes, cache=Cached(share))
     return msgspec.structs.replace(found, error=STATED_ERROR)
@@ -236,7 +239,7 @@ def _choices(run: InferRun) -> tuple[str, ...]:
     return (words[run.offload or "none"],)
 
 
-def _facts(job: PipelineJob, turns: list[Turn], run: InferRun, workspace: int) -> dict[str, Fact]:
+def _facts(job: PipelineJob, turns: list[Turn], run: InferRun, workspace: Workspace) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     for turn in turns:
         own = turn.weights

@@ -4,9 +4,12 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from vramtui.estimators.analytic.tape.tape import Storage
+from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE, Workspace
 
 BytesByGroup = dict[str, int]
 Moment = tuple[int, BytesByGroup]
+SCRATCH = "temporaries of operators"
+WORKSPACES = "workspaces"
 
 
 class ReplayListener(Protocol):
@@ -24,8 +27,8 @@ class ReplayListener(Protocol):
         """The bytes of a storage are another's from now on."""
         ...
 
-    def gemm(self) -> None:
-        """A matrix product runs."""
+    def gemm(self, *, fused_bias: bool = False) -> None:
+        """A matrix product runs, which adds a bias on its way where that is fused."""
         ...
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
@@ -46,11 +49,15 @@ class Meter:
 
     The first matrix product of a thread takes its cuBLAS workspace, so the fullest moment before it and the one after
     are kept apart: `early` and `late`, each with what was held then.
+
+    Args:
+        workspace: what cuBLAS takes; of what it keeps the caller knows.
     """
 
-    __slots__ = ("early", "held", "late", "multiplied", "ran", "total")
+    __slots__ = ("early", "held", "late", "multiplied", "ran", "total", "workspace")
 
-    def __init__(self) -> None:
+    def __init__(self, workspace: Workspace = NO_WORKSPACE) -> None:
+        self.workspace = workspace
         self.held: BytesByGroup = {}
         self.total = 0
         self.early: Moment = (0, {})
@@ -74,29 +81,34 @@ class Meter:
         self.held[old.group] -= old.size
         self.held[new.group] = self.held.get(new.group, 0) + old.size
 
-    def gemm(self) -> None:
-        """A matrix product runs: from here on the thread has its workspace."""
+    def gemm(self, *, fused_bias: bool = False) -> None:
+        """A matrix product runs: from here on the thread has its workspace, where releases of PyTorch keep one."""
         self.multiplied = True
+        if self.workspace.passing:
+            self._note(self.workspace.fused if fused_bias else self.workspace.passing, WORKSPACES)
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """Note the moment if it is the fullest so far, with an operator's own bytes beside."""
         if blocks:
             workspace += sum(blocks)
-        total = self.total + workspace
-        if self.multiplied:
-            if total > self.late[0]:
-                self.late = (total, self._with(workspace))
-        elif total > self.early[0]:
-            self.early = (total, self._with(workspace))
+        self._note(workspace, SCRATCH)
 
     def sum_anew(self, size: int) -> None:
         """Two gradients more for a moment."""
         self.scratch(0, (size, size))
 
-    def _with(self, workspace: int) -> BytesByGroup:
+    def _note(self, workspace: int, group: str) -> None:
+        total = self.total + workspace
+        if self.multiplied:
+            if total > self.late[0]:
+                self.late = (total, self._with(workspace, group))
+        elif total > self.early[0]:
+            self.early = (total, self._with(workspace, group))
+
+    def _with(self, workspace: int, group: str) -> BytesByGroup:
         held = self.held.copy()
         if workspace:
-            held["temporaries of operators"] = held.get("temporaries of operators", 0) + workspace
+            held[group] = held.get(group, 0) + workspace
         return held
 
     def begin(self) -> None:

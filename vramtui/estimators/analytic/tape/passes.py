@@ -8,6 +8,7 @@ import msgspec
 from vramtui.estimators.analytic.tape.meter import BytesByGroup, Meter
 from vramtui.estimators.analytic.tape.replay import TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.tape import Storage
+from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE, Workspace
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -34,9 +35,11 @@ class Passes(msgspec.Struct, frozen=True):
     regions: tuple[BytesByGroup, BytesByGroup, BytesByGroup]
 
 
-def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False) -> Passes:
-    """Replay one micro-batch; `accumulate` adds the gradients to those of the micro-batches before."""
-    meter = Meter()
+def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False, workspace: Workspace = NO_WORKSPACE) -> Passes:
+    """Replay one micro-batch; `accumulate` adds the gradients to those of the micro-batches before, `workspace` is what
+    matrix products take and give back.
+    """
+    meter = Meter(workspace)
     forward(stages, meter, training=True)
     first = Pass(meter.early[1], meter.late[1], meter.held.copy())
     meter.begin()
@@ -50,9 +53,9 @@ def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False) -> Passes
     return Passes(first, Pass(meter.early[1], fullest, meter.held.copy()), (last, between, start))
 
 
-def prefilled(stages: Sequence[TapeStage]) -> Pass:
-    """Replay a forward pass without autograd."""
-    meter = Meter()
+def prefilled(stages: Sequence[TapeStage], workspace: Workspace = NO_WORKSPACE) -> Pass:
+    """Replay a forward pass without autograd; `workspace` is what matrix products take and give back."""
+    meter = Meter(workspace)
     forward(stages, meter, training=False)
     return Pass(meter.early[1], meter.late[1], meter.held.copy())
 

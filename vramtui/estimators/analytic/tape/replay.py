@@ -11,7 +11,6 @@ from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, bytes_alone
 
 BACKWARD = "gradients of activations"
-SCRATCH = "temporaries of operators"
 GRADIENTS = "gradients"
 STAYS = "kv cache"
 
@@ -92,7 +91,7 @@ def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: boo
                 storage.refs = (2 if storage.held else 1) + cache
                 take(storage.group, storage.size, storage)
             if node.gemm:
-                meter.gemm()
+                meter.gemm(fused_bias=node.fused_bias)
             scratch(node.workspace, node.scratch_blocks)
         if keep:
             for storage in node.saves:
@@ -154,7 +153,7 @@ def _stopped(last: Node) -> Node:
     Inputs are saved before it runs, answers of its own afterwards, when it has made the others too.
     """
     node = Node(makes=last.makes if any(storage in last.saves for storage in last.makes) else (), saves=last.saves)
-    node.gemm = last.gemm
+    node.gemm, node.fused_bias = last.gemm, last.fused_bias
     node.last_use_of = [storage for storage in last.last_use_of if storage in node.makes or storage not in last.makes]
     return node
 

@@ -1,20 +1,16 @@
-"""A job's requests in the order of its tapes, played to the caching allocator on a card that never runs out."""
+"""A job's requests in the order of its tapes, played to the caching allocator."""
 
-from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
 
 import msgspec
 
-from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage
+from vramtui.estimators.analytic.tape.heaps import DefaultHeap, JobHeap
+from vramtui.estimators.analytic.tape.meter import SCRATCH
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage
 from vramtui.estimators.analytic.tape.tape import Storage
-from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, MIN_BLOCK, SMALL_LIMIT, segment_bytes
-
-SMALL_UNITS = SMALL_LIMIT // MIN_BLOCK
-ADDRESS_BITS = 64
-ADDRESS = (1 << ADDRESS_BITS) - 1
-
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, MIN_BLOCK, segment_bytes
+from vramtui.estimators.torch_facts.cublas import Workspace
 
 Held = tuple[int, object]
 """A block that is handed out, and whose it is."""
@@ -57,79 +53,40 @@ class MatrixProduct(msgspec.Struct, frozen=True, gc=False):
 Step = Allocate | Release | Transient | Move | MatrixProduct
 
 
-class SimulatedJob:
-    """Plays one job to PyTorch's caching allocator with its defaults, on one stream of a card that never runs out.
+class Peaks(msgspec.Struct, frozen=True):
+    """Peaks in bytes as the allocator's own counters have them, and the largest segment of any pass.
 
-    `estimators.allocator` is the whole of it and answers the same. What is left where no segment is ever given back is
-    the best fit, what is split off, and the joining of free neighbours. A block, handed out or free, is one number: its
-    size above its address, both in units of 512 bytes. So a sorted list of the free ones has the order of best fit:
-    between equal sizes the older segment, whose address is the lower one.
+    Whether one block of that size finds a hole or takes a new segment hangs on the order of far smaller ones.
+    """
+
+    allocated: int
+    reserved: int
+    segment: int
+
+
+class SimulatedJob:
+    """Plays one job to a heap, on one stream.
 
     Attributes:
         live: blocks by group and by what a tape says that they take; let go newest first.
         largest: bytes of the largest request of a pass.
+        workspace: what cuBLAS takes in a thread.
     """
 
-    def __init__(self, stages: Sequence[TapeStage], workspace: int) -> None:
+    def __init__(self, stages: Sequence[TapeStage], workspace: Workspace, heap: JobHeap | None = None) -> None:
         self.live: defaultdict[tuple[str, int], list[Held]] = defaultdict(list)
-        self._workspace = workspace
+        self.workspace = workspace
         self.largest = 0
         # A tape counts the tail of a segment of its own, which is not asked for.
         storages = (storage for stage in stages for node in stage.tape.nodes for storage in node.makes)
         self._asked = {storage.size: storage.numel * storage.itemsize for storage in storages}
-        self._small: list[int] = []
-        self._large: list[int] = []
-        # Of free blocks: sizes by where they start, and starts by where they end.
-        self._sizes: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
-        self._end = self._allocated = self._peak_allocated = self._reserved = 0
+        self._heap = DefaultHeap() if heap is None else heap
+        self.malloc, self.free = self._heap.malloc, self._heap.free
 
     def units_of(self, size: int) -> int:
         """Units of the request for what takes `size` bytes on a tape."""
         self.largest = max(self.largest, size)
         return -(-self._asked.get(size, size) // MIN_BLOCK)
-
-    def malloc(self, units: int) -> int:
-        """A block of at least one unit."""
-        free, least = (self._small, 1) if units <= SMALL_UNITS else (self._large, SMALL_UNITS + 1)
-        at = bisect_left(free, units << ADDRESS_BITS)
-        if at < len(free):
-            block = free.pop(at)
-            whole, address = block >> ADDRESS_BITS, block & ADDRESS
-            del self._sizes[address], self._starts[address + whole]
-        else:
-            whole, address = _segment_units(units), self._end
-            self._reserved += whole
-            self._end += whole + 1  # segments are never joined
-        rest = whole - units
-        if rest >= least:
-            whole, start = units, address + units
-            self._sizes[start] = rest
-            self._starts[start + rest] = start
-            insort(free, rest << ADDRESS_BITS | start)
-        self._allocated = allocated = self._allocated + whole
-        if allocated > self._peak_allocated:  # noqa: PLR1730 - no `max`: a call at every request
-            self._peak_allocated = allocated
-        return whole << ADDRESS_BITS | address
-
-    def free(self, block: int) -> None:
-        """Hand a block back."""
-        size, address = block >> ADDRESS_BITS, block & ADDRESS
-        self._allocated -= size
-        free = self._small if size <= SMALL_UNITS else self._large
-        end = address + size
-        after = self._sizes.pop(end, 0)
-        if after:
-            del free[bisect_left(free, after << ADDRESS_BITS | end)]
-            end += after
-        start = self._starts.pop(address, None)
-        if start is not None:
-            del free[bisect_left(free, (address - start) << ADDRESS_BITS | start)]
-            address = start
-        size = end - address
-        self._sizes[address] = size
-        self._starts[end] = address
-        insort(free, size << ADDRESS_BITS | address)
 
     def play(self, steps: Sequence[Step], thread: str) -> None:
         """A pass of one thread, whose first matrix product takes its workspace."""
@@ -144,7 +101,7 @@ class SimulatedJob:
                     free(_pop_block(step.blocks, step.owner))
             elif isinstance(step, MatrixProduct):
                 if not workspaces:
-                    self.take(thread, [self._workspace])
+                    self.take(thread, [self.workspace.kept])
             elif isinstance(step, Transient):
                 free(malloc(step.units))
             elif isinstance(step, Move):
@@ -170,15 +127,10 @@ class SimulatedJob:
                 blocks.clear()
 
     @property
-    def peaks(self) -> "Peaks":
+    def peaks(self) -> Peaks:
         """What the allocator's counters say so far."""
         segment = max(LARGE_SEGMENT, segment_bytes(self.largest))
-        return Peaks(self._peak_allocated * MIN_BLOCK, self._reserved * MIN_BLOCK, segment)
-
-
-@lru_cache(maxsize=1024)
-def _segment_units(units: int) -> int:
-    return segment_bytes(units * MIN_BLOCK) // MIN_BLOCK
+        return Peaks(self._heap.peak_allocated, self._heap.peak_reserved, segment)
 
 
 def _pop_block(blocks: list[Held], owner: object) -> int:
@@ -229,9 +181,11 @@ class AllocationTrace:
         live = self._job.live
         self.steps.append(Move(live[old.group, old.size], old, live[new.group, old.size], new))
 
-    def gemm(self) -> None:
-        """Note that the thread needs its workspace."""
-        self.steps.append(MatrixProduct())
+    def gemm(self, *, fused_bias: bool = False) -> None:
+        """Note that the thread needs its workspace, or a product one of its own."""
+        workspace = self._job.workspace
+        size = workspace.fused if fused_bias else workspace.passing
+        self.steps.append(Transient(-(-size // MIN_BLOCK)) if workspace.passing else MatrixProduct())
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""
@@ -258,14 +212,3 @@ class AllocationTrace:
 
     def _allocate(self, group: str, size: int, owner: object) -> Allocate:
         return Allocate(self._job.live[group, size], self._job.units_of(size), owner)
-
-
-class Peaks(msgspec.Struct, frozen=True):
-    """Peaks in bytes as the allocator's own counters have them, and the largest segment of any pass.
-
-    Whether one block of that size finds a hole or takes a new segment hangs on the order of far smaller ones.
-    """
-
-    allocated: int
-    reserved: int
-    segment: int

@@ -49,7 +49,8 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
         saved_outside_graph: tensors it keeps itself, which stand until the graph goes, checkpoint or not.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         grad_bytes: bytes of parameter gradients its backward makes, of which `bias_grad_bytes` are a block of its own.
-        gemm: whether it is a matrix product, which needs the thread's cuBLAS workspace.
+        gemm: whether it is a matrix product, which needs the thread's cuBLAS workspace; `fused_bias`: one that adds a
+            bias on its way, by cuBLASLt.
         workspace: bytes needed only while it runs, and more in `scratch_blocks`, blocks of their own.
         backward_workspace: bytes needed only meanwhile; `backward_pieces`: the second gradient of a tied table, added
             in place to the first, or with a further one for their sum, which takes the first one's place.
@@ -68,6 +69,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
     grad_bytes: int = 0
     bias_grad_bytes: int = 0
     gemm: bool = False
+    fused_bias: bool = False
     workspace: int = 0
     scratch_blocks: Sequence[int] = ()
     backward_workspace: int = 0
@@ -98,6 +100,7 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
     grad_bytes: int = 0
     bias_grad_bytes: int = 0
     gemm: bool = False
+    fused_bias: bool = False
     workspace: int = 0
     scratch_blocks: Sequence[int] = ()
     backward_workspace: int = 0
@@ -178,6 +181,7 @@ class Tape:
                 grad_bytes=operator.grad_bytes,
                 bias_grad_bytes=operator.bias_grad_bytes,
                 gemm=operator.gemm,
+                fused_bias=operator.fused_bias,
                 workspace=operator.workspace,
                 scratch_blocks=operator.scratch_blocks,
                 backward_workspace=operator.backward_workspace,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic.tape.heaps import JobHeap
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Peaks, SimulatedJob, Step
@@ -55,9 +56,9 @@ def _ordered(tensors: Sequence[Parameter]) -> Iterator[Parameter]:
         at += len(group)
 
 
-def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
+def peaks_of(trainer: Trainer, run: TrainRun, heap: JobHeap | None = None) -> Peaks:
     """The peaks of two steps; from then on each asks for the same."""
-    job = SimulatedJob(trainer.program.stages, trainer.workspace)
+    job = SimulatedJob(trainer.program.stages, trainer.workspace, heap)
     _two_steps(job, trainer, run)
     return job.peaks
 

@@ -11,10 +11,13 @@ from vramtui.estimators.analytic.ops.operators import CASTS
 from vramtui.estimators.analytic.optimizers.states import States
 from vramtui.estimators.analytic.sizes.quantization import words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, numel_of
+from vramtui.estimators.analytic.tape.meter import SCRATCH, WORKSPACES
 from vramtui.estimators.analytic.tape.passes import SavedTensors, passing_groups, saved_by_group
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, TOWER_SOURCE, Program, TowerPass
-from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
+from vramtui.estimators.analytic.tape.replay import BACKWARD
+from vramtui.estimators.torch_facts.cublas import PASSING_SOURCE as PASSING_WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
+from vramtui.estimators.torch_facts.cublas import Workspace
 
 ALLOCATOR_SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
 AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"
@@ -31,7 +34,7 @@ class Sizes(Protocol):
     states: States
     master: BlockBytes
     clipping: int
-    workspace: int
+    workspace: Workspace
 
 
 def training_facts(sizes: Sizes) -> dict[str, Fact]:
@@ -43,6 +46,29 @@ def training_facts(sizes: Sizes) -> dict[str, Fact]:
         **activation_facts(sizes.program, checkpointed=sizes.run.checkpointing != "none"),
         **_passing_facts(sizes),
     }
+
+
+def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
+    """Workspaces of cuBLAS: of each of so many threads, `whose` they are in words, or of one product after another."""
+    if workspace.passing:
+        return Fact(
+            line="workspaces",
+            bytes=workspace.passing,
+            formula=f"{workspace.passing:,} B within each matrix product, given back after it",
+            source=PASSING_WORKSPACE_SOURCE,
+            lifetime="within each matrix product",
+            count=1,
+        )
+    times = f"{threads} x " if threads > 1 else ""
+    first = "each thread's first" if threads > 1 else "the first"
+    return Fact(
+        line="workspaces",
+        bytes=threads * workspace.kept,
+        formula=f"{times}{workspace.kept:,} B: {whose}",
+        source=WORKSPACE_SOURCE,
+        lifetime=f"from {first} matrix product to the end",
+        count=threads,
+    )
 
 
 def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
@@ -239,14 +265,7 @@ def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
             source="one batch; the next is made while the last is alive",
             lifetime="one step",
         ),
-        "workspaces": Fact(
-            line="workspaces",
-            bytes=2 * sizes.workspace,
-            formula=f"2 x {sizes.workspace:,} B: one for the forward pass's thread, one for autograd's",
-            source=WORKSPACE_SOURCE,
-            lifetime="from each thread's first matrix product to the end",
-            count=2,
-        ),
+        WORKSPACES: workspace_fact(sizes.workspace, "one for the forward pass's thread, one for autograd's", 2),
         BACKWARD: Fact(
             line="temporaries",
             bytes=0,

@@ -10,6 +10,7 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import precision_notes
+from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
@@ -18,7 +19,7 @@ from vramtui.estimators.analytic.tape.replay import GRADIENTS
 from vramtui.estimators.analytic.training.parts import paged_part, training_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.estimators.torch_facts.cublas import Workspace
 from vramtui.models.spec import Parameter
 
 # They need managed memory of a real driver.
@@ -60,12 +61,12 @@ class Trainer:
         )
         self.master = block_bytes(program.trained, 4) if recipe.master else BlockBytes()
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
-        self.first: Passes = replayed(program.stages)
+        multiplies = any(node.gemm for stage in program.stages for node in stage.tape.nodes)
+        self.workspace = workspace_for(run, device) if multiplies else Workspace()
+        self.first: Passes = replayed(program.stages, workspace=self.workspace)
         self.later = self.first
         if run.gradient_accumulation_steps > 1:
-            self.later = replayed(program.stages, accumulate=True)
-        multiplies = any(node.gemm for stage in program.stages for node in stage.tape.nodes)
-        self.workspace = workspace_bytes(device.capability) if multiplies else 0
+            self.later = replayed(program.stages, accumulate=True, workspace=self.workspace)
         self.beside = BesideTraining()
         # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
         self.before: BytesByGroup = {}
@@ -153,7 +154,7 @@ class Trainer:
         if tower is None:
             return fed
         fed = summed(fed, {PIXELS: tower.pixels})
-        moments.note("forward", step, summed(fed, {TOWER: tower.fullest}), end=False)
+        moments.note("forward", step, summed(fed, {TOWER: tower.fullest}, self._product), end=False)
         return summed(fed, {TOWER: tower.saved, FEATURES: tower.features})
 
     def _seen_backward(self, moments: MomentLog, step: int, done: BytesByGroup) -> BytesByGroup:
@@ -162,7 +163,7 @@ class Trainer:
         if tower is None:
             return done
         left = {name: size for name, size in done.items() if name not in {TOWER, FEATURES}}
-        moments.note("backward", step, summed(left, {TOWER: tower.backward}), end=False)
+        moments.note("backward", step, summed(left, {TOWER: tower.backward}, self._product), end=False)
         return summed(left, {GRADIENTS: tower.gradients})
 
     def _pass(
@@ -200,8 +201,13 @@ class Trainer:
             resting["optimizer"] = self.states.bytes
         return resting | self.beside.always
 
+    @property
+    def _product(self) -> BytesByGroup:
+        """What a matrix product of a tower takes beside the rest."""
+        return {"workspaces": self.workspace.passing}
+
     def _workspaces(self, threads: int) -> BytesByGroup:
-        return {"workspaces": self.workspace * threads}
+        return {"workspaces": self.workspace.kept * threads}
 
 
 def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, SEPARATE_LT_WORKSPACE, UNIFIED, workspace_bytes
+from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, UNIFIED, lt_workspace_bytes, workspace_bytes
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 
@@ -25,14 +25,14 @@ class Workspaces:
 
     def cublas(self) -> None:
         """A handle is used by this thread on the current stream."""
-        self._hold("cublas", None)
+        self._hold("cublas", workspace_bytes(self._capability))
 
     def cublaslt(self) -> None:
         """A product with a fused bias is run by this thread on the current stream."""
-        if os.environ.get(UNIFIED) == "0":
-            self._hold("cublaslt", SEPARATE_LT_WORKSPACE)
-        else:
-            self.cublas()
+        if self._kept:
+            self.cublas()  # its handle is made, and the workspace with it
+        if not self._kept or os.environ.get(UNIFIED) == "0":
+            self._hold("cublaslt", lt_workspace_bytes())
 
     def clear(self) -> None:
         """Give all of them back."""
@@ -40,11 +40,10 @@ class Workspaces:
             self._memory.release(entry)
         self._held.clear()
 
-    def _hold(self, library: str, nbytes: int | None) -> None:
+    def _hold(self, library: str, nbytes: int) -> None:
         key = (library, threading.get_ident(), self._memory.stream)
         if key not in self._held:
-            size = workspace_bytes(self._capability) if nbytes is None else nbytes
-            entry = self._memory.take(size, "workspaces")
+            entry = self._memory.take(nbytes, "workspaces")
             if self._kept:
                 self._held[key] = entry
             else:

@@ -65,9 +65,7 @@ def product_and_sum(call: Any) -> Any:
         _copies(call, left, right)
         fused = call.func is torch.ops.aten.addmm.default and bias.dim() == 1 and bias.is_contiguous()
         workspaces = call.memory.device.workspaces
-        workspaces.cublas()
-        if fused:
-            workspaces.cublaslt()
+        (workspaces.cublaslt if fused else workspaces.cublas)()
     return out
 
 

@@ -1,0 +1,133 @@
+"""Estimates under other releases of PyTorch, and under settings of its allocator, beside what its CUDA builds held.
+
+`golden/settings.jsonl` has the peaks of the recorded workloads on an H200, three steps each.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.golden_workloads import WORKLOADS
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED
+from vramtui.estimators.methods import USUAL
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "settings.jsonl"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
+MODEL = TransformerModel(
+    hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000, max_position_embeddings=128
+)
+SMALL = 1 << 29  # below it one segment of 20 MiB is several percent
+WORST_ALLOCATED, WORST_RESERVED = 0.0165, 0.085
+MEDIAN_ALLOCATED, MEDIAN_RESERVED = 0.003, 0.004
+
+
+def under(name: str, torch: str | None, alloc_conf: str | None) -> Workload:
+    workload = WORKLOADS[name]
+    return msgspec.structs.replace(
+        workload, run=msgspec.structs.replace(workload.run, torch=torch, alloc_conf=alloc_conf)
+    )
+
+
+@lru_cache
+def estimated(at: int) -> Estimate:
+    row = ROWS[at]
+    return USUAL.estimate(under(row["workload"], row["torch"], row["alloc_conf"] or None), card("H200"))
+
+
+@pytest.mark.parametrize("at", range(len(ROWS)), ids=lambda at: "{workload} {torch} {alloc_conf}".format(**ROWS[at]))
+def test_the_peaks(at: int) -> None:
+    row, estimate = ROWS[at], estimated(at)
+    assert estimate.allocated == pytest.approx(row["allocated"], rel=WORST_ALLOCATED)
+    assert estimate.reserved == pytest.approx(row["reserved"], rel=WORST_RESERVED, abs=21 << 20)
+    ledger = estimate.ledger
+    assert (ledger.allocated or 0) + (ledger.cached or 0) == ledger.reserved
+    assert sum(part.at_peak for part in estimate.parts) == estimate.process
+
+
+@pytest.mark.parametrize("conf", sorted({row["alloc_conf"].partition(":")[0] for row in ROWS}))
+def test_the_median_error(conf: str) -> None:
+    chosen = [at for at, row in enumerate(ROWS) if row["alloc_conf"].partition(":")[0] == conf]
+    off = [abs((estimated(at).reserved or 0) / ROWS[at]["reserved"] - 1) for at in chosen]
+    assert statistics.median(off) <= MEDIAN_RESERVED
+    off = [abs((estimated(at).allocated or 0) / row["allocated"] - 1) for at, row in enumerate(ROWS)]
+    assert statistics.median(off) <= MEDIAN_ALLOCATED
+
+
+def test_every_setting_is_held_to_two_releases() -> None:
+    held = {(row["alloc_conf"].partition(":")[0], row["torch"][:4]) for row in ROWS}
+    settings = ("expandable_segments", "garbage_collection_threshold", "max_split_size_mb", "roundup_power2_divisions")
+    assert {(one, release) for one in settings for release in ("2.13", "2.15")} <= held
+    assert len({row["workload"] for row in ROWS}) >= 6
+
+
+def test_the_newest_release_is_taken_where_none_is_said_and_one_line_says_so() -> None:
+    code = (
+        "from vramtui.estimators.analytic import ANALYTIC\n"
+        "from vramtui.core.estimate.devices import card\n"
+        "from tests.estimators.analytic.test_releases import MODEL, TrainRun, Workload\n"
+        "from vramtui.estimators.torch_facts.releases import NEWEST\n"
+        "runs = TrainRun(), TrainRun(torch='.'.join(map(str, NEWEST)))\n"
+        "unsaid, newest = (ANALYTIC.estimate(Workload(model=MODEL, run=run), card('H200')) for run in runs)\n"
+        "assert unsaid.ledger == newest.ledger\n"
+        "print(*set(unsaid.assumptions) - set(newest.assumptions), sep='\\n')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+    )
+    assert done.stdout == "as under PyTorch 2.15, the newest that is known; run.torch names another\n"
+
+
+@pytest.mark.parametrize("run", [TrainRun(sequence_length=128), InferRun(sequence_length=128, new_tokens=4)])
+def test_a_release_decides_whether_workspaces_are_kept(run: TrainRun | InferRun) -> None:
+    kept, passing = (
+        ANALYTIC.estimate(Workload(model=MODEL, run=msgspec.structs.replace(run, torch=torch)), card("H200"))
+        for torch in ("2.14.1+cu130", "2.15")
+    )
+    threads = 2 if isinstance(run, TrainRun) else 1
+    assert kept.ledger.workspaces == threads * (32 << 20)
+    assert (passing.ledger.workspaces or 0) <= 32 << 20
+    assert (passing.allocated or 0) < (kept.allocated or 0)
+
+
+def test_a_release_that_is_not_known_says_for_which_it_is_taken() -> None:
+    found = ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="2.6.0")), card("H200"))
+    assert "run.torch = '2.6.0': held to PyTorch 2.12 to 2.15 alone; taken for 2.12" in found.assumptions
+
+
+@pytest.mark.parametrize(
+    ("alloc_conf", "sentence"),
+    [
+        (
+            "expandable_segment:True",
+            "run.alloc_conf: 'expandable_segment' is no setting of the allocator (did you mean expandable_segments?)",
+        ),
+        ("max_split_size_mb:4", "run.alloc_conf: max_split_size_mb must be at least 20"),
+        ("backend:cudaMallocAsync", "run.alloc_conf: backend:cudaMallocAsync is refused; only the native backend"),
+    ],
+)
+def test_settings_that_pytorch_refuses(alloc_conf: str, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        USUAL.estimate(Workload(model=MODEL, run=TrainRun(alloc_conf=alloc_conf)), card("H200"))
+    assert str(error.value).startswith(sentence)
+
+
+def test_settings_are_said_not_to_be_followed_where_they_are_not() -> None:
+    run = TrainRun(sequence_length=128, alloc_conf="expandable_segments:True")
+    several = USUAL.estimate(Workload(model=MODEL, run=run, parallel=Parallel(data=2)), card("H200"))
+    one = USUAL.estimate(Workload(model=MODEL, run=run), card("H200"))
+    assert UNFOLLOWED in several.assumptions
+    assert UNFOLLOWED not in one.assumptions

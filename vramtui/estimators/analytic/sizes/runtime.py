@@ -1,0 +1,91 @@
+"""What a job runs under: the release of PyTorch and its own settings of the caching allocator, and what follows."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.ledger import CATEGORIES
+from vramtui.core.schema.workload import InferRun, Run, TrainRun
+from vramtui.estimators.allocator import AllocatorConfig
+from vramtui.estimators.torch_facts.cublas import Workspace, workspace_of
+from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, release_of
+
+ASSUMED = NEWEST
+"""Of a job that does not say its own."""
+KNOWN = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+DEFAULT = AllocatorConfig()
+KEY = "run.alloc_conf"
+UNFOLLOWED = f"{KEY} is not simulated for such a job: what is cached is that of the allocator's defaults"
+SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp, round_size and should_split"
+
+
+def torch_of(run: Run) -> tuple[int, int]:
+    """The release that a job runs under: the newest that is known where nothing says it."""
+    if isinstance(run, (TrainRun, InferRun)) and run.torch is not None:
+        return release_of(run.torch)
+    return ASSUMED
+
+
+def workspace_for(run: Run, device: Device) -> Workspace:
+    """What cuBLAS takes in a thread of the job."""
+    return workspace_of(device.capability, torch_of(run))
+
+
+def release_note(run: Run) -> str:
+    """Which release was taken, where the job does not say it or it is none that was looked at; else empty."""
+    if not isinstance(run, (TrainRun, InferRun)):
+        return ""
+    if run.torch is None:
+        return f"as under PyTorch {ASSUMED[0]}.{ASSUMED[1]}, the newest that is known; run.torch names another"
+    release = release_of(run.torch)
+    if OLDEST <= release <= NEWEST:
+        return ""
+    taken = NEWEST if release > NEWEST else OLDEST
+    return f"run.torch = {run.torch!r}: held to PyTorch {KNOWN} alone; taken for {taken[0]}.{taken[1]}"
+
+
+def allocator_config(run: Run) -> AllocatorConfig:
+    """The settings that the job runs under.
+
+    Raises:
+        UserError: PyTorch would refuse them.
+    """
+    if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
+        return DEFAULT
+    try:
+        return AllocatorConfig.parse(run.alloc_conf)
+    except UserError as error:
+        raise UserError(f"{KEY}: {str(error).partition(': ')[2]}") from None
+
+
+def with_rounding(found: Estimate, more: int, alloc_conf: str) -> Estimate:
+    """The same with `more` bytes allocated than under the defaults, less where it is below 0.
+
+    Blocks are larger under `roundup_power2_divisions`; under expandable segments none keeps the rest of its segment.
+    """
+    if not more:
+        return found
+    line = max(CATEGORIES, key=lambda category: found.ledger.bytes_of(category) or 0)
+    part = Part(
+        name="rounding by run.alloc_conf",
+        line=line,
+        bytes=more,
+        at_peak=more,
+        formula=f"{more:+,} B: blocks as {alloc_conf} cuts them, less those of the defaults",
+        source=SOURCE,
+        lifetime="at the peak",
+    )
+    allocated, own = found.allocated + more, (found.ledger.bytes_of(line) or 0) + more
+    peak = max((row.peak_allocated for row in found.timeline), default=0)
+    rows = (
+        msgspec.structs.replace(row, peak_allocated=peak + more) if row.peak_allocated == peak else row
+        for row in found.timeline
+    )
+    ledger = msgspec.structs.replace(
+        found.ledger,
+        allocated=allocated,
+        cached=(found.ledger.reserved or 0) - allocated,
+        **{line: own},
+    )
+    return msgspec.structs.replace(found, parts=(*found.parts, part), ledger=ledger, timeline=tuple(rows))
