@@ -108,6 +108,11 @@ def test_a_release_that_is_not_known_says_for_which_it_is_taken() -> None:
     assert "run.torch = '2.6.0': held to PyTorch 2.12 to 2.15 alone; taken for 2.12" in found.assumptions
 
 
+def test_what_is_no_release() -> None:
+    with pytest.raises(UserError, match="run.torch: 'newest' is no release of PyTorch, as 2.13 is"):
+        ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="newest")), card("H200"))
+
+
 @pytest.mark.parametrize(
     ("alloc_conf", "sentence"),
     [

@@ -62,7 +62,7 @@ Position = Literal["learned", "rope", "none"]
 Implementation = Literal["huggingface", "plain"]
 ModuleLoading = Literal["lazy", "eager"]
 # As torch.__version__ begins: 2.13, 2.13.0+cu130.
-TorchRelease = Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+", max_length=64)]
+TorchRelease = Annotated[str, Meta(max_length=64)]
 AllocConf = Annotated[str, Meta(max_length=1024)]
 
 

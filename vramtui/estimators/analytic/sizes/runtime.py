@@ -21,9 +21,16 @@ SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp, round_size and should_spli
 
 
 def torch_of(run: Run) -> tuple[int, int]:
-    """The release that a job runs under: the newest that is known where nothing says it."""
+    """The release that a job runs under: the newest that is known where nothing says it.
+
+    Raises:
+        UserError: what says it is no release.
+    """
     if isinstance(run, (TrainRun, InferRun)) and run.torch is not None:
-        return release_of(run.torch)
+        release = release_of(run.torch)
+        if release == (0, 0):
+            raise UserError(f"run.torch: {run.torch!r} is no release of PyTorch, as 2.13 is")
+        return release
     return ASSUMED
 
 
