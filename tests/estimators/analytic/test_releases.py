@@ -109,7 +109,7 @@ def test_a_release_that_is_not_known_says_for_which_it_is_taken() -> None:
 
 
 def test_what_is_no_release() -> None:
-    with pytest.raises(UserError, match="run.torch: 'newest' is no release of PyTorch, as 2.13 is"):
+    with pytest.raises(UserError, match="'newest' is no release of PyTorch"):
         ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="newest")), card("H200"))
 
 
