@@ -1,6 +1,7 @@
 """Which Python a trace runs under, and that it needs nothing there but torch."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -11,7 +12,7 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.torch_facts.releases import HELD, RULES, note_on, release_of
 from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import TraceFailed, trace
@@ -114,6 +115,15 @@ def test_a_torch_that_cannot_be_imported_is_told_before_the_code_runs(environmen
 
 def test_a_version_is_read_by_its_release() -> None:
     assert [release_of(text) for text in ("2.13.0+cu130", "2.9", "main", "")] == [(2, 13), (2, 9), (0, 0), (0, 0)]
+
+
+def test_what_is_said_of_a_release_is_what_the_table_in_docs_says() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "scripts.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (2\.\d+)\.\d+ \|[^|]*\| (\d+) \|.*\| ([\d.]+) % \|$", table, re.MULTILINE)
+    known = {release_of(release): (int(count), round(float(worst) / 100, 6)) for release, count, worst in rows}
+    assert {release: row for release, row in known.items() if release != RULES} == HELD
+    assert note_on("2.13.0+cpu") == ""
+    assert "at most 1.85% off this release's own in 10 public scripts" in note_on("2.14.1+cu130")
 
 
 @pytest.mark.torch

@@ -4,6 +4,11 @@ import re
 
 OLDEST, NEWEST = (2, 12), (2, 15)
 """The first and the last one. Where a fact of this package changed in between, its constant says with which."""
+RULES = (2, 13)
+"""The release whose rules a trace follows, but for cuBLAS's workspaces, which follow the one that runs."""
+# Public scripts that were traced under it beside its own CUDA build, and how far off the worst was in allocated memory:
+# the table of docs/scripts.md.
+HELD = {(2, 12): (17, 0.0001), (2, 14): (10, 0.0185), (2, 15): (6, 0.0002)}
 TAKES = f"a trace takes torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 
 
@@ -11,3 +16,15 @@ def release_of(version: str) -> tuple[int, int]:
     """`2.13.0+cu130` as (2, 13); (0, 0) for what is no version."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def note_on(version: str) -> str:
+    """What is to be said of a trace under this release; nothing under the one whose rules it follows."""
+    release = release_of(version)
+    if release == RULES or release not in HELD:
+        return ""
+    scripts, worst = HELD[release]
+    return (
+        f"torch {version} ran, and the rules are those of PyTorch {RULES[0]}.{RULES[1]} but for cuBLAS's workspaces: "
+        f"allocated was at most {worst:.2%} off this release's own in {scripts} public scripts"
+    )

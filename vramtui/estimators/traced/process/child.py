@@ -22,14 +22,13 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.releases import note_on
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.shield import protect
 
 if TYPE_CHECKING:
     from vramtui.estimators.traced.session import TraceSession
 
-TESTED = "2.13"
-OUTSIDE = "torch {} ran; figures are held to the real PyTorch {}, but for cuBLAS workspaces, which follow this release"
 MOST_LINES = 3  # that a note names
 SILENCE = 5.0  # seconds after which a running trace says what it is at
 
@@ -142,8 +141,8 @@ def trace_here(
         ranks=request.ranks,
     )
     session.largest_batch = request.largest_batch
-    if not session.torch_version.startswith(f"{TESTED}."):
-        session.memory.warn(OUTSIDE.format(session.torch_version, TESTED))
+    if note := note_on(session.torch_version):
+        session.memory.warn(note)
     signs.again = lambda: session.recorder.during(session.phases.now, session.phases.steps_done)
     signs.start()
     with session, signs:
