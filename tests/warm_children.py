@@ -33,13 +33,14 @@ class WarmChild:
         stdout: int,
         stderr: IO[bytes] | None,
         env: dict[str, str],
+        cwd: str | Path | None,
         start_new_session: bool,
     ) -> None:
         assert "traced.process.child" in command[-1]
         assert (stdin, stdout, start_new_session) == (subprocess.PIPE, subprocess.PIPE, True)
         asked, told, status = os.pipe(), os.pipe(), os.pipe()
         said = 2 if stderr is None else stderr.fileno()
-        request = json.dumps([env, str(Path.cwd())]).encode()
+        request = json.dumps([env, str(cwd or Path.cwd())]).encode()
         socket.send_fds(_server(), [request], [asked[0], told[1], said, status[1]])
         for descriptor in (asked[0], told[1], status[1]):
             os.close(descriptor)

@@ -3,6 +3,8 @@
 Only the first batch of each pass over a loader is looked at, and nothing is put on a loader or a batch.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """Where a job on an emulated card reads what kernels would have computed: the driver calls, and the line is counted."""
 
+from __future__ import annotations
+
 import atexit
 import ctypes
 import json
@@ -39,7 +41,7 @@ class Reads:
             self._listen = None
             self._write()
 
-    def bring(self, copy: Any) -> "tuple[Any, bool]":
+    def bring(self, copy: Any) -> tuple[Any, bool]:
         """Bring to the host what `copy()` copies, and whether the host had written all of it; no line is counted."""
         before, self._is_own = self.own, True
         try:
@@ -55,7 +57,7 @@ class Reads:
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()
 
-    def _place(self) -> "tuple[str, int, str, str]":
+    def _place(self) -> tuple[str, int, str, str]:
         """File, line and function of the job's own code, and the innermost file of torch's where that is what reads."""
         frame: Any = sys._getframe(2)  # noqa: SLF001 - the frames of this thread have no other name
         inside = ""

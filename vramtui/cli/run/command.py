@@ -302,13 +302,14 @@ def _placed(options: RunOptions, preset: "PresetFile | None", trace: "RunTrace |
     from vramtui.cli.run import placement  # noqa: PLC0415 - only here
     from vramtui.cli.run.child import placing  # noqa: PLC0415 - only here
 
-    source = open_source(demo=False, replay=None).source
     needs = emulated_need(options) if options.on == AUTO else options.needs
     if needs is None and trace is not None:
+        source = open_source(demo=False, replay=None).source
         need = placement.Need(trace.need(source), None, options.gpus or 1)
     else:
         known = preset if needs or preset is not None else placed_by(options.command)
-        need = placement.need_of(needs, known, options.gpus)
+        need = placement.need_of(needs, known, options.gpus)  # what is wrong there is said before a GPU is looked for
+        source = open_source(demo=False, replay=None).source
     sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
     for gpu, fit in chosen:
         placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")

@@ -67,7 +67,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "encoder": (ErrorRange(0.28, 0.41), ErrorRange(0.12, 0.17)),
     "encoder by its tensors": (ErrorRange(0.19, 0.41), ErrorRange(0.17, 0.14)),
     "encoder-decoder": (ErrorRange(0.2, 0.3), ErrorRange(0.1, 0.19)),
-    "generic": (ErrorRange(0.37, 0.49), ErrorRange(0.38, 0.45)),
+    "generic": (ErrorRange(0.43, 0.51), ErrorRange(0.45, 0.47)),
     "layer list": (ErrorRange(0.1, 0.32), ErrorRange(0.19, 0.13)),
     "lora": (ErrorRange(0.09, 0.25), ErrorRange(0.05, 0.03)),
     "multi-gpu": (ErrorRange(0.13, 0.17), None),

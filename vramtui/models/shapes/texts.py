@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from vramtui.models.families.keys import CLASSES, HIDDEN, Keys, head_of, layer_count, sizes_of
-from vramtui.models.shapes.listed import listed_shapes
+from vramtui.models.shapes.listed import listed_shapes, named_class
 from vramtui.models.tensor_list import CacheList, TensorList
 
 # Numbers of a token that a layer keeps: keys and values of the stream's width, or of their heads'.
@@ -56,8 +56,10 @@ def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
     """
     role = "causal" if keys.text("model_type") in TRANSLATORS else "masked"
     tensors, exact = listed_shapes(keys.values, role)
-    # A translator that tells classes has its encoder too, which no stream of a decoder's depth stands for.
-    exact = exact and not (role == "causal" and head_of(keys) == CLASSES)
+    # A translator that is whole, or tells classes, has its encoder too: no stream of a decoder's depth stands for that.
+    named = named_class(keys.values)
+    is_whole = bool(named) and not named.endswith("ForCausalLM")
+    exact = exact and not (role == "causal" and (is_whole or head_of(keys) == CLASSES))
     return tensors, text_caches(keys), exact
 
 

@@ -139,9 +139,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     moments = MomentLog()
     moments.note("build", 0, _resident(turns, run, None))
     for turn in turns:
-        weights = summed(
-            _resident(turns, run, turn), {"buffers": job.program.buffers}, kept, {"workspaces": workspace.kept}
-        )
+        weights = summed(_resident(turns, run, turn), {"buffers": job.program.buffers}, kept)
         moments.note(turn.phase, 0, summed(weights, turn.held, passing), end=False)
         moments.note(turn.phase, 0, weights)
     notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
