@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,10 @@ settings.register_profile(
 )
 settings.register_profile("fast", settings.get_profile("ours"), max_examples=10)
 settings.load_profile("ours")
+
+# A place of this worker's own: the jobs and emulated cards that one test announces are not for others to see.
+RUNTIME = tempfile.TemporaryDirectory(prefix="run-")
+os.environ["XDG_RUNTIME_DIR"] = RUNTIME.name
 
 # Figures were recorded under it; tests/estimators/analytic/test_releases.py has those of others.
 runtime.ASSUMED = (2, 13)
