@@ -46,7 +46,6 @@ KINDS = {
 REASONS: dict[str, dict[str, str]] = {
     "causal": {
         "blt": "no size of the whole model, only of its parts",
-        "deepseek_v2": "its default config says no num_experts_per_tok",
     },
     "image-text": {
         "dots3_note": "towers with experts, and one for sound",

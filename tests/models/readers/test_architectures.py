@@ -1,6 +1,7 @@
 """Architectures of transformers 5.23 by their default configs, against the modules on the meta device."""
 
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -22,6 +23,9 @@ from vramtui.estimators.analytic.sizes.kv_cache import state_bytes
 from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.readers.bounded import decode_object
+from vramtui.models.readers.encoders import ENCODERS
+from vramtui.models.shapes.full_config import filled_in
+from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.nets import STREAMS
 from vramtui.models.shapes.texts import TEXTS
 from vramtui.models.shapes.towers import JOINED
@@ -70,6 +74,15 @@ def test_a_type_of_model_has_one_reader() -> None:
     readers = (FAMILIES, EXOTIC, TEXTS, STREAMS, JOINED)
     counts = Counter(kind for types in readers for kind in types)
     assert {kind for kind, count in counts.items() if count > 1} == WORDS_OF_THE_SAME_TYPE
+
+
+@pytest.mark.parametrize("name", sorted(ENCODERS.keys() & set(shape_table().names())))
+def test_an_encoder_whose_operators_are_followed_has_the_tensors_of_its_generated_shapes(name: str) -> None:
+    """Its table says how it runs; that it says its tensors as well takes nothing from the one that reads its type."""
+    table = shape_table()
+    values = filled_in({"model_type": table.type_of(name), "architectures": [name]}, table.type_of(name))
+    counted = parameter_count(preset_from(values).model)
+    assert counted == sum(one.count * math.prod(one.shape) for one in table.tensors(name, values))
 
 
 PUBLIC = recorded("public")

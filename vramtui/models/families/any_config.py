@@ -11,12 +11,20 @@ from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.families.family import Family
 from vramtui.models.families.generic import guess_family
-from vramtui.models.families.keys import Keys, head_of, layer_count
-from vramtui.models.families.nearest_decoder import dropouts, list_tables, nearest_decoder, window_table
+from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, VOCABULARY, Keys, head_of, layer_count
+from vramtui.models.families.modelled import opt
+from vramtui.models.families.nearest_decoder import (
+    dropouts,
+    list_tables,
+    modelled_decoder,
+    nearest_decoder,
+    window_table,
+)
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.readers.fields import TEXT_PARTS
 from vramtui.models.shapes.full_config import filled_in, text_type
-from vramtui.models.shapes.listed import as_encoder, generated_tensors, stream_of, words_stand_apart
+from vramtui.models.shapes.known import shape_table
+from vramtui.models.shapes.listed import as_encoder, generated_tensors, named_class, stream_of, words_stand_apart
 from vramtui.models.shapes.nets import PLAIN, NetShape, is_net, read_net, twin_of
 from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
@@ -27,6 +35,11 @@ KNOWN: dict[str, Family] = {**FAMILIES, **EXOTIC}
 OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
 # Whose words are read by another model than the type of its text says.
 OTHER_TEXT = {"idefics": "llama", "phi4_multimodal": "phi3"}
+
+# Of types whose tensors are read by their generated shapes: the family whose operators are followed.
+OF_TEXTS = {"opt": msgspec.structs.replace(PLAIN, operators=opt)}
+# Ends of the classes whose output layer is over words, as the operators that are followed have it.
+OVER_WORDS = ("ForCausalLM", "LMHeadModel")
 
 ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
 
@@ -70,16 +83,22 @@ def text_part(keys: Keys) -> Keys:
     return keys
 
 
-def read_any(values: dict[str, object]) -> Found:
-    """The tensors, caches and nearest decoder of any config.
+def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
+    """The tensors and caches of any config, and the decoder that it is, or is nearest to.
 
     What no family describes whole has its tensors from the generated shapes, where those have its class.
 
+    Args:
+        values: as decoded.
+        is_listed: whether the table is to list every tensor also where its sizes say them all.
+
     Raises:
-        Damaged: it has not even a width and a number of layers.
+        Damaged: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
     """
+    values = _with_type(values)
+    _check_sizes(values)
     try:
-        found = _by_family(values)
+        found = _by_family(values, is_listed=is_listed)
     except Damaged:
         tensors = generated_tensors(values)
         if tensors is None:
@@ -99,11 +118,37 @@ def read_any(values: dict[str, object]) -> Found:
     return msgspec.structs.replace(found, table=table, tensors=groups, partial=False, counted=True)
 
 
+def _with_type(values: dict[str, object]) -> dict[str, object]:
+    """The config with the type of the class that it names, where it names no type, and its family is followed."""
+    if values.get("model_type"):
+        return values
+    kind = shape_table().type_of(named_class(values))
+    return values | {"model_type": kind} if _is_followed(kind) else values
+
+
+def _is_followed(kind: str) -> bool:
+    family = KNOWN.get(kind, OF_TEXTS.get(kind))
+    return family is not None and family.operators is not None
+
+
+def _check_sizes(values: dict[str, object]) -> None:
+    """Refuse a file that leaves out what makes a model this one.
+
+    Raises:
+        Damaged: it does.
+    """
+    if not _is_followed(str(values.get("model_type"))):
+        return
+    said = Keys(values)
+    for names in (HIDDEN, LAYERS, HEADS, VOCABULARY):
+        said.whole(*names)
+
+
 def _text_key(values: dict[str, object]) -> str:
     return next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), "")
 
 
-def _by_family(values: dict[str, object]) -> Found:
+def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     """As `read_any`, by what is written down of families.
 
     Raises:
@@ -119,18 +164,30 @@ def _by_family(values: dict[str, object]) -> Found:
         return _of_net(read_net(keys))
     kind = keys.text("model_type")
     if kind in TEXTS:
-        return _of_text(keys, "family")
+        return _modelled(Keys(values), keys, OF_TEXTS.get(kind), _of_text(keys, "family"), is_listed=is_listed)
     family = KNOWN.get(kind)
     if family is not None:
         named = " ".join(map(str, keys.items("architectures")))
         exact = "ConditionalGeneration" not in named and not OTHER_HEADS.search(named)
         exact = exact or bool(head_of(keys) and family.whole is None)
-        return _read_family(keys, family, "family" if exact else "generic", partial=False)
+        found = _read_family(keys, family, "family" if exact else "generic", partial=False)
+        return _modelled(Keys(values), keys, family, found, is_listed=is_listed)
     part = text_part(keys)
     if part.text("model_type") in TEXTS:
         return msgspec.structs.replace(_of_text(part, "generic"), partial=True)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
     return _read_family(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
+
+
+def _modelled(said: Keys, keys: Keys, family: Family | None, found: Found, *, is_listed: bool) -> Found:
+    """The same without lists where its family's operators are followed and its sizes say every tensor and cache."""
+    named = named_class(keys.values)
+    if family is None or is_listed or (named and not named.endswith(OVER_WORDS)):
+        return found
+    table = modelled_decoder(said, keys, family, numbers_in(found.tensors), found.caches)
+    if table is None:
+        return found
+    return msgspec.structs.replace(found, table=table, basis="shapes", counted=True)
 
 
 def _of_net(net: NetShape) -> Found:

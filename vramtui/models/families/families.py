@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from vramtui.models.families import modelled
 from vramtui.models.families.attention import compressed_attention
 from vramtui.models.families.family import Family
 from vramtui.models.families.family_parts import (
@@ -19,6 +20,7 @@ from vramtui.models.families.family_parts import (
     diff_lambdas,
     doge_layer,
     ernie_experts,
+    falcon_layer,
     gemma3n_inputs,
     gemma3n_layer,
     gemma4_attention,
@@ -40,11 +42,13 @@ from vramtui.models.families.family_parts import (
     no_mixer,
     no_mlp,
     post_mlp_norm,
+    qwen_kinds,
     rope_norm,
 )
 from vramtui.models.families.public_keys import (
     deci_keys,
     deepseek_v4_keys,
+    falcon_keys,
     gemma4_keys,
     half_ffn,
     hunyuan_keys,
@@ -81,10 +85,14 @@ QWEN_NEXT = Family(
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(
-        ("aria_text", "cwm", "exaone", "granite", "granitemoe", "granitemoeshared", "hyperclovax_seed",
-         "internlm3", "iquestcoder", "llama", "ministral", "ministral3", "mistral", "mixtral", "smollm3"),
+        ("aria_text", "cwm", "exaone", "granitemoe", "granitemoeshared", "hyperclovax_seed", "ministral",
+         "ministral3"),
         LLAMA,
     ),
+    **dict.fromkeys(
+        ("granite", "internlm3", "iquestcoder", "llama", "mistral", "mixtral"), Family(operators=modelled.llama)
+    ),
+    "smollm3": Family(tied=True, operators=modelled.llama),
     "afmoe": MOE(norm_in_fp32=True, norms=4, qk_norm="head", gate="full"),
     "apertus": Family(qk_norm="head", gated=False, layer=apertus_activation),
     "arcee": Family(gated=False),
@@ -101,8 +109,9 @@ FAMILIES: dict[str, Family] = {
     "cohere2_moe": Family(norms=1, tied=True),
     "cpmant": Family(tied=True, more=cpm_ant_tables),
     "ctrl": OLD(tied=True, head_bias=True),
-    "deepseek_v2": Family(mla=True),
-    "deepseek_v3": LATENT(),
+    "deepseek_v2": Family(mla=True, operators=modelled.deepseek_v2),
+    # As Kimi K2 and the text of K2.5 call what transformers builds as DeepSeek V3.
+    **dict.fromkeys(("deepseek_v3", "kimi_k2"), LATENT(operators=modelled.deepseek_v3)),
     "deepseek_v32": LATENT(),
     "deepseek_v4": Family(
         attention=compressed_attention, layer=deepseek_v4_layer, more=hyper_head, prepare=deepseek_v4_keys
@@ -115,12 +124,16 @@ FAMILIES: dict[str, Family] = {
     "ernie4_5_moe": Family(bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True),
     "exaone4": Family(qk_norm="head"),
     "exaone_moe": MOE(qk_norm="head"),
+    "falcon": OLD(
+        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=falcon_keys, layer=falcon_layer,
+        operators=modelled.falcon,
+    ),
     "falcon_h1": Family(layer=mamba2, mlp_bias="mlp_bias"),
     "falcon_mamba": Family(norms=1, tied=True, kinds=mamba_kinds, mixers={"linear_attention": mamba1}, mlp=no_mlp),
     "flex_olmo": RAISED(qk_norm="wide"),
-    "gemma": RAISED(tied=True),
-    "gemma2": RAISED(norms=4, tied=True),
-    "gemma3_text": RAISED(norms=4, qk_norm="head", tied=True),
+    "gemma": RAISED(tied=True, operators=modelled.gemma),
+    "gemma2": RAISED(norms=4, tied=True, operators=modelled.gemma2),
+    "gemma3_text": RAISED(norms=4, qk_norm="head", tied=True, operators=modelled.gemma),
     "gemma3n_text": RAISED(
         norms=4, tied=True, attention=gemma4_attention, layer=gemma3n_layer, more=gemma3n_inputs
     ),
@@ -138,6 +151,10 @@ FAMILIES: dict[str, Family] = {
         norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
         more=gemma4_inputs, prepare=gemma4_keys,
     ),
+    "gpt2": OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt2),
+    "gpt_bigcode": OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt_bigcode),
+    "gptj": OLD(norms=1, bias=False, head_bias=True, operators=modelled.gptj),
+    "gpt_neox": OLD(bias=("attention_bias", True), operators=modelled.gpt_neox),
     "gpt_neo": OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
     "gpt_neox_japanese": Family(
         norm=2, gated=False, bias=False, tied=True,
@@ -168,8 +185,6 @@ FAMILIES: dict[str, Family] = {
     ),
     "jais2": Family(norm=2, gated=False, bias=("attention_bias", True), mlp_bias=("mlp_bias", True)),
     "jamba": Family(kinds=jamba_kinds, mixers={"linear_attention": mamba1_normed}),
-    # As Kimi K2 and the text of K2.5 call what transformers builds as DeepSeek V3.
-    "kimi_k2": LATENT(),
     "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}, prepare=kimi_keys),
     "kolibri1": MOE(norms=4, qk_norm="head"),
     "kyutai_speech_to_text": Family(prepare=half_ffn, more=add_codes, bias=False),
@@ -213,10 +228,13 @@ FAMILIES: dict[str, Family] = {
     "openai-gpt": OLD(tied=True, positions=("n_positions", 0), last_norm=False),
     "persimmon": OLD(qk_norm="head", qk_norm_bias=True, qk_norm_if="qk_layernorm"),
     "phimoe": Family(norm=2, expert_width=("intermediate_size",), head_bias="lm_head_bias"),
-    **dict.fromkeys(("mimo", "qwen2"), Family(bias=True, output_bias=False)),
-    "qwen2_moe": Family(bias=("qkv_bias", True), output_bias=False, shared_gate=True),
-    "qwen3": Family(qk_norm="head"),
-    "qwen3_moe": Family(qk_norm="head", shared=False),
+    "mimo": Family(bias=True, output_bias=False),
+    "qwen2": Family(bias=True, output_bias=False, kinds=qwen_kinds, operators=modelled.llama),
+    "qwen2_moe": Family(
+        bias=("qkv_bias", True), output_bias=False, shared_gate=True, kinds=qwen_kinds, operators=modelled.qwen2_moe
+    ),
+    "qwen3": Family(qk_norm="head", kinds=qwen_kinds, operators=modelled.llama),
+    "qwen3_moe": Family(qk_norm="head", shared=False, kinds=qwen_kinds, operators=modelled.llama),
     "qwen3_5_text": QWEN_NEXT,
     "qwen3_5_moe_text": QWEN_NEXT,
     "qwen3_next": QWEN_NEXT,
@@ -226,6 +244,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "seed_oss": Family(bias=("attention_bias", True), output_bias="attention_out_bias"),
     "solar_open": MOE(),
+    "starcoder2": OLD(bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True, operators=modelled.starcoder2),
     "stablelm": Family(
         norm=2, bias="use_qkv_bias", output_bias=False, qk_norm="each", qk_norm_if="qk_layernorm",
     ),
@@ -238,7 +257,11 @@ FAMILIES: dict[str, Family] = {
     ),
     "glm4v_moe_text": MOE(bias=("attention_bias", True), output_bias=False),
     "granite_docling_text": LLAMA,
-    "phi3": LLAMA,
+    "phi": Family(
+        norm=2, norms=1, gated=False, bias=True, mlp_bias=True, head_bias=True, qk_norm="head", qk_norm_bias=True,
+        qk_norm_if="qk_layernorm", operators=modelled.phi,
+    ),
+    "phi3": Family(operators=modelled.phi3),
     "cosmos3_edge_text": Family(gated=False),
     "glm_ocr_text": Family(norms=4),
     "molmo2_text": Family(qk_norm="head", bias="qkv_bias", more=add_rows),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.models.families.keys import Keys, LayerSizes
+from vramtui.models.families.modelled import Operators
 from vramtui.models.tensor_list import CacheList, TensorList
 
 Truth = bool | str | tuple[str, bool]
@@ -60,6 +61,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         layer: what else each layer has.
         more: what else there is.
         whole: how all of the model is built, where none of this holds.
+        operators: what its `[model]` table says beside these, where every operator is followed.
     """
 
     norm: int = 1
@@ -97,6 +99,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     layer: Operator | None = None
     more: More | None = None
     whole: Callable[[TensorList, CacheList, Keys, "Family"], None] | None = None
+    operators: Operators | None = None
 
 
 def truth(keys: Keys, what: Truth) -> bool:

@@ -6,6 +6,7 @@ from vramtui.models.families.attention import SLIDING, attention, window_of
 from vramtui.models.families.family import Layer
 from vramtui.models.families.feed_forward import dense, experts, shared_width
 from vramtui.models.families.keys import Keys, LayerSizes, layer_count, sizes_of
+from vramtui.models.families.modelled import falcon_norms
 from vramtui.models.families.public_keys import SPARSE, deci_width
 from vramtui.models.tensor_list import CacheList, TensorList
 
@@ -45,6 +46,20 @@ def minimax_kinds(keys: Keys, count: int) -> list[str]:
     if len(listed) == count:
         return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
     return [LINEAR if number % 2 else FULL for number in range(count)]
+
+
+def qwen_kinds(keys: Keys, count: int) -> list[str]:
+    """As listed; else layers slide from one on, where any do."""
+    listed = keys.items("layer_types")
+    if len(listed) >= count:
+        return list(map(str, listed[:count]))
+    first = keys.whole("max_window_layers", default=28) if keys.flag("use_sliding_window") else count
+    return [FULL if number < first else "sliding_attention" for number in range(count)]
+
+
+def falcon_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """As many norms as attention and MLP do not share."""
+    tensors.norm("layer_norm", layer.sizes.hidden, bias=True, count=falcon_norms(layer.keys))
 
 
 def apertus_activation(tensors: TensorList, _caches: CacheList, _layer: Layer) -> None:

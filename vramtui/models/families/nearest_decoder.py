@@ -2,18 +2,27 @@
 
 from typing import Any
 
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
+from vramtui.models.families.attention import SLIDING, WINDOWS
+from vramtui.models.families.decoder import kinds_of
 from vramtui.models.families.family import Family, truth
 from vramtui.models.families.feed_forward import has_experts, shared_width
 from vramtui.models.families.keys import (
     CHOSEN,
     EXPERT_WIDTH,
     EXPERTS,
+    HEAD_DIM,
+    KV_HEADS,
     POSITIONS,
     Keys,
     layer_count,
     sizes_of,
 )
+from vramtui.models.specs.decoder import decoder_spec
 
 ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new", "gelu_pytorch_tanh": "gelu_pytorch_tanh",
@@ -60,6 +69,61 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
         **(_latent(keys) if family.mla else {}),
     }
     return {key: value for key, value in table.items() if value is not None}
+
+
+def modelled_decoder(
+    said: Keys, keys: Keys, family: Family, numbers: int, caches: tuple[LayerCache, ...]
+) -> dict[str, Any] | None:
+    """The `[model]` table of a decoder of whose family every operator is followed; None where one of this config's is
+    not, or where the table does not come to its tensors and caches.
+
+    Args:
+        said: the config as its file has it.
+        keys: the same with what the file leaves out.
+        family: its own.
+        numbers: in all of its tensors.
+        caches: what its layers keep.
+
+    Raises:
+        Damaged: a size is missing.
+    """
+    own = family.operators(keys) if family.operators is not None else None
+    if own is None:
+        return None
+    table = nearest_decoder(keys, family)
+    if said.maybe(*POSITIONS) is None:
+        table.pop("max_position_embeddings", None)
+    if said.maybe(*KV_HEADS) is None and table.get("num_key_value_heads") == table["num_attention_heads"]:
+        del table["num_key_value_heads"]
+    if said.maybe(*HEAD_DIM) is None and table["head_dim"] == table["hidden_size"] // table["num_attention_heads"]:
+        del table["head_dim"]
+    if said.maybe(*EXPERT_WIDTH) is None and table.get("moe_intermediate_size") == table["intermediate_size"]:
+        del table["moe_intermediate_size"]
+    if family.positions is not None:
+        rows, more = family.positions
+        table |= {"position": "learned", "max_position_embeddings": keys.whole(rows) + more}
+    table |= _windows(keys, family) | own
+    table = {key: value for key, value in table.items() if value is not None}
+    try:
+        spec = decoder_spec(msgspec.convert(table, TransformerModel))
+    except (msgspec.ValidationError, UserError):
+        return table  # what reads the table says what is wrong with it
+    counted = sum(tensor.numel * tensor.count for tensor in spec.tensors())
+    return table if counted == numbers and _sorted(spec.caches()) == _sorted(caches) else None
+
+
+def _windows(keys: Keys, family: Family) -> dict[str, Any]:
+    """The window, and every how many layers look back all the way, where these come at equal steps."""
+    kinds = kinds_of(keys, layer_count(keys), family)
+    full = [number for number, kind in enumerate(kinds, 1) if kind not in SLIDING]
+    if len(full) == len(kinds):
+        return {}
+    return {"sliding_window": keys.maybe(*WINDOWS), "sliding_window_pattern": full[0] if full else None}
+
+
+def _sorted(caches: tuple[LayerCache, ...]) -> list[tuple[int, int, int]]:
+    """What layers keep, in an order of its own."""
+    return sorted((kind.window or 0, kind.per_token, kind.layers) for kind in caches)
 
 
 def _activation(keys: Keys) -> str:

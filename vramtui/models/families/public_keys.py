@@ -14,6 +14,17 @@ def half_ffn(keys: Keys) -> Keys:
     return keys.changed(intermediate_size=keys.whole(*FFN) // 2)
 
 
+def falcon_keys(keys: Keys) -> Keys:
+    """One head of keys and values for all, unless the config says otherwise; later ones say how many."""
+    heads = keys.whole("num_attention_heads")
+    shared = keys.flag("multi_query", default=True) and not keys.flag("new_decoder_architecture")
+    own = 1 if shared else heads
+    if keys.flag("new_decoder_architecture"):
+        own = keys.whole("num_kv_heads", default=heads)
+    width = keys.whole("ffn_hidden_size", default=4 * keys.whole("hidden_size"))
+    return keys.changed(num_key_value_heads=own, multi_query=False, intermediate_size=width)
+
+
 def step_keys(keys: Keys) -> Keys:
     """One expert for all tokens, of a width of its own, and experts under another name; heads of sliding layers and
     layers with experts as its first files have them.

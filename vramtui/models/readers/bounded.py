@@ -31,10 +31,6 @@ class Damaged(Exception):
         self.is_sound = is_sound
 
 
-class Unmodelled(Exception):
-    """The file is sound, but says something that its architecture's own reader does not model."""
-
-
 def path_text(path: Path) -> str:
     """`path` made safe for a sentence."""
     return printable(str(path))

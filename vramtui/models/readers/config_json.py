@@ -11,10 +11,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.models.readers import decoders, encoders
-from vramtui.models.readers import moe as mixtures
-from vramtui.models.readers.bounded import Damaged, Unmodelled, decode_object, path_text, read_plain
+from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain
 from vramtui.models.readers.diffusers import denoisers
+from vramtui.models.readers.encoders import ENCODERS, USUAL_CLASSES
 from vramtui.models.readers.fields import TEXT_PARTS, Fields, Table
 from vramtui.models.readers.guessed_values import guessed_values
 from vramtui.models.readers.quantization import exl3
@@ -24,6 +23,7 @@ from vramtui.models.stores.folders import WEIGHTS
 
 # Each of these needs modules that most configs do not.
 read_any = late("vramtui.models.families.any_config:read_any")
+shape_table = late("vramtui.models.shapes.known:shape_table")
 is_net = late("vramtui.models.shapes.nets:is_net")
 read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")
 timm_table = late("vramtui.models.readers.torchvision:timm_table")
@@ -31,97 +31,7 @@ in_all_layers = late("vramtui.models.readers.quantization.mixed:in_all_layers")
 kind_of = late("vramtui.models.readers.quantization.mixed:kind_of")
 with_mixed_bits = late("vramtui.models.readers.quantization.mixed:with_mixed_bits")
 
-ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
-    "BartForConditionalGeneration": encoders.bart,
-    "BertForMaskedLM": encoders.bert_mlm,
-    "BertForQuestionAnswering": encoders.bert_tokens,
-    "BertForSequenceClassification": encoders.bert_classes,
-    "BertForTokenClassification": encoders.bert_tokens,
-    "BertModel": encoders.bert_model,
-    "CLIPTextModel": encoders.clip_text_model,
-    "CLIPTextModelWithProjection": encoders.clip_text_projected,
-    "CLIPVisionModel": encoders.clip_vision_model,
-    "CLIPVisionModelWithProjection": encoders.clip_vision_projected,
-    "DeepseekV2ForCausalLM": mixtures.deepseek_v2,
-    "DeepseekV3ForCausalLM": mixtures.deepseek_v3,
-    "FalconForCausalLM": decoders.falcon,
-    "Gemma2ForCausalLM": decoders.gemma2,
-    "Gemma3ForCausalLM": decoders.gemma3,
-    "GemmaForCausalLM": decoders.gemma,
-    "GPT2LMHeadModel": decoders.gpt2,
-    "GPTBigCodeForCausalLM": decoders.gpt_bigcode,
-    "GPTJForCausalLM": decoders.gptj,
-    "GPTNeoXForCausalLM": decoders.gpt_neox,
-    "GraniteForCausalLM": decoders.llama,
-    "LlamaForCausalLM": decoders.llama,
-    "MT5ForConditionalGeneration": encoders.t5,
-    "MistralForCausalLM": decoders.mistral,
-    "MixtralForCausalLM": mixtures.mixtral,
-    "OPTForCausalLM": decoders.opt,
-    "Phi3ForCausalLM": decoders.phi3,
-    "PhiForCausalLM": decoders.phi,
-    "Qwen2ForCausalLM": decoders.qwen2,
-    "Qwen2MoeForCausalLM": mixtures.qwen2_moe,
-    "Qwen3ForCausalLM": decoders.qwen3,
-    "Qwen3MoeForCausalLM": mixtures.qwen3_moe,
-    "RobertaForMaskedLM": encoders.bert_mlm,
-    "RobertaForQuestionAnswering": encoders.bert_tokens,
-    "RobertaForSequenceClassification": encoders.bert_classes,
-    "RobertaForTokenClassification": encoders.bert_tokens,
-    "RobertaModel": encoders.bert_model,
-    "SmolLM3ForCausalLM": decoders.smollm3,
-    "Starcoder2ForCausalLM": decoders.starcoder2,
-    "T5ForConditionalGeneration": encoders.t5,
-    "ViTForImageClassification": encoders.vit_classes,
-    "ViTModel": encoders.vit_model,
-    "WhisperForConditionalGeneration": encoders.whisper,
-    "XLMRobertaForMaskedLM": encoders.bert_mlm,
-    "XLMRobertaForQuestionAnswering": encoders.bert_tokens,
-    "XLMRobertaForSequenceClassification": encoders.bert_classes,
-    "XLMRobertaForTokenClassification": encoders.bert_tokens,
-    "XLMRobertaModel": encoders.bert_model,
-}
 LANGUAGE = "its language model only"
-# What a config without `architectures` is taken for.
-BY_TYPE: dict[str, str] = {
-    "bart": "BartForConditionalGeneration",
-    "bert": "BertModel",
-    "clip": "CLIPModel",
-    "clip_text_model": "CLIPTextModel",
-    "clip_vision_model": "CLIPVisionModel",
-    "deepseek_v2": "DeepseekV2ForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-    "falcon": "FalconForCausalLM",
-    "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "gemma3": "Gemma3ForConditionalGeneration",
-    "gemma3_text": "Gemma3ForCausalLM",
-    "gpt2": "GPT2LMHeadModel",
-    "gpt_bigcode": "GPTBigCodeForCausalLM",
-    "gpt_neox": "GPTNeoXForCausalLM",
-    "gptj": "GPTJForCausalLM",
-    "granite": "GraniteForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mt5": "MT5ForConditionalGeneration",
-    "mixtral": "MixtralForCausalLM",
-    "opt": "OPTForCausalLM",
-    "phi": "PhiForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
-    "qwen2_moe": "Qwen2MoeForCausalLM",
-    "qwen2_vl": "Qwen2VLForConditionalGeneration",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "roberta": "RobertaModel",
-    "smollm3": "SmolLM3ForCausalLM",
-    "starcoder2": "Starcoder2ForCausalLM",
-    "t5": "T5ForConditionalGeneration",
-    "vit": "ViTModel",
-    "whisper": "WhisperForConditionalGeneration",
-    "xlm-roberta": "XLMRobertaModel",
-}
 # Falcon's configs before transformers knew it (`configuration_RW.py` beside its weights).
 REFINED_WEB = ("RefinedWeb", "RefinedWebModel")
 # Other names of a type in public files: DeepSeek V4 as its FP8 files for SGLang have it.
@@ -290,7 +200,7 @@ def _renamed(values: dict[str, object]) -> dict[str, object]:
 
 def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Table]], how: Fields) -> ConfigFile:
     """A config of EXL3 or MLX: every tensor by its bits. Its own family's rules say which there are."""
-    found = read_any(dict(config.values))
+    found = read_any(dict(config.values), is_listed=True)
     tensors = stored(map(msgspec.to_builtins, found.tensors), how)
     numbers = sum(prod(group["shape"]) * group.get("count", 1) for group in tensors)
     return ConfigFile(
@@ -307,15 +217,14 @@ def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
     whether every tensor is written down.
     """
     name = _architecture(config)
-    if name in ARCHITECTURES:
-        try:
-            return name, config, ARCHITECTURES[name](config), "", "shapes", True
-        except Unmodelled:
-            pass
+    if name in ENCODERS:
+        return name, config, ENCODERS[name](config), "", "shapes", True
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
         raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=True) from None
+    if found.basis == "shapes" and not config.texts("architectures"):
+        name = shape_table().class_of("causal", name) or name
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis, found.counted
 
 
@@ -338,17 +247,13 @@ def _words_of(config: Fields) -> Fields:
 
 def _architecture(config: Fields) -> str:
     named = config.texts("architectures")
-    for name in named:
-        if name in ARCHITECTURES:
-            return name
     kind = config.text("model_type", "")
-    if named or (kind and kind not in BY_TYPE):
-        return named[0] if named else kind
-    if not kind and "zero_optimization" in config.values:
+    if named or kind:
+        known = next((name for name in named if name in ENCODERS), "")
+        return known or (named[0] if named else USUAL_CLASSES.get(kind, kind))
+    if "zero_optimization" in config.values:
         raise Damaged("is DeepSpeed's and names no model: give the model, and this file with --job-file")
-    if not kind:
-        raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
-    return BY_TYPE[kind]
+    raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
 
 
 def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:
@@ -356,7 +261,7 @@ def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: st
     if model.get("kind", "transformer") != "transformer":
         return model
     try:
-        listed = model if "tensors" in model else read_any(dict(config.values)).table
+        listed = model if "tensors" in model else read_any(dict(config.values), is_listed=True).table
     except Damaged:
         return model
     tensors = with_mixed_bits(listed["tensors"], listed["num_hidden_layers"], how, quantization)

@@ -1,9 +1,10 @@
 """Encoders and encoder-decoders: what their config.json says, and what their code in transformers adds to it."""
 
+from collections.abc import Callable
 from functools import partial
 
+from vramtui.models.families.modelled import activation
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.decoders import activation
 from vramtui.models.readers.fields import Fields, Table
 
 
@@ -155,14 +156,38 @@ def bart(config: Fields) -> Table:
     }
 
 
-bert_model = partial(bert, head="none", pooler=True)
-bert_mlm = partial(bert, head="mlm", pooler=False)
-bert_classes = partial(bert, head="classes", pooler=True)
+Read = Callable[[Fields], Table]
+_bert_words, _bert_classes = partial(bert, head="mlm", pooler=False), partial(bert, head="classes", pooler=True)
 # A label for each token, or where an answer starts and ends; its few numbers a token are not counted, only the first's.
-bert_tokens = partial(bert, head="classes", pooler=False)
-vit_model = partial(vit, head="none", pooler=True)
-vit_classes = partial(vit, head="classes", pooler=False)
-clip_text_model = partial(clip_text, projected=False)
-clip_text_projected = partial(clip_text, projected=True)
-clip_vision_model = partial(clip_vision, projected=False)
-clip_vision_projected = partial(clip_vision, projected=True)
+_bert_tokens = partial(bert, head="classes", pooler=False)
+# The classes whose every operator is followed; others of these types are read by their generated shapes.
+ENCODERS: dict[str, Read] = {
+    "BartForConditionalGeneration": bart,
+    **{f"{name}Model": partial(bert, head="none", pooler=True) for name in ("Bert", "Roberta", "XLMRoberta")},
+    **{f"{name}ForMaskedLM": _bert_words for name in ("Bert", "Roberta", "XLMRoberta")},
+    **{f"{name}ForSequenceClassification": _bert_classes for name in ("Bert", "Roberta", "XLMRoberta")},
+    **{f"{name}ForTokenClassification": _bert_tokens for name in ("Bert", "Roberta", "XLMRoberta")},
+    **{f"{name}ForQuestionAnswering": _bert_tokens for name in ("Bert", "Roberta", "XLMRoberta")},
+    "CLIPTextModel": partial(clip_text, projected=False),
+    "CLIPTextModelWithProjection": partial(clip_text, projected=True),
+    "CLIPVisionModel": partial(clip_vision, projected=False),
+    "CLIPVisionModelWithProjection": partial(clip_vision, projected=True),
+    "MT5ForConditionalGeneration": t5,
+    "T5ForConditionalGeneration": t5,
+    "ViTForImageClassification": partial(vit, head="classes", pooler=False),
+    "ViTModel": partial(vit, head="none", pooler=True),
+    "WhisperForConditionalGeneration": whisper,
+}
+# What a config without `architectures` is taken for.
+USUAL_CLASSES = {
+    "bart": "BartForConditionalGeneration",
+    "bert": "BertModel",
+    "clip_text_model": "CLIPTextModel",
+    "clip_vision_model": "CLIPVisionModel",
+    "mt5": "MT5ForConditionalGeneration",
+    "roberta": "RobertaModel",
+    "t5": "T5ForConditionalGeneration",
+    "vit": "ViTModel",
+    "whisper": "WhisperForConditionalGeneration",
+    "xlm-roberta": "XLMRobertaModel",
+}

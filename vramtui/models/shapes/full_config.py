@@ -60,6 +60,8 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
     said = {key: value for key, value in values.items() if value is not None}
     aliases = OLDER_NAMES | known.aliases
     renamed = {aliases[key]: value for key, value in said.items() if key in aliases}
+    # A default goes by the name that transformers 4 wrote, where 5 writes another.
+    renamed |= {key: said[aliases[key]] for key in known.keys if key not in said and aliases.get(key) in said}
     whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in said}
     for key, value in known.keys.items():
         if whole.get(key) is None and key not in values:

@@ -173,6 +173,10 @@ class ShapeTable:
         """Whether it has the class, and the class a config of the type `kind`."""
         return architecture in self._data.classes and self._shapes(architecture).of == kind
 
+    def type_of(self, architecture: str) -> str:
+        """The type of a class; empty where it is not known."""
+        return self._shapes(architecture).of if architecture in self._data.classes else ""
+
     def class_of(self, role: str, kind: object) -> str:
         """The class of a type for a role (`base`, `causal`, `masked` …); empty where it is not known."""
         name = self._data.roles.get(role, {}).get(str(kind), "")
