@@ -1,0 +1,1 @@
+"""The same scripts on the present GPU and on an emulated card."""
