@@ -1,8 +1,10 @@
 """What is loaded when: a static graph cannot see it, and start-up time depends on it."""
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,51 @@ def test_one_file_imports_textuals_private_modules() -> None:
         if re.search(r"^\s*(?:from|import) textual\._", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert importing == {"vramtui/app/terminal/textual_private.py"}
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {_module(path): path for path in (ROOT / "vramtui").rglob("*.py")}
+# Packages that load what they offer when it is used: naming one loads nothing.
+LATE_THEMSELVES = {name for name, path in FILES.items() if "def __getattr__" in path.read_text(encoding="utf-8")}
+
+
+def _imports(node: ast.AST, *, late: bool = False) -> Iterator[tuple[int, str, bool]]:
+    """Each import of this package that is run: its line, the module, and whether within a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.ImportFrom) and (child.module or "").startswith("vramtui"):
+            module = child.module or ""
+            for part in child.names:
+                yield child.lineno, f"{module}.{part.name}" if f"{module}.{part.name}" in FILES else module, late
+        yield from _imports(child, late=late or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def _reached(start: str, arrows: dict[str, set[str]]) -> set[str]:
+    """Every module that is loaded with `start`, the packages that it lies in too."""
+    seen: set[str] = set()
+    left = [start]
+    while left:
+        for name in arrows.get(left.pop(), ()):
+            parts = name.split(".")
+            inner = {".".join(parts[:length]) for length in range(1, len(parts) + 1)} - seen
+            seen |= inner
+            left += inner
+    return seen
+
+
+def test_no_import_is_late_in_vain() -> None:
+    """What a file loads anyway, by its own first lines or by what those load, is imported there."""
+    found = {name: list(_imports(ast.parse(path.read_text(encoding="utf-8")))) for name, path in FILES.items()}
+    arrows = {name: {module for _, module, late in imports if not late} for name, imports in found.items()}
+    in_vain = {
+        f"{name}:{line} {module}"
+        for name, imports in found.items()
+        for line, module, late in imports
+        if late and module not in LATE_THEMSELVES and module in _reached(name, arrows)
+    }
+    assert len(arrows) > 500
+    assert in_vain == set()

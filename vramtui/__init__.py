@@ -7,7 +7,7 @@ def __getattr__(name: str) -> object:
     """What `vramtui.api` offers: it takes a tenth of a second to load, which `import vramtui` does not."""
     if name.startswith("_"):
         raise AttributeError(f"module 'vramtui' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - as above
+    from importlib import import_module  # noqa: PLC0415 - `--version` needs none
 
     api = import_module("vramtui.api")
     if name not in api.__all__:
@@ -16,6 +16,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    from importlib import import_module  # noqa: PLC0415 - as above
+    from importlib import import_module  # noqa: PLC0415 - `--version` needs none
 
     return ["__version__", *import_module("vramtui.api").__all__]

@@ -20,11 +20,11 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         _print_version()
     elif arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
-        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - as above
+        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - the way past the parser
 
         open_dashboard(DashboardOptions(monitor=bool(arguments)))
     else:
-        from vramtui.cli.main import run  # noqa: PLC0415 - as above
+        from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser
 
         run()
 
@@ -44,7 +44,7 @@ def _print_version() -> None:
         sys.stdout.write(f"vramtui {__version__}\n")
         sys.stdout.flush()
     except OSError:
-        from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - as above, where it can be written
+        from vramtui.cli.common.exit_codes import exit_on_user_error  # noqa: PLC0415 - only where nothing can be written
 
         with exit_on_user_error():
             raise
@@ -67,7 +67,7 @@ def _ascii_form() -> str:
     """The name of a handler that writes an ASCII character for each that an encoding does not have."""
     import codecs  # noqa: PLC0415 - only where a terminal has no Unicode
 
-    from vramtui.core.base.ascii import in_ascii  # noqa: PLC0415 - as above
+    from vramtui.core.base.ascii import in_ascii  # noqa: PLC0415 - only where a terminal has no Unicode
 
     codecs.register_error("ascii-form", in_ascii)
     return "ascii-form"

@@ -11,11 +11,11 @@ __all__ = ["Dashboard", "run_dashboard"]
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - module attributes are of any type
     if name == "Dashboard":
-        from vramtui.app.app import Dashboard  # noqa: PLC0415 - loads Textual, 140 ms
+        from vramtui.app.app import Dashboard  # loads Textual, 140 ms
 
         return Dashboard
     if name == "run_dashboard":
-        from vramtui.app.shutdown import run_dashboard  # noqa: PLC0415 - as above
+        from vramtui.app.shutdown import run_dashboard
 
         return run_dashboard
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -219,7 +219,7 @@ class Dashboard(App[None]):
 
     def action_command_palette(self) -> None:
         """Every action of the screen that is shown, by its name."""
-        from vramtui.app.choosers.actions import ActionChooser  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.choosers.actions import ActionChooser
 
         if isinstance(self.screen, ModalScreen):
             return
@@ -380,7 +380,7 @@ class Dashboard(App[None]):
 
     def action_change_theme(self) -> None:
         """Choose a theme, each shown as the cursor comes to it."""
-        from vramtui.app.choosers.actions import choose_theme  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.choosers.actions import choose_theme
 
         choose_theme(self, self.colours.show, self.shared.keep)
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from vramtui.cli.common.console import print_table, text_width
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.options.command_options import command_of
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, asked_size, format_bytes
+from vramtui.core.base.units import UNKNOWN, asked_size, format_bytes, unit_of
 
 if TYPE_CHECKING:
     from vramtui.estimators.allocator import AllocatorReplay
@@ -70,8 +72,7 @@ def allocator(options: AllocatorOptions) -> None:
 
 
 def _compare(options: AllocatorOptions) -> bool:
-    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - beside what it is raised for
-    from vramtui.records.allocator_traces.trace import read_allocator_trace  # noqa: PLC0415 - only this command needs it
+    from vramtui.records.allocator_traces.trace import read_allocator_trace
 
     if options.rows and not options.json:
         raise UserError("--rows goes with --json")
@@ -98,8 +99,8 @@ def _compare(options: AllocatorOptions) -> bool:
 
 def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_rows: bool) -> list[SettingColumn]:
     """The simulated columns: what was asked for first, then what it is to be compared with."""
-    from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, replay  # noqa: PLC0415 - as above
-    from vramtui.estimators.allocator.figures import simulated  # noqa: PLC0415 - as above
+    from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, replay
+    from vramtui.estimators.allocator.figures import simulated
 
     wanted = [(printable(text), text) for text in settings]
     own = ("as recorded" if trace.recorded else "as in the file", trace.alloc_conf)
@@ -117,9 +118,7 @@ def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_r
 
 
 def _print_document(trace: "AllocatorTrace", columns: list[SettingColumn], *, rows: bool, total: int | None) -> None:
-    import msgspec  # noqa: PLC0415 - only where it is asked for
-
-    from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
+    from vramtui.estimators.allocator import COLUMNS
 
     document: dict[str, object] = {
         "schema": 1,
@@ -186,10 +185,9 @@ def _print_columns(trace: "AllocatorTrace", columns: list[SettingColumn], total:
 
 def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     """Allocated and reserved bytes after each event of the first column asked for."""
-    from vramtui.cli.common.category_bars import colour_wanted  # noqa: PLC0415 - only where something is drawn
-    from vramtui.cli.common.plot import drawing, finished  # noqa: PLC0415 - only where something is drawn
-    from vramtui.core.base.units import unit_of  # noqa: PLC0415 - as above
-    from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
+    from vramtui.cli.common.category_bars import colour_wanted
+    from vramtui.cli.common.plot import drawing, finished
+    from vramtui.estimators.allocator import COLUMNS
 
     rows = column.replay.rows if column.replay else ()
     if not rows:

@@ -48,12 +48,12 @@ def card(options: PictureOptions) -> None:
             raise UserError(f"{printable(path.name)} is neither an .svg nor a .png")
         if path.exists():
             raise UserError(f"{printable(str(path))} is there already; name another file with --output")
-        from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
-        from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
-        from vramtui.estimators.planner.card_table import CardFit  # noqa: PLC0415 - as above
-        from vramtui.estimators.planner.keys import own_length, usual_key  # noqa: PLC0415 - as above
-        from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
-        from vramtui.records.export.share_card import share_card  # noqa: PLC0415 - only here
+        from vramtui.estimators.analytic import ANALYTIC
+        from vramtui.estimators.methods import USUAL
+        from vramtui.estimators.planner.card_table import CardFit
+        from vramtui.estimators.planner.keys import own_length, usual_key
+        from vramtui.estimators.planner.planner import Planner
+        from vramtui.records.export.share_card import share_card
 
         workload = found.preset.workload
         with naming_setting(found):
@@ -67,11 +67,11 @@ def card(options: PictureOptions) -> None:
         drawn = share_card(found, device, estimate, fit, largest)
         try:
             if path.suffix == ".png":
-                from vramtui.cli.common.renderer import png_of  # noqa: PLC0415 - only here
+                from vramtui.cli.common.renderer import png_of
 
                 png_of(drawn, path)
             else:
-                from vramtui.presets.toml.whole_files import write_new  # noqa: PLC0415 - only here
+                from vramtui.presets.toml.whole_files import write_new
 
                 write_new(path, drawn.encode())
         except OSError as error:

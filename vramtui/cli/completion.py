@@ -64,27 +64,27 @@ def asked_words() -> Sequence[str] | None:
 
 def presets(incomplete: str) -> list[str]:
     """Names of presets that begin so; of downloaded models where none does."""
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only while a shell asks
+    from vramtui.presets import PresetLibrary
 
     found = _beginning(PresetLibrary().keys(), incomplete)
     if found:
         return found
-    from vramtui.models.stores.local_models import local_models  # noqa: PLC0415 - as above
+    from vramtui.models.stores.local_models import local_models
 
     return _beginning(local_models(), incomplete)
 
 
 def cards(incomplete: str) -> list[str]:
     """Names of cards that begin so."""
-    from vramtui.core.estimate.devices import ALIASES, CARDS  # noqa: PLC0415 - only while a shell asks
+    from vramtui.core.estimate.devices import ALIASES, CARDS
 
     return _beginning((*CARDS, *ALIASES), incomplete)
 
 
 def settings(incomplete: str) -> list[str]:
     """Keys of a training run, an inference run, a server and their sharing, ready for a value."""
-    from vramtui.core.schema.parallel import Parallel  # noqa: PLC0415 - only while a shell asks
-    from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun  # noqa: PLC0415 - as above
+    from vramtui.core.schema.parallel import Parallel
+    from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 
     runs = dict.fromkeys(name for kind in (TrainRun, InferRun, ServeRun) for name in kind.__struct_fields__)
     keys = (*(f"run.{name}=" for name in runs), *(f"parallel.{name}=" for name in Parallel.__struct_fields__))
@@ -98,15 +98,15 @@ def scripts(incomplete: str) -> list[str]:
 
 def experiments(incomplete: str) -> list[str]:
     """Names of experiments that begin so."""
-    from vramtui.estimators.lab.catalogue import EXPERIMENTS  # noqa: PLC0415 - only while a shell asks
+    from vramtui.estimators.lab.catalogue import EXPERIMENTS
 
     return _beginning((*EXPERIMENTS, "all"), incomplete)
 
 
 def methods(incomplete: str) -> list[str]:
     """Ways to estimate that begin so."""
-    from vramtui.estimators.methods import METHODS  # noqa: PLC0415 - only while a shell asks
-    from vramtui.estimators.rules import RULES  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import METHODS
+    from vramtui.estimators.rules import RULES
 
     named = (method for method in METHODS if method != "rules:ID")
     return _beginning((*named, *(f"rules:{rule}" for rule in RULES)), incomplete)
@@ -114,14 +114,14 @@ def methods(incomplete: str) -> list[str]:
 
 def schemas(incomplete: str) -> list[str]:
     """Names of schemas that begin so."""
-    from vramtui.api.schemas import SCHEMAS  # noqa: PLC0415 - only while a shell asks
+    from vramtui.api.schemas import SCHEMAS
 
     return _beginning(SCHEMAS, incomplete)
 
 
 def sort_keys(incomplete: str) -> list[str]:
     """Columns of processes that begin so."""
-    from vramtui.app.state.row import SORT_KEYS  # noqa: PLC0415 - only while a shell asks
+    from vramtui.app.state.row import SORT_KEYS
 
     return _beginning(SORT_KEYS, incomplete)
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
@@ -19,9 +20,7 @@ config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settin
 def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
     """Every setting as it holds now, and where the file is."""
     with exit_on_user_error():
-        import msgspec  # noqa: PLC0415 - only here
-
-        from vramtui.cli.common.settings import set_variables, settings_in_force  # noqa: PLC0415 - as above
+        from vramtui.cli.common.settings import set_variables, settings_in_force
 
         path, variables = _path(), {key: variable for variable, key in set_variables().items()}
         settings = msgspec.to_builtins(settings_in_force())
@@ -41,8 +40,8 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")
 def check() -> None:
     """Report every error in the file; exit code 2 when something is."""
     with exit_on_user_error():
-        from vramtui.presets.reader import read_text  # noqa: PLC0415 - only here
-        from vramtui.presets.settings import find_setting_problems  # noqa: PLC0415 - as above
+        from vramtui.presets.reader import read_text
+        from vramtui.presets.settings import find_setting_problems
 
         path = _path()
         if not path.exists():
@@ -60,9 +59,9 @@ def check() -> None:
 def edit() -> None:
     """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
     with exit_on_user_error():
-        from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - only here
-        from vramtui.presets.settings import example_settings  # noqa: PLC0415 - as above
-        from vramtui.presets.toml.whole_files import write_new  # noqa: PLC0415 - as above
+        from vramtui.presets.draft.external_editor import run_editor
+        from vramtui.presets.settings import example_settings
+        from vramtui.presets.toml.whole_files import write_new
 
         path = _path()
         if not path.exists():
@@ -76,14 +75,14 @@ def edit() -> None:
 
 
 def _path() -> Path:
-    from vramtui.presets.library import config_dir  # noqa: PLC0415 - only where settings are looked at
+    from vramtui.presets.library import config_dir
 
     return config_dir() / CONFIG
 
 
 def _line(key: str, value: object) -> str:
     """A setting as TOML has it; one that is not set is a comment."""
-    import json  # noqa: PLC0415 - only here; strings and lists of them are spelt alike in JSON and TOML
+    import json  # only here; strings and lists of them are spelt alike in JSON and TOML
 
     shown = f'"{key}"' if "." in key else key
     return f"# {shown} is not set" if value is None else f"{shown} = {json.dumps(value, ensure_ascii=False)}"

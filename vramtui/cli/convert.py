@@ -18,8 +18,8 @@ def convert(
 ) -> None:
     """Write a recording as CSV or Parquet: a row for each process on each GPU at each moment."""
     with exit_on_user_error():
-        from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - recordings take time to load
-        from vramtui.records.export.recording_table import COLUMNS, write_table  # noqa: PLC0415 - as above
+        from vramtui.cli.common.open_source import open_source
+        from vramtui.records.export.recording_table import COLUMNS, write_table
 
         opened = open_source(demo=False, replay=recording)
         assert opened.recording is not None

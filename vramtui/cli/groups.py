@@ -114,7 +114,7 @@ class WordedCommand(TyperCommand):
         given = list(args)
         ErrorForm.is_json = self._asks_for_json(given)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
-            from vramtui.cli.options.synonyms import spell_words  # noqa: PLC0415 - only of commands that take a job's flags
+            from vramtui.cli.options.synonyms import spell_words
 
             with exit_on_user_error():
                 args = spell_words(args, {name for parameter in self.params for name in parameter.opts})
@@ -165,7 +165,7 @@ class WordedGroup(TyperGroup):
 
 def _of_job(command: str, option: str, arguments: list[str]) -> str:
     """What to write for an option of a training script or a server, such as `--batch-size 8`; empty for another."""
-    from vramtui.presets.importers.flags import spelled_option  # noqa: PLC0415 - only after a slip
+    from vramtui.presets.importers.flags import spelled_option
 
     if command != "trace":
         return ""

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from vramtui import __version__
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.completion import asked_words, presets
 from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
 from vramtui.cli.options.command_options import command_of
@@ -107,7 +107,7 @@ def _root(options: RootOptions) -> None:
     if options.once:
         _print_once(options)
         return
-    from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - only this needs the screen
+    from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard
 
     open_dashboard(
         DashboardOptions(
@@ -127,7 +127,7 @@ def _root(options: RootOptions) -> None:
 
 
 def _print_once(options: RootOptions) -> None:
-    from vramtui.cli.ps import PsOptions, show_processes  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.ps import PsOptions, show_processes
 
     show_processes(
         PsOptions(
@@ -142,8 +142,6 @@ def _print_once(options: RootOptions) -> None:
 
 def _refuse_options(context: typer.Context, command: str) -> None:
     """End where options of the dashboard stand before a command, with what to write instead: none is ever dropped."""
-    from vramtui.cli.common.exit_codes import BAD_INPUT, fail  # noqa: PLC0415 - only after a slip
-
     asked: Any = context.command
     taken = {name for parameter in asked.get_command(context, command).params for name in parameter.opts}
     for parameter in asked.params:
@@ -182,7 +180,7 @@ def run() -> None:
     """Run the command line."""
     asked = asked_words()
     if asked is not None:
-        from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415 - only for a shell
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
 
         completion_init()
     with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end

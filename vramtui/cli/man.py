@@ -20,7 +20,7 @@ FILES = (
 
 def man() -> None:
     """Print the manual page: vramtui man > ~/.local/share/man/man1/vramtui.1"""
-    from vramtui.cli.main import program  # noqa: PLC0415 - that loads every command
+    from vramtui.cli.main import program  # that loads every command
 
     print("\n".join(page(typer.main.get_command(program()))))
 

@@ -8,6 +8,8 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import cards, presets
+from vramtui.core.base.errors import UserError, os_reason
+from vramtui.core.base.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,13 +43,13 @@ def oom(
     It reads those of PyTorch, vLLM, SGLang, llama.cpp, JAX, TensorFlow and CuPy, of CUDA's libraries and the kernel.
     """
     with exit_on_user_error():
-        from vramtui.cli.common.console import print_wrapped, text_width  # noqa: PLC0415 - `--help` would wait for it
-        from vramtui.core.observation.oom.read import read_oom  # noqa: PLC0415 - as above
+        from vramtui.cli.common.console import print_wrapped, text_width
+        from vramtui.core.observation.oom.read import read_oom
 
         report = read_oom(_text(log))
         found = plan = None
         if preset is not None and report.of_gpu_memory:
-            from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - takes time to load
+            from vramtui.cli.estimate.command import changed_preset
 
             found = changed_preset(preset, [])
             plan = _plan(found, report, gpu)
@@ -66,9 +68,7 @@ def _text(log: str | None) -> str:
     Raises:
         UserError: the file cannot be read.
     """
-    from vramtui.core.base.errors import UserError, os_reason  # noqa: PLC0415 - as above
-    from vramtui.core.base.file_limits import LOG  # noqa: PLC0415 - as above
-    from vramtui.core.base.text import printable  # noqa: PLC0415 - as above
+    from vramtui.core.base.file_limits import LOG
 
     if log is None or log == "-":
         if sys.stdin.isatty():
@@ -88,7 +88,7 @@ def _text(log: str | None) -> str:
 
 def _end_of(file: "BinaryIO") -> str:
     """The text that a file ends with, which may be a pipe."""
-    from vramtui.core.base.file_limits import LOG  # noqa: PLC0415 - as above
+    from vramtui.core.base.file_limits import LOG
 
     end = bytearray()
     while piece := file.read(PIECE):
@@ -103,13 +103,12 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
     Raises:
         UserError: the preset cannot be planned, or nothing says how much memory there was.
     """
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
-    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - as above
-    from vramtui.core.estimate.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - as above
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
-    from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
+    from vramtui.core.estimate.devices import DEFAULT_CARD, card
+    from vramtui.estimators.analytic import ANALYTIC
+    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.planner.planner import Planner
 
     device = card(gpu or DEFAULT_CARD)
     total = report.total or (device.total_memory if gpu is not None else None)
@@ -121,8 +120,7 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
 
 
 def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
-    from vramtui.core.base.text import printable  # noqa: PLC0415 - as above
-    from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
+    from vramtui.core.base.units import format_bytes
 
     facts = {
         "asked for": report.asked if report.of_gpu_memory else None,
@@ -149,8 +147,8 @@ def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None")
 
 
 def _advice(name: str, plan: "Plan") -> "Iterator[str]":
-    from vramtui.cli.fit.command import settings_of  # noqa: PLC0415 - as above
-    from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
+    from vramtui.cli.fit.command import settings_of
+    from vramtui.core.base.units import format_bytes
 
     if plan.cheapest is None:
         yield f"No set of changes to {name} makes it fit into {format_bytes(plan.room)}."
@@ -163,9 +161,9 @@ def _advice(name: str, plan: "Plan") -> "Iterator[str]":
 
 
 def _print_json(report: "OomReport", plan: "Plan | None") -> None:
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
-    from vramtui.cli.common.console import print_json  # noqa: PLC0415 - as above
+    from vramtui.cli.common.console import print_json
 
     changes = None
     if plan is not None and plan.cheapest is not None:

@@ -43,10 +43,10 @@ def pick(options: PickOptions) -> None:
     Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
     """
     with exit_on_user_error():
-        from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
-        from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - as above
-        from vramtui.cli.run.child import own_index, runtime_uuid, usable  # noqa: PLC0415 - as above
-        from vramtui.cli.run.placement import Need, candidates, need_of  # noqa: PLC0415 - as above
+        from vramtui.cli.common.open_source import open_source
+        from vramtui.cli.estimate.command import changed_preset
+        from vramtui.cli.run.child import own_index, runtime_uuid, usable
+        from vramtui.cli.run.placement import Need, candidates, need_of
 
         settings = options.settings or []
         if options.preset is None and settings:
@@ -61,7 +61,7 @@ def pick(options: PickOptions) -> None:
         if len(chosen) < need.count:
             fail(NO, no_room(usable(sample.gpus), len(chosen), need.count))
         if options.json:
-            from vramtui.cli.common.console import print_json  # noqa: PLC0415 - only where it is asked for
+            from vramtui.cli.common.console import print_json
 
             gpus_chosen = [
                 {"index": gpu.index, "uuid": gpu.uuid, "verdict": fit.verdict, "needs": fit.needs, "spare": fit.spare}

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, table_width, text_width
@@ -78,7 +79,7 @@ def show_processes(options: PsOptions) -> None:
             raise UserError(
                 "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
             )
-        from vramtui.cli.ps_selection import check  # noqa: PLC0415 - `--help` would wait for it
+        from vramtui.cli.ps_selection import check
 
         asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
@@ -87,7 +88,7 @@ def show_processes(options: PsOptions) -> None:
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
         json, watch, interval = options.json, options.watch, options.interval
         if len(hosts) > 1:
-            from vramtui.cli.remote.ps_hosts import show_hosts  # noqa: PLC0415 - as above
+            from vramtui.cli.remote.ps_hosts import show_hosts
 
             show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
             return
@@ -115,12 +116,12 @@ class Selection(NamedTuple):
 
 
 def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float) -> None:
-    from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
-    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-    from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as above
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+    from vramtui.monitor.derived_presets import DerivedPresets
+    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.poller import ReadQueue
+    from vramtui.monitor.probes import no_jobs
+    from vramtui.monitor.session import MonitorSession
+    from vramtui.presets import PresetLibrary
 
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
@@ -138,7 +139,7 @@ def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool
 
 def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool) -> None:
     if selection.as_csv:
-        from vramtui.cli.ps_selection import csv_of  # noqa: PLC0415 - as above
+        from vramtui.cli.ps_selection import csv_of
 
         sys.stdout.write(csv_of(snapshot, selection))
     elif json:
@@ -151,12 +152,11 @@ def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool)
 
 
 def _print_document(snapshot: Snapshot, *, single: bool) -> None:
-    from vramtui.records.export.ps_json import ps_document  # noqa: PLC0415 - only where it is asked for
+    from vramtui.records.export.ps_json import ps_document
 
     if single:
         print_json(ps_document(snapshot))
         return
-    import msgspec  # noqa: PLC0415 - as above
 
     sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")
 
@@ -164,7 +164,7 @@ def _print_document(snapshot: Snapshot, *, single: bool) -> None:
 def print_tables(snapshot: Snapshot, selection: Selection) -> None:
     """A table of one host; problems go to standard error."""
     if selection != Selection():
-        from vramtui.cli.ps_selection import table  # noqa: PLC0415 - as above
+        from vramtui.cli.ps_selection import table
 
         headings, picked, numbers = table(snapshot, selection)
         print_table(headings, picked, right=numbers)

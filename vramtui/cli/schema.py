@@ -17,8 +17,8 @@ def schema(
 ) -> None:
     """Print the JSON Schema of what a command prints with --json, of an error, of a preset, or of what Python gives."""
     with exit_on_user_error():
-        from vramtui.api.schemas import SCHEMAS  # noqa: PLC0415 - estimators take time to load
-        from vramtui.api.schemas import schema as made  # noqa: PLC0415 - as above
+        from vramtui.api.schemas import SCHEMAS
+        from vramtui.api.schemas import schema as made
 
         if name is None:
             print("\n".join(SCHEMAS))

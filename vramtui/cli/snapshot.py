@@ -83,10 +83,10 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
     Raises:
         SystemExit: some host does not answer.
     """
-    from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not  # noqa: PLC0415 - as below
-    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - as below
-    from vramtui.monitor.predictor import LazyUsual, Predictor  # noqa: PLC0415 - as below
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as below
+    from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
+    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.predictor import LazyUsual, Predictor
+    from vramtui.presets import PresetLibrary
 
     library, failures = PresetLibrary(), []
     matcher, predictor = matcher_of_library(library), Predictor(LazyUsual())
@@ -109,13 +109,13 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
 
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
-    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
-    from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
-    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - as above
-    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-    from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+    from vramtui.cli.common.probe_client import ProbeClient
+    from vramtui.monitor.derived_presets import DerivedPresets
+    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.poller import ReadQueue
+    from vramtui.monitor.probes import no_jobs
+    from vramtui.monitor.session import MonitorSession
+    from vramtui.presets import PresetLibrary
 
     opened = open_source(demo=demo, replay=replay)
     library = PresetLibrary()
@@ -137,15 +137,15 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
 def _write(
     seen: "Snapshot", formats: list[str], folder: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
 ) -> list[Path]:
-    from vramtui.cli.common.renderer import save_drawn  # noqa: PLC0415 - as above
-    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
+    from vramtui.cli.common.renderer import save_drawn
+    from vramtui.cli.common.versions import versions
 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if {"svg", "png"} & set(formats):
-        from vramtui.app.export.portable_svg import portable  # noqa: PLC0415 - as below
-        from vramtui.app.screenshot import picture  # noqa: PLC0415 - only a picture needs the screen
-        from vramtui.app.services import Services  # noqa: PLC0415 - as above
+        from vramtui.app.export.portable_svg import portable
+        from vramtui.app.screenshot import picture
+        from vramtui.app.services import Services
 
         svg = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
     return save_drawn(taken, folder, formats, svg)

@@ -35,7 +35,7 @@ class Usual:
 
         None where it answers with that very estimate, and where a job has settings of the allocator, which cut blocks.
         """
-        from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as `estimate` does
+        from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - with it comes the whole allocator
 
         settings = getattr(workload.run, "alloc_conf", None)
         return None if settings or unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
@@ -118,7 +118,7 @@ def _own_method(workload: Workload) -> str:
 
 def _all(workload: Workload, device: Device) -> list[Estimate]:
     """The usual one, unless the preset is only about a rule, and every rule that fits, if any does."""
-    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - as above
+    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - formulas that few answers need
 
     if isinstance(workload.model, RuleModel):
         return estimate_rules(workload, device)

@@ -24,7 +24,7 @@ def from_library(name: str) -> PresetFile:
         UserError: there is none, or it cannot be read.
     """
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - not needed for the first paint
-    from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - as above
+    from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - not needed for the first paint
 
     return preset_named(name, PresetLibrary())
 

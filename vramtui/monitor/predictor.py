@@ -45,7 +45,7 @@ class LazyAnalytic:
     def estimate(self, workload: Workload, device: Device) -> Estimate:
         """As ANALYTIC.estimate; a preset that is about a published rule alone is answered by that rule."""
         if isinstance(workload.model, RuleModel):
-            from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as below
+            from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
             return estimates_by(None, workload, device)[0]
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - not needed for the first paint
@@ -62,7 +62,7 @@ class LazyUsual:
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
         """As USUAL.estimate; a preset that is about a published rule alone is answered by that rule."""
-        from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
+        from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
         return estimates_by(None, workload, device)[0]
 

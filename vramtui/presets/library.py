@@ -159,7 +159,7 @@ class PresetLibrary:
                 for path in preset_files(folder):
                     first = found.setdefault(path.stem, _File(path, bundled, stamp_of(path)))
                     if first.path != path and first.bundled == bundled:
-                        from vramtui.presets.reader import display_path  # noqa: PLC0415 - as in `_preset`
+                        from vramtui.presets.reader import display_path  # noqa: PLC0415 - two files of one name are rare
 
                         self._doubles.append(f"{display_path(path)}: {display_path(first.path)} has the same name")
             self._files = dict(sorted(found.items()))
@@ -204,8 +204,8 @@ def _match_of(path: Path) -> Match | None:
         UserError: the file cannot be read.
         ValueError: it is written in a way that only the whole file tells.
     """
-    from vramtui.core.base import toml  # noqa: PLC0415 - as in `_preset`
-    from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - as in `_preset`
+    from vramtui.core.base import toml  # noqa: PLC0415 - no preset is read before the first paint
+    from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
 
     text = read_plain(path, PRESET, path.name).decode("utf-8-sig")
     table = _MATCH.search(text)

@@ -63,7 +63,7 @@ class EditorController:
 
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
         """The panel's preset, a draft of it and what estimates that; None, and said why, where there is none."""
-        from vramtui.presets.draft.draft import Draft  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.presets.draft.draft import Draft
 
         found = self._panel_preset()
         if found is None:
@@ -80,8 +80,8 @@ class EditorController:
 
     def _carry_over(self, draft: "Draft", found: PresetFile) -> None:
         """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
-        from vramtui.presets.draft.variants import differences  # noqa: PLC0415 - as above
-        from vramtui.presets.form.form import spelt  # noqa: PLC0415 - as above
+        from vramtui.presets.draft.variants import differences
+        from vramtui.presets.form.form import spelt
 
         wanted = self._state.workload(found)
         if wanted == found.preset.workload:
@@ -95,8 +95,8 @@ class EditorController:
 
     def edit_outside(self) -> None:
         """Edit it in `$VISUAL` or `$EDITOR`; a bundled one is copied into the person's own folder first."""
-        from vramtui.presets.draft.draft import Draft  # noqa: PLC0415 - as above
-        from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - as above
+        from vramtui.presets.draft.draft import Draft
+        from vramtui.presets.draft.external_editor import run_editor
 
         opened = self._opened()
         if opened is None:
@@ -132,7 +132,7 @@ class EditorController:
         self._app.notify(said, title="Preset", markup=False)
 
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:
-        from vramtui.app.editor.screen import EditorScreen  # noqa: PLC0415 - loads the text area
+        from vramtui.app.editor.screen import EditorScreen  # loads the text area
 
         self._runs.read()
         self._app.push_screen(EditorScreen(draft, estimator, self))
@@ -145,7 +145,7 @@ class EditorController:
         return found
 
     def _estimator(self) -> "DraftEstimator":
-        from vramtui.app.editor.editor_view import DraftCard, DraftEstimator  # noqa: PLC0415 - as above
+        from vramtui.app.editor.editor_view import DraftCard, DraftEstimator
 
         panel = self._state.view().panel
         if panel is None or panel.gpu is None:
@@ -161,7 +161,7 @@ class EditorController:
         current = self._shared.screens.current
         if current is None or current.PLACE != "editor":
             return None
-        from vramtui.app.editor.screen import EditorScreen  # noqa: PLC0415 - as above
+        from vramtui.app.editor.screen import EditorScreen
 
         return current if isinstance(current, EditorScreen) else None
 
@@ -196,7 +196,7 @@ class EditorController:
 
     def preset_deleted(self, key: str) -> None:
         """Forget it; one that came with the program under that name is there again."""
-        from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - as above
+        from vramtui.presets.library import PresetLibrary
 
         try:
             self._state.add_preset(PresetLibrary().get(key))
@@ -231,6 +231,6 @@ class EditorController:
     @property
     def known_presets(self) -> "PresetLibrary":
         """The presets that a new one can begin with."""
-        from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - as above
+        from vramtui.presets.library import PresetLibrary
 
         return self._library if isinstance(self._library, PresetLibrary) else PresetLibrary()

@@ -62,7 +62,7 @@ class ExportController:
         picture = self.picture()
 
         def write() -> None:
-            from vramtui.app.export.portable_svg import portable  # noqa: PLC0415 - only where something is saved
+            from vramtui.app.export.portable_svg import portable
 
             try:
                 paths, problem = save(snapshot, portable(picture)), ""
@@ -85,7 +85,7 @@ class ExportController:
         if writer is None:
             self._app.notify("Saving is not available here.", markup=False)
             return
-        from vramtui.app.export.options_dialog import SaveOptions  # noqa: PLC0415 - loads the list widgets
+        from vramtui.app.export.options_dialog import SaveOptions  # loads the list widgets
 
         def on_choice(settings: SnapshotSettings | None) -> None:
             if settings is None:

@@ -34,7 +34,7 @@ class FleetController(Feature):
 
     def screen(self) -> "ViewScreen":
         """A new Fleet screen."""
-        from vramtui.app.fleet.screen import FleetScreen  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.fleet.screen import FleetScreen
 
         return FleetScreen(self._shared, self)
 

@@ -12,7 +12,7 @@ class HelpController:
 
     def show_problems(self) -> None:
         """What could not be done, and what to do about it."""
-        from vramtui.app.help.dialog import Problems  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.help.dialog import Problems
 
         first = self._shared.screens.first
         if first is not None:
@@ -20,7 +20,7 @@ class HelpController:
 
     def show_keys(self) -> None:
         """Every key; who has found the help needs no hint any more."""
-        from vramtui.app.help.dialog import Help  # noqa: PLC0415 - as above
+        from vramtui.app.help.dialog import Help
 
         self._shared.state.dismiss_hint()
         app, screen = self._shared.app, self._shared.screens.current

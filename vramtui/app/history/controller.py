@@ -13,6 +13,7 @@ from vramtui.app.feature import Feature
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.runs.calibration import ENOUGH, calibrate, calibrated
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
@@ -82,15 +83,12 @@ class CalibrationSwitch:
             what = f"{count} constant{'s' if count > 1 else ''} learned from this host's runs"
             notify(f"Estimates use {what}; K turns this off.", title="Calibration on", markup=False)
         else:
-            from vramtui.core.runs.calibration import ENOUGH  # noqa: PLC0415 - not needed for the first paint
-
             notify(NOTHING_YET.format(enough=ENOUGH), title="Calibration", severity="warning", markup=False)
 
     def _corrected(self, estimate: Estimate, workload: Workload, device: Device) -> Estimate:
         known, sample = self._known, self._shared.state.sample
         if known is None:
             return estimate
-        from vramtui.core.runs.calibration import calibrated  # noqa: PLC0415 - not needed for the first paint
 
         driver = sample.host.driver_version if sample is not None else None
         share = known.share(estimate.method, _kind(workload.model), _kind(workload.run))
@@ -133,7 +131,7 @@ class HistoryController(Feature):
     def model(self) -> "HistoryModel":
         """The runs that were read, and what was chosen among them."""
         if self._model is None:
-            from vramtui.app.history.model import HistoryModel  # noqa: PLC0415 - not needed for the first paint
+            from vramtui.app.history.model import HistoryModel
 
             self._model = HistoryModel()
         return self._model
@@ -150,7 +148,7 @@ class HistoryController(Feature):
 
     def screen(self) -> "ViewScreen":
         """A new History screen."""
-        from vramtui.app.history.screen import HistoryScreen  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.history.screen import HistoryScreen
 
         return HistoryScreen(self._shared, self)
 
@@ -262,8 +260,6 @@ class HistoryController(Feature):
 
 def _read(store: "RunStore", former: object, host: str) -> _Read:
     """The runs, unless they are as they were when the history looked like `former`."""
-    from vramtui.core.runs.calibration import calibrate  # noqa: PLC0415 - not needed for the first paint
-
     try:
         stamp = store.stamp()
         if stamp == former:

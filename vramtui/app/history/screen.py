@@ -149,7 +149,7 @@ class HistoryScreen(ViewScreen):
 
     def action_open_run(self) -> None:
         """Details of the selected run."""
-        from vramtui.app.history.run_window import RunWindow  # noqa: PLC0415 - not needed to see the list
+        from vramtui.app.history.run_window import RunWindow
 
         run = self._chosen_run()
         if run is not None and self.palette is not None:
@@ -171,7 +171,7 @@ class HistoryScreen(ViewScreen):
         if refused:
             self.notify(f"Not deleted: {refused}.", severity="warning", markup=False)
             return
-        from vramtui.app.ui.dialog import Confirm  # noqa: PLC0415 - not needed to see the list
+        from vramtui.app.ui.dialog import Confirm
 
         run = stored.run
         what = f"run {stored.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"

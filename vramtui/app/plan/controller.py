@@ -24,7 +24,7 @@ class PlanController(Feature):
     def model(self) -> "PlanModel":
         """What was chosen on the screen."""
         if self._model is None:
-            from vramtui.app.plan.model import PlanModel  # noqa: PLC0415 - estimators, not needed for the first paint
+            from vramtui.app.plan.model import PlanModel
 
             self._model = PlanModel()
         return self._model
@@ -33,7 +33,7 @@ class PlanController(Feature):
     def worker(self) -> "GridWorker":
         """What fills the maps."""
         if self._worker is None:
-            from vramtui.app.plan.worker import GridWorker  # noqa: PLC0415 - not needed for the first paint
+            from vramtui.app.plan.worker import GridWorker
 
             later = self._shared.app.call_later
             self._worker = GridWorker(
@@ -53,7 +53,7 @@ class PlanController(Feature):
 
     def screen(self) -> "ViewScreen":
         """A new Plan screen."""
-        from vramtui.app.plan.screen import PlanScreen  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.plan.screen import PlanScreen
 
         return PlanScreen(self._shared, self)
 

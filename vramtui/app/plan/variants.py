@@ -13,6 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.estimators.planner.keys import with_values
 from vramtui.presets.draft.creation import checked_name
 
 NO_CHANGES = "No single change found yet that frees memory."
@@ -52,7 +53,7 @@ class PlanVariants:
         found = self._state.panel_preset()
         if chosen is None or found is None:
             return
-        from vramtui.presets.draft.variants import proposed_name  # noqa: PLC0415 - reads and writes presets
+        from vramtui.presets.draft.variants import proposed_name
 
         workload, how = chosen
 
@@ -77,8 +78,6 @@ class PlanVariants:
 
     def _changed(self) -> tuple[Workload, str] | None:
         """The workload under the cursor with the chosen change, and its name; says why where there is none."""
-        from vramtui.estimators.planner.keys import with_values  # noqa: PLC0415 - estimators, as above
-
         model = self._model
         side = model.view(self._state).side
         if side is not None and side.workload is not None and model.changes:
@@ -90,7 +89,7 @@ class PlanVariants:
 
     def _save_in_background(self, found: PresetFile, workload: Workload, name: str, how: str) -> None:
         def save() -> None:
-            from vramtui.presets.draft.variants import save_variant  # noqa: PLC0415 - as above
+            from vramtui.presets.draft.variants import save_variant
 
             try:
                 self._app.call_later(self._saved, save_variant(found, workload, name, how))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.app.messages import SampleTaken
-from vramtui.app.replay.replay_bar import ReplayBar
+from vramtui.app.replay.replay_bar import ReplayBar, SeekBar
 from vramtui.app.state.view import Panel, ReplayPosition
 from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.themes import Palette
@@ -167,8 +167,6 @@ class ReplayController(Feature):
 
     async def ask_where(self) -> None:
         """Ask where to go."""
-        from vramtui.app.replay.replay_bar import SeekBar  # noqa: PLC0415 - loads Input, not needed for the first paint
-
         screen = self._shared.screens.current
         if screen is not None and not screen.query(SeekBar):
             bar = SeekBar(self.seek)

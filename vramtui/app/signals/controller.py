@@ -131,7 +131,7 @@ class SignalController:
         if refusal:
             self._app.notify(refusal, severity="warning", markup=False)
             return
-        from vramtui.app.signals.dialog import SignalWindow  # noqa: PLC0415 - loads the list widgets
+        from vramtui.app.signals.dialog import SignalWindow  # loads the list widgets
 
         held = held_on(sample, process)
         own = process.pid == signaller.own_pid

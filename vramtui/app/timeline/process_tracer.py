@@ -46,7 +46,7 @@ class ProcessTracer:
         except UserError as error:
             app.notify(str(error), title="Not traced", severity="warning", markup=False)
             return
-        from vramtui.app.ui.dialog import Confirm  # noqa: PLC0415 - rarely needed
+        from vramtui.app.ui.dialog import Confirm
 
         def on_answer(yes: bool | None) -> None:
             if yes:

@@ -219,7 +219,7 @@ class TimelineScreen(ViewScreen):
         if not isinstance(model, TorchModel):
             self._start(job)
             return
-        from vramtui.app.ui.dialog import Confirm  # noqa: PLC0415 - rarely needed
+        from vramtui.app.ui.dialog import Confirm
 
         part = f", its function {model.function}" if model.function else ""
         question = (

@@ -52,7 +52,7 @@ class TraceJobs(Feature):
 
     def screen(self, shared: AppContext) -> "ViewScreen":
         """A new Timeline."""
-        from vramtui.app.timeline.screen import TimelineScreen  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.timeline.screen import TimelineScreen
 
         return TimelineScreen(shared, self)
 

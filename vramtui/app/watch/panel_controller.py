@@ -22,7 +22,7 @@ class PanelController:
 
     def choose_preset(self) -> None:
         """Choose the preset in the panel."""
-        from vramtui.app.watch.preset_picker import PresetChooser  # noqa: PLC0415 - loads the list widgets
+        from vramtui.app.watch.preset_picker import PresetChooser  # loads the list widgets
 
         if self._state.is_monitor:
             self._app.notify(why_no_preset(self._state), markup=False)

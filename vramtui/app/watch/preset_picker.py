@@ -137,7 +137,7 @@ class PresetChooser(Chooser):
         if not words:
             return []
         if self._models is None:
-            from vramtui.models.stores.local_models import local_models  # noqa: PLC0415 - only while filtering
+            from vramtui.models.stores.local_models import local_models
 
             self._models = local_models()
         names = [name for name in self._models if all(word in name.lower() for word in words)]
@@ -150,8 +150,8 @@ class PresetChooser(Chooser):
     def take(self, chosen: str | None) -> None:
         """Close with it; a model's files are read first, and stay in the list where they cannot be."""
         if chosen is not None and chosen not in self._state.presets and chosen not in {NONE, AUTOMATIC}:
-            from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - only for a model that is no preset
-            from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - only for a model that is no preset
+            from vramtui.presets.library import PresetLibrary  # only for a model that is no preset
+            from vramtui.presets.named_presets import preset_named  # only for a model that is no preset
 
             try:
                 found = preset_named(chosen, PresetLibrary())

@@ -154,7 +154,7 @@ class Watch(ViewScreen):
 
     def action_filter(self) -> None:
         """Ask for the text that rows must hold."""
-        from vramtui.app.ui.filter_bar import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
+        from vramtui.app.ui.filter_bar import FilterBar  # loads Input, not needed for the first paint
 
         if not self.query(FilterBar):
             line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter)
@@ -186,7 +186,7 @@ class Watch(ViewScreen):
 
     def action_match(self) -> None:
         """Assign a preset to the selected process."""
-        from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
+        from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser
 
         state, row = self._state, self._state.view().chosen
         if state.is_monitor:
@@ -231,7 +231,7 @@ class Watch(ViewScreen):
 
     def action_columns(self) -> None:
         """Choose the columns of the process table."""
-        from vramtui.app.watch.columns_dialog import choose_columns  # noqa: PLC0415 - loads the list widgets
+        from vramtui.app.watch.columns_dialog import choose_columns  # loads the list widgets
 
         choose_columns(self._shared, self.query_one(ProcessTable).column_names())
 
@@ -243,7 +243,7 @@ class Watch(ViewScreen):
 
     def action_details(self) -> None:
         """Details of the selected process and its GPU."""
-        from vramtui.app.watch.details import details_of  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.watch.details import details_of
 
         self.app.push_screen(details_of(self._state, self.view))
 
@@ -263,7 +263,7 @@ class Watch(ViewScreen):
 
     def action_explain(self) -> None:
         """The panel's estimate, part by part."""
-        from vramtui.app.watch.explain import Explain  # noqa: PLC0415 - as above
+        from vramtui.app.watch.explain import Explain
 
         panel = self._state.view().panel
         if panel is None:

@@ -20,7 +20,7 @@ GAP = 3
 
 def print_json(document: object) -> None:
     """One JSON document on standard output, indented for a person who looks."""
-    import msgspec  # noqa: PLC0415 - only where JSON is asked for
+    import msgspec
 
     try:
         encoded = msgspec.json.encode(document)
@@ -58,17 +58,17 @@ def print_table(
 
 def _least_width(headings: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> int:
     """Columns of the terminal that those of the table need, the last of them cut as far as it may be."""
-    from rich.cells import cell_len  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
+    from rich.cells import cell_len  # rich takes 40 ms to load, which JSON answers need not pay
 
     widths = [max(cell_len(row[at]) for row in (headings, *rows)) for at in kept]
     return sum(widths[:-1]) + min(widths[-1], NARROWEST) + (GAP - 1) * (len(kept) - 1)
 
 
 def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> None:
-    from rich import box  # noqa: PLC0415 - as above
-    from rich.cells import cell_len  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich import box
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
 
     widths = [max(cell_len(row[number]) for row in (headings, *rows)) for number in range(len(headings))]
     # The last column gives way first, then the gaps, then the widest text.
@@ -126,7 +126,7 @@ def print_wrapped(text: str, width: int) -> None:
 
 def plain_console(width: int | None) -> "Console":
     """Rich's console for text that is what it is, in so many columns; None takes the terminal's."""
-    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.console import Console
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:

@@ -28,7 +28,7 @@ class DemoHistory:
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
         """What its jobs had told by the times of those samples."""
-        from vramtui.cli.common.demo_probe import demo_jobs  # noqa: PLC0415 - estimators take time to load
+        from vramtui.cli.common.demo_probe import demo_jobs
 
         now = self._demo.began + self._demo.elapsed
         return ((now - before, demo_jobs(self._demo, before)) for before in _before())

@@ -49,7 +49,7 @@ def fail(code: int, sentence: str) -> NoReturn:
     as_json = ErrorForm.is_json
     ErrorForm.end()
     if as_json:
-        import msgspec  # noqa: PLC0415 - only where JSON is asked for
+        import msgspec
 
         sys.stderr.write(msgspec.json.encode({"schema": 1, "error": text, "exit": code}).decode() + "\n")
     else:

@@ -52,7 +52,7 @@ def use_one_heap() -> None:
     over nine minutes of churn the dashboard's resident memory rose from 88 to 95 MB, beside 76 to 79 MB with one heap
     (`benchmarks/soak.py`). Python's own lock lets one thread allocate at a time anyway.
     """
-    import ctypes  # noqa: PLC0415 - only for what runs for long
+    import ctypes
 
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library, or none to be called
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
@@ -84,7 +84,7 @@ def open_source(
         return _open_growing(replay) if at_once else _open_recording(replay)
     if demo:
         return _demo(f"{DEMO}.")
-    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+    from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
         return OpenedSource(pick_source())
@@ -102,7 +102,7 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
     """
     if only is None:
         return opened
-    from vramtui.sources.some_gpus import SomeGpus, gpu_names  # noqa: PLC0415 - only where it is asked for
+    from vramtui.sources.some_gpus import SomeGpus, gpu_names
 
     if opened.recording is not None:
         raise UserError("a recording has the GPUs that it has: filter its rows (/ gpu:0) in place of choosing GPUs")
@@ -115,13 +115,13 @@ def say_overdue(source: Source) -> None:
 
 
 def _demo(banner: str) -> OpenedSource:
-    from vramtui.cli.common.demo_history import DemoHistory  # noqa: PLC0415 - only where it is shown
-    from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - as above
+    from vramtui.cli.common.demo_history import DemoHistory
+    from vramtui.sources.demo import DemoSource
 
     demo = DemoSource()
 
     def jobs() -> "tuple[ObservedJob, ...]":
-        from vramtui.cli.common.demo_probe import demo_jobs  # noqa: PLC0415 - estimators take time to load
+        from vramtui.cli.common.demo_probe import demo_jobs
 
         return demo_jobs(demo)
 
@@ -129,9 +129,9 @@ def _demo(banner: str) -> OpenedSource:
 
 
 def _open_feed(feed: str) -> OpenedSource:
-    from vramtui.cli.common.feed import open_descriptor  # noqa: PLC0415 - only where it is shown
-    from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - as above
-    from vramtui.sources.feed.pipe import PipeSource  # noqa: PLC0415 - as above
+    from vramtui.cli.common.feed import open_descriptor
+    from vramtui.records.recording.live import LiveRecording
+    from vramtui.sources.feed.pipe import PipeSource
 
     live = LiveRecording()
     title = "standard input" if feed == "-" else feed
@@ -140,14 +140,14 @@ def _open_feed(feed: str) -> OpenedSource:
 
 
 def _open_growing(path: Path) -> OpenedSource:
-    from vramtui.records.recording.growing_recording import open_recording  # noqa: PLC0415 - only where it is shown
+    from vramtui.records.recording.growing_recording import open_recording
 
     return _replayed(path, open_recording(path))
 
 
 def _open_recording(path: Path) -> OpenedSource:
-    from vramtui.cli.common.progress import ReadingProgress  # noqa: PLC0415 - only where it is shown
-    from vramtui.records.recording.writer import read_recording  # noqa: PLC0415 - only where it is shown
+    from vramtui.cli.common.progress import ReadingProgress
+    from vramtui.records.recording.writer import read_recording
 
     progress = ReadingProgress(path)
     try:
@@ -158,7 +158,7 @@ def _open_recording(path: Path) -> OpenedSource:
 
 
 def _replayed(path: Path, recording: "Recording | GrowingRecording") -> OpenedSource:
-    from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
+    from vramtui.sources.replay import ReplaySource
 
     notes = "; ".join((f"replay of {printable(path.name)}", *recording.warnings))
     return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)

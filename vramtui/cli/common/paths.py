@@ -36,11 +36,11 @@ def _all_in_one() -> Path | None:
 
 def run_history() -> "RunHistory":
     """The history of runs; what the data folder had of it until 0.2 is moved here first."""
-    from vramtui.records.run_history import FILE, RunHistory  # noqa: PLC0415 - only where runs are kept or shown
+    from vramtui.records.run_history import FILE, RunHistory
 
     former, present = data_dir() / FILE, state_dir() / FILE
     if former != present and former.exists():
-        from vramtui.records.moved_history import move_history  # noqa: PLC0415 - once in the life of a history
+        from vramtui.records.moved_history import move_history  # once in the life of a history
 
         return RunHistory(move_history(former, present))
     return RunHistory(present)
@@ -60,7 +60,7 @@ def _moved(name: str, folder: Path) -> Path:
     """The path in `folder`; what the data folder had of it until 0.2 is moved there first."""
     former, present = data_dir() / name, folder / name
     if former != present and former.exists():
-        from vramtui.records.moved_history import move_beside  # noqa: PLC0415 - as above
+        from vramtui.records.moved_history import move_beside
 
         move_beside(former, present)
     return present

@@ -5,7 +5,7 @@ from typing import Any
 
 def drawing(title: str, width: int, height: int, *, colour: bool) -> Any:  # noqa: ANN401 - plotext has no types
     """An empty plotext figure of `width` columns and `height` rows under `title`, however low the terminal is."""
-    import plotext  # noqa: PLC0415 - 0.4 s to load, so only where something is drawn
+    import plotext  # 0.4 s to load, so only where something is drawn
 
     plotext.terminal.limit(width=False, height=False)
     figure = plotext.figure
@@ -18,7 +18,7 @@ def drawing(title: str, width: int, height: int, *, colour: bool) -> Any:  # noq
 
 def finished(figure: Any, *, colour: bool) -> str:  # noqa: ANN401 - as above
     """The figure as text, without a line's trailing spaces."""
-    import plotext  # noqa: PLC0415 - loaded already by `drawing`
+    import plotext
 
     text = str(figure.build().string())
     plain = text if colour else str(plotext.uncolorize(text))

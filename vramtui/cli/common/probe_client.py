@@ -35,7 +35,7 @@ class ProbeClient:
         """Begin, unless that is done already."""
         if self._since is not None:
             return
-        from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - not for the first paint
+        from vramtui.sources.probe_listener import ProbeListener
 
         self._since = time.monotonic()
         try:

@@ -42,7 +42,7 @@ def save_drawn(snapshot: Snapshot, folder: Path, formats: Sequence[str], svg: st
         UserError: something cannot be written. Where only the PNG cannot, it says what is written all the same, the SVG
             among it.
     """
-    from vramtui.records import save_snapshot  # noqa: PLC0415 - where something is saved
+    from vramtui.records import save_snapshot
 
     if "png" not in formats or svg is None:
         return save_snapshot(snapshot, folder, formats, svg=svg)

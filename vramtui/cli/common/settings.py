@@ -34,7 +34,7 @@ def settings_in_force(options: Mapping[str, Any] | None = None) -> Settings:
     """
     path, settings = config_dir() / CONFIG, Settings()
     if path.exists():
-        from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
+        from vramtui.presets.settings import read_settings
 
         settings = read_settings(path)
     for variable, key in set_variables().items():
@@ -49,8 +49,8 @@ def set_variables() -> dict[str, str]:
 
 
 def _with_variable(settings: Settings, variable: str, key: str) -> Settings:
-    from vramtui.presets.reader import finite_float  # noqa: PLC0415 - only where a variable is set
-    from vramtui.presets.schema import find_faults  # noqa: PLC0415 - as above
+    from vramtui.presets.reader import finite_float
+    from vramtui.presets.schema import find_faults
 
     table, _, name = key.partition(".")
     text = os.environ[variable]
@@ -69,6 +69,6 @@ def _with_variable(settings: Settings, variable: str, key: str) -> Settings:
 
 
 def _with_values(settings: Settings, table: str, values: Mapping[str, Any]) -> Settings:
-    from msgspec.structs import replace  # noqa: PLC0415 - only where something is set
+    from msgspec.structs import replace
 
     return replace(settings, **{table: replace(getattr(settings, table), **values)})

@@ -65,7 +65,7 @@ def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: 
     if no_signals:
         where = "started with --no-signals" if from_command_line else "dashboard.no_signals is set in the settings"
         return None, f"Signals are off: {where}."
-    from vramtui.sources.host.signals import Signals  # noqa: PLC0415 - not where nothing is sent
+    from vramtui.sources.host.signals import Signals
 
     return Signals(), ""
 
@@ -117,14 +117,14 @@ def _open(options: DashboardOptions) -> None:
     opened, fleet, hosts_feed = _opened(options, pace)
     pace = pace if hosts_feed is None else hosts_feed.header.interval
     give_keys(options.feed)
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+    from vramtui.presets import PresetLibrary
 
     library = PresetLibrary()
     shown = from_library(preset) if preset is not None else None
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         with _without_ssl():
-            from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
+            from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
 
         _check_keys(settings)
         services = (
@@ -228,7 +228,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _check_keys(settings: Settings) -> None:
     if not settings.keys:
         return
-    from vramtui.app.help.sections import check_keys  # noqa: PLC0415 - only where there is something to check
+    from vramtui.app.help.sections import check_keys
 
     try:
         check_keys(settings.keys)
@@ -240,7 +240,7 @@ def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[Opened
     """The source of the one host, or of all of them, whose current one is watched."""
     if len(hosts) == 1:
         return hosts.popitem()[1], None
-    from vramtui.monitor.fleet import Fleet, RemoteHost  # noqa: PLC0415 - only where there are several
+    from vramtui.monitor.fleet import Fleet, RemoteHost
 
     remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in hosts.items()]
     fleet = Fleet(remote, interval)
@@ -250,8 +250,8 @@ def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[Opened
 
 def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
     """What a server's tab shows: the one host, or all that there are."""
-    from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - only in a tab
-    from vramtui.sources.feed.served import ServedFeed  # noqa: PLC0415 - as above
+    from vramtui.records.recording.live import LiveRecording
+    from vramtui.sources.feed.served import ServedFeed
 
     feed = ServedFeed(descriptor, LiveRecording)
     header = feed.header
@@ -265,8 +265,8 @@ def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
 
 def _looking(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> "Services":
     """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
-    from vramtui.app.services import Services  # noqa: PLC0415 - as above
-    from vramtui.app.view_only import NOTICE  # noqa: PLC0415 - as above
+    from vramtui.app.services import Services
+    from vramtui.app.view_only import NOTICE
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     runs = viewed_runs(saver, feed.run_hosts) if feed is not None and feed.header.runs_of else None
@@ -277,7 +277,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, no_signal
     """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
     of other hosts the runs.
     """
-    from vramtui.app.services import Services  # noqa: PLC0415 - as above
+    from vramtui.app.services import Services
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     folder = path_named(settings.recording.folder) if settings.recording.folder else data_dir() / "recordings"

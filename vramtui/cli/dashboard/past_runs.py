@@ -52,8 +52,8 @@ def _machine(name: str) -> str:
 
 def _report(kept: "StoredRun", settings: SnapshotSettings) -> list[str]:
     """Write one where snapshots go, in those of their formats that a past run can have."""
-    from vramtui.cli.history.run_estimates import report_of  # noqa: PLC0415 - when the first report is asked for
-    from vramtui.records.export.run_report import FORMATS, save_report  # noqa: PLC0415 - as above
+    from vramtui.cli.history.run_estimates import report_of
+    from vramtui.records.export.run_report import FORMATS, save_report
 
     wanted = [kind for kind in settings.formats if kind in FORMATS]
     return [str(path) for path in save_report(report_of(kept), folder_of(settings), wanted or FORMATS)]
@@ -70,8 +70,8 @@ def _file_stamp(path: Path) -> tuple[int, int] | None:
 
 def still_running(kept: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
     """The runs, those of this host whose process is gone no longer `running`."""
-    from vramtui.core.runs.run_list import with_gone  # noqa: PLC0415 - not for the first paint
-    from vramtui.sources.host.processes import process_is_gone  # noqa: PLC0415 - as above
+    from vramtui.core.runs.run_list import with_gone
+    from vramtui.sources.host.processes import process_is_gone
 
     return with_gone(kept, platform.node(), process_is_gone)
 
@@ -165,7 +165,7 @@ class DemoPast:
     def runs(self) -> "tuple[StoredRun, ...]":
         """A fortnight of somebody's work."""
         if self._runs is None:
-            from vramtui.cli.dashboard.demo_runs import demo_runs  # noqa: PLC0415 - estimators take time to load
+            from vramtui.cli.dashboard.demo_runs import demo_runs
 
             self._runs = demo_runs(self._now, self.host)
         return self._runs

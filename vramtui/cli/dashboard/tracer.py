@@ -43,9 +43,9 @@ class ChildTracer:
         path = self._path(workload, device)
         if path is None or not path.is_file():
             return None
-        from vramtui.estimators.traced.estimator import estimate_of  # noqa: PLC0415 - only where a trace was kept
-        from vramtui.estimators.traced.process.results import TraceResult  # noqa: PLC0415 - as above
-        from vramtui.estimators.traced.traces import FinishedTrace  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.estimator import estimate_of
+        from vramtui.estimators.traced.process.results import TraceResult
+        from vramtui.estimators.traced.traces import FinishedTrace
 
         try:
             result = msgspec.json.decode(path.read_bytes(), type=TraceResult)
@@ -61,15 +61,15 @@ class ChildTracer:
         cancel: threading.Event,
     ) -> "FinishedTrace | None":
         """As Tracer.trace, on a card of this kind that has all the memory one could ask for."""
-        from vramtui.estimators.traced.estimator import (  # noqa: PLC0415 - only where a trace is asked for
+        from vramtui.estimators.traced.estimator import (
             NO_LIMIT,
             STEPS,
             estimate_of,
             request_of,
         )
-        from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - as above
-        from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
-        from vramtui.estimators.traced.traces import FinishedTrace  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.process.run import TraceCancelled
+        from vramtui.estimators.traced.process.run import trace as run
+        from vramtui.estimators.traced.traces import FinishedTrace
 
         request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
         try:
@@ -81,8 +81,8 @@ class ChildTracer:
 
     def command_of(self, pid: int, command: str) -> "JobCommand":
         """As Tracer.command_of."""
-        from vramtui.cli.trace.job_command import command_of_process  # noqa: PLC0415 - only where it is asked for
-        from vramtui.presets.importers.process_files import place_of  # noqa: PLC0415 - as above
+        from vramtui.cli.trace.job_command import command_of_process
+        from vramtui.presets.importers.process_files import place_of
 
         if place_of(pid, command) is None:
             raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")
@@ -96,8 +96,8 @@ class ChildTracer:
         cancel: threading.Event,
     ) -> "JobTrace | None":
         """As Tracer.trace_job."""
-        from vramtui.cli.trace.job_command import traced_job  # noqa: PLC0415 - as above
-        from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - as above
+        from vramtui.cli.trace.job_command import traced_job
+        from vramtui.estimators.traced.process.run import TraceCancelled
 
         try:
             return traced_job(command, device, progress=progress, cancel=cancel)
@@ -108,9 +108,9 @@ class ChildTracer:
         """Where a trace is kept: by workload, card, and the versions that made it."""
         if isinstance(workload.model, (TorchModel, HuggingFaceModel)):
             return None
-        import hashlib  # noqa: PLC0415 - not for the first paint
+        import hashlib
 
-        from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.process.interpreters import job_interpreter
 
         try:
             python = job_interpreter()
@@ -140,7 +140,7 @@ class ChildTracer:
 
 
 def _refusal(workload: Workload) -> str:
-    from vramtui.estimators.traced.estimator import request_of  # noqa: PLC0415 - when the Timeline is first shown
+    from vramtui.estimators.traced.estimator import request_of
 
     try:
         request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
@@ -151,7 +151,7 @@ def _refusal(workload: Workload) -> str:
 
 @cache
 def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - not for the first paint
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(package)

@@ -32,8 +32,8 @@ class FileRecorder:
         Raises:
             UserError: there can be none in that folder.
         """
-        from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first recording begins
-        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
+        from vramtui.cli.common.versions import versions
+        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -71,9 +71,9 @@ class SnapshotSaver:
         Raises:
             UserError: it cannot be written.
         """
-        from vramtui.cli.common.renderer import save_drawn  # noqa: PLC0415 - as above
-        from vramtui.cli.common.snapshot_settings import folder_of  # noqa: PLC0415 - as below
-        from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
+        from vramtui.cli.common.renderer import save_drawn
+        from vramtui.cli.common.snapshot_settings import folder_of
+        from vramtui.cli.common.versions import versions
 
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
         return [str(path) for path in save_drawn(whole, folder_of(self.settings), self.settings.formats, svg)]
@@ -84,7 +84,7 @@ class SnapshotSaver:
         Raises:
             UserError: the file cannot be read or written.
         """
-        from vramtui.presets.settings import write_settings  # noqa: PLC0415 - only where something is chosen
+        from vramtui.presets.settings import write_settings
 
         write_settings(self._config, values)
 

@@ -15,7 +15,7 @@ NO_NVIDIA = "no NVIDIA GPU"
 
 def amdgpu() -> Finding:
     """Whether the kernel shows cards of AMD's, and whom they belong to."""
-    from vramtui.sources.amdgpu import AmdgpuSource  # noqa: PLC0415 - loads what other checks do not need
+    from vramtui.sources.amdgpu import AmdgpuSource  # loads what other checks do not need
 
     try:
         sample = AmdgpuSource(SYS).read()

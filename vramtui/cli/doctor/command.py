@@ -7,7 +7,7 @@ import typer
 
 from vramtui.cli.common.console import PIPE_WIDTH, plain_console, print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.doctor.check import Finding
+from vramtui.cli.doctor.check import Finding, ask_all
 from vramtui.cli.remote.options import HostOption
 
 CANNOT_WORK = 2
@@ -25,11 +25,10 @@ def doctor(
 ) -> None:
     """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines."""
     with exit_on_user_error():
-        from vramtui.cli.doctor import amd, driver, machine  # noqa: PLC0415 - only here
-        from vramtui.cli.doctor.check import ask_all  # noqa: PLC0415 - only here
+        from vramtui.cli.doctor import amd, driver, machine
 
         if host:
-            from vramtui.cli.doctor import hosts  # noqa: PLC0415 - only where hosts are asked for
+            from vramtui.cli.doctor import hosts
 
             findings = ask_all(hosts.checks(host), timeout or hosts.LIMIT)
         else:
@@ -52,8 +51,8 @@ def exit_code(findings: list[Finding]) -> int:
 
 
 def _print(findings: list[Finding], code: int) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.table import Table  # rich takes 40 ms to load, which JSON answers need not pay
+    from rich.text import Text
 
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     colours = {"ok": "green", "warning": "yellow", "failed": "bold red", "unknown": "dim"}

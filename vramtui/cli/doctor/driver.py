@@ -76,7 +76,7 @@ def _lacking(gpu: Gpu) -> list[str]:
 
 def nvidia_smi() -> Finding:
     """Whether the second way to the driver is there."""
-    from vramtui.sources.nvidia_smi.source import NvidiaSmiSource  # noqa: PLC0415 - loads what other checks do not need
+    from vramtui.sources.nvidia_smi.source import NvidiaSmiSource  # loads what other checks do not need
 
     try:
         sample = NvidiaSmiSource().read()
@@ -103,7 +103,7 @@ def permissions() -> Finding:
 
 def accounting() -> Finding:
     """Whether the driver keeps exact peaks of every process."""
-    from vramtui.sources.nvml.accounting import accounting_modes  # noqa: PLC0415 - loads pynvml
+    from vramtui.sources.nvml.accounting import accounting_modes  # loads pynvml
 
     modes = accounting_modes()
     off = [str(index) for index, mode in modes.items() if mode is False]
@@ -119,7 +119,7 @@ def accounting() -> Finding:
 
 
 def _sample() -> Sample:
-    from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads pynvml, which may be the very problem
+    from vramtui.sources.nvml.source import NvmlSource  # loads pynvml, which may be the very problem
 
     return NvmlSource(timeout=PATIENCE).read()
 

@@ -15,7 +15,7 @@ NARROWEST, LOWEST = 80, 24
 
 def namespaces() -> Finding:
     """Whether the driver's pids mean the same processes here."""
-    from vramtui.sources.host.pid_namespace import PidNamespace  # noqa: PLC0415 - only here
+    from vramtui.sources.host.pid_namespace import PidNamespace
 
     if not PidNamespace().private:
         return Finding(check="namespaces", verdict="ok", message="the host's process ids are visible")
@@ -55,7 +55,7 @@ def _colours(name: str) -> str:
 
 def folders() -> Finding:
     """Whether presets, settings and records can be kept."""
-    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir  # noqa: PLC0415 - only here
+    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir
 
     chosen = {"config": config_dir(), "data": data_dir()}
     if data_dir() != state_dir():

@@ -56,8 +56,8 @@ def corrected(estimates: Sequence[Estimate], found: PresetFile, device: Device) 
     Raises:
         UserError: the history cannot be read.
     """
-    from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only where it is asked for
-    from vramtui.core.runs.calibration import ENOUGH, calibrate  # noqa: PLC0415 - as above
+    from vramtui.cli.common.paths import run_history
+    from vramtui.core.runs.calibration import ENOUGH, calibrate
 
     calibration = calibrate((kept.run for kept in run_history().runs(limit=ALL)), platform.node())
     made = [_correct(one, calibration, found, device) for one in estimates]
@@ -70,7 +70,7 @@ def corrected(estimates: Sequence[Estimate], found: PresetFile, device: Device) 
 
 
 def _correct(one: Estimate, calibration: "Calibration", found: PresetFile, device: Device) -> Corrected:
-    from vramtui.core.runs.calibration import calibrated  # noqa: PLC0415 - as above
+    from vramtui.core.runs.calibration import calibrated
 
     workload = msgspec.to_builtins(found.preset.workload)
     share = calibration.share(one.method, str(workload["model"]["kind"]), str(workload["run"]["kind"]))

@@ -91,12 +91,12 @@ def estimate(options: EstimateOptions) -> None:
         made = _make_estimates(found, device, method, notes, calibrated=options.calibrated)
         estimates = side_by_side(made)
         if options.json:
-            from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only where it is asked for
+            from vramtui.records.documents.estimates import estimate_document
 
             answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in made)
             print_json(estimate_document(found, answers, device if options.asks else None))
         else:
-            from vramtui.cli.estimate.text import print_estimates  # noqa: PLC0415 - as above
+            from vramtui.cli.estimate.text import print_estimates
 
             print_estimates(found, estimates, device, asked=options.asks, explain=options.explain)
             sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
@@ -106,7 +106,7 @@ def estimate(options: EstimateOptions) -> None:
 
 def _print_over(found: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
     """A table over the values of a setting; `plain` where nothing else is asked for that it does not have."""
-    from vramtui.cli.estimate.over import print_over  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.estimate.over import print_over
 
     if not plain:
         raise UserError("--over is a table of analytic estimates: it takes no --method, --calibrated or -v")
@@ -117,7 +117,7 @@ def _with_media(found: PresetFile, images: list[str], clips: list[str]) -> tuple
     """The preset with these images and this sound in each sequence, and what to say of them."""
     if not images and not clips:
         return found, []
-    from vramtui.cli.estimate.images import with_images, with_sound  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.estimate.images import with_images, with_sound
 
     notes: list[str] = []
     for given, add in ((images, with_images), (clips, with_sound)):
@@ -154,19 +154,19 @@ def changed_preset(
     Raises:
         UserError: there is no such preset, it is broken, or a setting is wrong.
     """
-    from vramtui.presets import PresetLibrary, apply_overrides  # noqa: PLC0415 - takes time to load
+    from vramtui.presets import PresetLibrary, apply_overrides
 
     library = PresetLibrary()
     if name_or_path.endswith((".yaml", ".yml")):
-        from vramtui.presets.importers.job_presets import preset_of_job_file  # noqa: PLC0415 - only for such files
+        from vramtui.presets.importers.job_presets import preset_of_job_file
 
         found = preset_of_job_file(Path(name_or_path), library, hub=hub)
     else:
-        from vramtui.presets.named_presets import preset_named, preset_to_trace_named  # noqa: PLC0415 - as above
+        from vramtui.presets.named_presets import preset_named, preset_to_trace_named
 
         found = preset_to_trace_named(name_or_path, library) if traced else preset_named(name_or_path, library, hub=hub)
     if job_file is not None:
-        from vramtui.presets.importers.job_presets import with_job_file  # noqa: PLC0415 - as above
+        from vramtui.presets.importers.job_presets import with_job_file
 
         found = with_job_file(found, job_file, library)
     preset = apply_overrides(found.preset, settings)
@@ -179,7 +179,7 @@ def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[
     Raises:
         UserError: the method is not known or does not know such a workload.
     """
-    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import estimates_by
 
     with naming_setting(found):
         return estimates_by(method, found.preset.workload, device)
@@ -193,7 +193,7 @@ def naming_setting(found: PresetFile) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        from vramtui.presets.reader import display_path, is_written  # noqa: PLC0415 - takes time to load
+        from vramtui.presets.reader import display_path, is_written
 
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise

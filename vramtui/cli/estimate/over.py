@@ -77,7 +77,7 @@ def rows_over(found: PresetFile, text: str, device: Device) -> list[ValueRow]:
     Raises:
         UserError: the key or a value is wrong.
     """
-    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import estimates_by
 
     key, values = values_of(found, text)
     preset = found.preset
@@ -104,7 +104,7 @@ def print_over(found: PresetFile, text: str, device: Device, *, asked: bool, jso
     key, _ = values_of(found, text)
     rows = rows_over(found, text, device)
     if json:
-        from vramtui.records.documents.estimates import device_document  # noqa: PLC0415 - only where it is asked for
+        from vramtui.records.documents.estimates import device_document
 
         document = {"schema": 1, "preset": found.key, "device": device_document(device), "over": key}
         print_json(document | {"rows": [_row(found, row, device if asked else None) for row in rows]})

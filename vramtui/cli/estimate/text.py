@@ -35,7 +35,7 @@ def print_estimates(
     or a line for each of several.
     """
     explain = explain or isinstance(found.preset.workload.model, RuleModel)
-    from vramtui.presets.reader import is_written  # noqa: PLC0415 - as everything of presets
+    from vramtui.presets.reader import is_written
 
     one = estimates[0]
     if asked:
@@ -49,7 +49,7 @@ def print_estimates(
     if found.preset.notes and not is_written(found):
         _print_wrapped("  ", found.preset.notes)
     _print_values(found, whole=explain)
-    from vramtui.estimators.planner.keys import beyond_own_length  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.planner.keys import beyond_own_length
 
     beyond = beyond_own_length(found.preset.workload)
     if beyond:
@@ -120,12 +120,12 @@ def _print_short(found: PresetFile, one: Estimate) -> None:
 
 def _command_name(found: PresetFile) -> str:
     """What to type for it: a preset's or a model's name, or the path where it was given by one."""
-    from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - as everything of presets
+    from vramtui.presets.library import PresetLibrary
 
     path = Path(found.path)
     if found.bundled or "/" in found.key or ":" in found.key or path == PresetLibrary().user_folder / path.name:
         return found.key
-    from vramtui.presets.reader import display_path  # noqa: PLC0415 - as above
+    from vramtui.presets.reader import display_path
 
     return shlex.quote(display_path(path))
 

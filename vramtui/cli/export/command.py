@@ -96,11 +96,11 @@ def address_of(listen: str) -> tuple[str, int]:
 
 def _export(options: ExportOptions, tls: Tls) -> None:
     try:
-        from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
+        from vramtui.cli.export.collector import SampleCollector
     except ImportError:
         raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
-    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+    from vramtui.cli.common.open_source import open_source
+    from vramtui.monitor.poller import ReadQueue
 
     collector = SampleCollector()
     publish = (
@@ -126,9 +126,9 @@ def _export(options: ExportOptions, tls: Tls) -> None:
 
 
 def _session(opened: "OpenedSource") -> "MonitorSession":
-    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.session import MonitorSession
+    from vramtui.presets import PresetLibrary
 
     session = MonitorSession(jobs=opened.jobs or tuple)
     session.match_by(matcher_of_library(PresetLibrary()))
@@ -137,8 +137,8 @@ def _session(opened: "OpenedSource") -> "MonitorSession":
 
 def _put(reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollector", options: ExportOptions) -> None:
     """Wait for the next sample; where none comes in time, nothing old is shown for new."""
-    from vramtui.core.observation.readings import Sample  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.records.export.metrics import metrics_of, up_metric  # noqa: PLC0415 - as above
+    from vramtui.core.observation.readings import Sample
+    from vramtui.records.export.metrics import metrics_of, up_metric
 
     result = reads.next(3 * options.interval + 3)
     if isinstance(result, Sample):
@@ -158,7 +158,7 @@ def _kind(found: "PresetFile") -> str:
 
 
 def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:
-    from prometheus_client import write_to_textfile  # noqa: PLC0415 - of an extra
+    from prometheus_client import write_to_textfile
 
     registry = _registry(collector)
 
@@ -172,7 +172,7 @@ def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:
 
 
 def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extra, which may be missing
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - of an extra
+    from prometheus_client import CollectorRegistry
 
     registry: Any = CollectorRegistry()
     registry.register(collector)
@@ -185,10 +185,10 @@ def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> Callab
     Raises:
         UserError: the address cannot be listened at.
     """
-    from prometheus_client import make_wsgi_app  # noqa: PLC0415 - of an extra
+    from prometheus_client import make_wsgi_app
 
-    from vramtui.cli.export.server import MetricsServer, tls_context  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.records.export.metrics import up_metric  # noqa: PLC0415 - as above
+    from vramtui.cli.export.server import MetricsServer, tls_context
+    from vramtui.records.export.metrics import up_metric
 
     registry = _registry(collector)
     collector.put((up_metric(up=False),))

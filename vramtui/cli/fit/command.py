@@ -69,7 +69,7 @@ def fit(options: FitOptions) -> None:
             raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
         found, device = changed[0], chosen_device(options.gpu, options.memory)
         if options.sbatch:
-            from vramtui.cli.fit.sbatch import print_sbatch  # noqa: PLC0415 - only where it is asked for
+            from vramtui.cli.fit.sbatch import print_sbatch
 
             print_sbatch(found, device, options.per_node, options.gres_type)
             return
@@ -89,7 +89,7 @@ def fit(options: FitOptions) -> None:
 
 def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
     """Answer with every card; exit code 1 where a preset fits none of them."""
-    from vramtui.cli.fit.tables import cards_document, cards_of, print_cards  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.fit.tables import cards_document, cards_of, print_cards
 
     columns = [(one, cards_of(one)) for one in found]
     if json:
@@ -102,7 +102,7 @@ def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
 
 def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
     """Answer with a map; exit code 1 when nothing in it fits."""
-    from vramtui.cli.fit.tables import axes_of, map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.fit.tables import axes_of, map_document, map_of, print_map
 
     axes = axes_of(over)
     with naming_setting(found):
@@ -116,7 +116,7 @@ def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> N
 
 
 def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
-    from vramtui.estimators.methods import search_estimators  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import search_estimators
 
     workload = found.preset.workload
     asked = None if vary is None else key_in_full(workload, vary)
@@ -126,7 +126,7 @@ def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Pla
 
 def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
     """The planner's answer as JSON has it; sizes in bytes, `cheapest` null when nothing is enough."""
-    from vramtui.records.documents.estimates import device_document, notes_on  # noqa: PLC0415 - only where it is asked for
+    from vramtui.records.documents.estimates import device_document, notes_on
 
     cheapest = None
     if plan.cheapest is not None:

@@ -59,7 +59,7 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
 
 def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | None:
     """The fewest cards that hold it: as its preset spreads it, or shared as needs the least of each."""
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import USUAL
 
     ranks = (workload.parallel or Parallel()).ranks
     answer = answer_for(USUAL, workload, device)

@@ -10,6 +10,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, Device
 from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.card_table import (
     FSDP_NOTE,
     LARGEST_TITLES,
@@ -20,6 +21,7 @@ from vramtui.estimators.planner.card_table import (
 )
 from vramtui.estimators.planner.grid import Axis, Grid, plan_grid
 from vramtui.estimators.planner.keys import key_in_full
+from vramtui.presets.importers.flags import spelled_option
 
 Column = tuple[PresetFile, tuple[CardFit, ...]]
 
@@ -30,7 +32,7 @@ def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
     Raises:
         UserError: it cannot be estimated on any of them.
     """
-    from vramtui.estimators.methods import search_estimators  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import search_estimators
 
     cards, workload = known_cards(), found.preset.workload
     estimator, near = search_estimators(workload)
@@ -151,8 +153,6 @@ def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
     Raises:
         UserError: an axis names no number of the preset.
     """
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
-
     workload = found.preset.workload
     across, down = ((key_in_full(workload, _key(key)), values) for key, values in axes)
     return plan_grid(ANALYTIC, workload, device, across, down)
@@ -160,16 +160,14 @@ def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
 
 def _key(name: str) -> str:
     """A name that the options of programs have, `batch`, as the key that it stands for."""
-    from vramtui.presets.importers.flags import spelled_option  # noqa: PLC0415 - as in `map_of`
-
     spelled = spelled_option(name, "1")
     return name if spelled is None else spelled[0]
 
 
 def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
     """The map as JSON has it: a row of bytes for each value of `down`, null where it is refused."""
-    from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as in `map_of`
-    from vramtui.records.documents.estimates import device_document  # noqa: PLC0415 - as in `map_of`
+    from vramtui.estimators.analytic.simulated import unfollowed
+    from vramtui.records.documents.estimates import device_document
 
     return {
         "schema": 1,
@@ -187,7 +185,7 @@ def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, obj
 
 def print_map(found: PresetFile, device: Device, grid: Grid) -> None:
     """GiB of the process for some of the values, what does not fit in brackets, and the largest of each row."""
-    from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - as in `map_of`
+    from vramtui.estimators.analytic.simulated import unfollowed
 
     room = format_bytes(device.total_memory)
     quick = "" if unfollowed(found.preset.workload) else "≈ quick figures, which --gpu alone simulates: "

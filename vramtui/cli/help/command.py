@@ -65,10 +65,10 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
     Raises:
         UserError: there is no such preset or card, or it cannot be estimated.
     """
-    from vramtui.cli.estimate.command import changed_preset, estimates_of  # noqa: PLC0415 - slow to load
-    from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
-    from vramtui.core.estimate.devices import chosen_device  # noqa: PLC0415 - as above
-    from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence  # noqa: PLC0415 - as above
+    from vramtui.cli.estimate.command import changed_preset, estimates_of
+    from vramtui.core.base.units import format_bytes
+    from vramtui.core.estimate.devices import chosen_device
+    from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence
 
     found, device = changed_preset(preset, []), chosen_device(gpu, None)
     estimate = estimates_of(found, device, None)[0]
@@ -95,7 +95,7 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
 
 def keys() -> Iterator[str]:
     """Every key of the dashboard, by where it works."""
-    from vramtui.app.help.sections import every_key  # noqa: PLC0415 - loads Textual
+    from vramtui.app.help.sections import every_key  # loads Textual
 
     for title, lines in every_key():
         yield title
@@ -106,8 +106,8 @@ def keys() -> Iterator[str]:
 
 def files() -> Iterator[str]:
     """Where everything is kept."""
-    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir  # noqa: PLC0415 - as above
-    from vramtui.core.schema.settings import CONFIG  # noqa: PLC0415 - as above
+    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir
+    from vramtui.core.schema.settings import CONFIG
 
     config, data, state, cache = (printable(str(one())) for one in (config_dir, data_dir, state_dir, cache_dir))
     yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR puts this folder elsewhere"

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
+import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
@@ -70,8 +71,8 @@ class HistoryOptions:
 def history(options: HistoryOptions) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
-        from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-        from vramtui.cli.history import text as history_text  # noqa: PLC0415 - as above
+        from vramtui.cli.common.paths import run_history
+        from vramtui.cli.history import text as history_text
 
         kept_in = run_history()
         if options.import_ is not None or options.run == IMPORT or options.slurm:
@@ -104,7 +105,7 @@ def history(options: HistoryOptions) -> None:
             kept = in_order(every, _column(options.sort), reverse=options.reverse)[: options.limit]
         _tell_damaged(kept_in)
         if options.share is not None:
-            from vramtui.cli.history.share import share as write_shared  # noqa: PLC0415 - as above
+            from vramtui.cli.history.share import share as write_shared
 
             write_shared([entry.run for entry in kept], options.share, yes=options.yes)
         elif options.json:
@@ -119,30 +120,28 @@ def history(options: HistoryOptions) -> None:
 
 def _as_they_stand(kept: Iterable[StoredRun]) -> list[StoredRun]:
     """The runs; one whose process is gone is not running, whoever did not see it end."""
-    from vramtui.cli.dashboard.past_runs import still_running  # noqa: PLC0415 - only here
+    from vramtui.cli.dashboard.past_runs import still_running
 
     return list(still_running(kept))
 
 
 def document(kept: list[StoredRun]) -> dict[str, object]:
     """What `--json` prints."""
-    import msgspec  # noqa: PLC0415 - only here
-
     rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in kept]
     return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in kept))}
 
 
 def _print_plots(kept: list[StoredRun]) -> None:
-    from vramtui.cli.common.category_bars import Bars  # noqa: PLC0415 - only here
-    from vramtui.cli.history.plots import plotted  # noqa: PLC0415 - as above
+    from vramtui.cli.common.category_bars import Bars
+    from vramtui.cli.history.plots import plotted
 
     runs = [entry.run for entry in kept]
     sys.stdout.write(f"\n{plotted(runs, time.time(), shutil.get_terminal_size().columns, colour=Bars().colour)}")
 
 
 def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) -> None:
-    from vramtui.cli.history.text import print_calibration  # noqa: PLC0415 - only here
-    from vramtui.core.runs.calibration import calibrate  # noqa: PLC0415 - as above
+    from vramtui.cli.history.text import print_calibration
+    from vramtui.core.runs.calibration import calibrate
 
     found = calibrate((entry.run for entry in kept), host)
     if json:
@@ -153,7 +152,7 @@ def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) ->
 
 def calibration_document(found: "Calibration") -> dict[str, object]:
     """What `--calibration --json` prints: contexts in bytes, shares as reserved over allocated."""
-    from vramtui.core.runs.calibration import ENOUGH  # noqa: PLC0415 - only here
+    from vramtui.core.runs.calibration import ENOUGH
 
     return {
         "schema": 1,
@@ -192,11 +191,11 @@ def _import(kept_in: "RunHistory", shared: Path | None, since: str, preset: str,
     if not is_whole:
         raise UserError("finished jobs of Slurm's: `vramtui history import --slurm --since 30d`")
     if shared is not None:
-        from vramtui.cli.history.share import import_runs  # noqa: PLC0415 - only where it is asked for
+        from vramtui.cli.history.share import import_runs
 
         import_runs(kept_in, shared)
         return
-    from vramtui.cli.history.slurm import import_slurm  # noqa: PLC0415 - as above
+    from vramtui.cli.history.slurm import import_slurm
 
     import_slurm(kept_in, _moment(since), preset, gpu)
 
@@ -233,7 +232,7 @@ def _moment(text: str) -> float | None:
 
 def _forget(history: "RunHistory", number: int) -> None:
     """Remove a run and say which; one that is damaged cannot be shown, but it can be removed."""
-    from vramtui.cli.history.text import in_a_line  # noqa: PLC0415 - only here
+    from vramtui.cli.history.text import in_a_line
 
     try:
         found = history.run(number)

@@ -30,7 +30,7 @@ def plotted(runs: Sequence[Run], now: float, width: int, *, colour: bool) -> str
 
 def _over_time(days: Sequence[float], errors: Sequence[float], width: int, *, colour: bool) -> str:
     """A dot for each run; the line is a prediction without error."""
-    from vramtui.cli.common.plot import drawing, finished  # noqa: PLC0415 - loads plotext, 0.4 s
+    from vramtui.cli.common.plot import drawing, finished  # loads plotext, 0.4 s
 
     figure = drawing("observed over predicted, % (over the last days)", width, HEIGHT, colour=colour)
     figure.draw(figure.signal([min(days), 0.0], [0.0, 0.0], marker="·").lines())
@@ -40,7 +40,7 @@ def _over_time(days: Sequence[float], errors: Sequence[float], width: int, *, co
 
 def _distribution(errors: Sequence[float], width: int, *, colour: bool) -> str:
     """A bar for each range of errors that holds a run, and for those between."""
-    from vramtui.cli.common.plot import drawing, finished  # noqa: PLC0415 - as above
+    from vramtui.cli.common.plot import drawing, finished
 
     counts = histogram(errors)
     shown = [at for at, number in enumerate(counts) if number]

@@ -28,9 +28,9 @@ def report(
     Of a snapshot's formats it lacks SVG, which is a picture of the screen.
     """
     with exit_on_user_error():
-        from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-        from vramtui.cli.history.run_estimates import report_of  # noqa: PLC0415 - only here
-        from vramtui.records.export.run_report import FORMATS, save_report  # noqa: PLC0415 - only here
+        from vramtui.cli.common.paths import run_history
+        from vramtui.cli.history.run_estimates import report_of
+        from vramtui.records.export.run_report import FORMATS, save_report
 
         settings = snapshot_settings()
         usual = [kind for kind in settings.formats if kind in FORMATS] or FORMATS

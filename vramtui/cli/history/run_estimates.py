@@ -24,7 +24,7 @@ def _again(run: Run) -> tuple[Estimate | None, str]:
         return None, "it ran without a preset"
     if run.method == "traced":
         return None, "traces are not repeated here; use vramtui trace"
-    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import estimates_by
 
     try:
         workload = with_known_fields(msgspec.json.encode(run.workload), Workload)

@@ -4,6 +4,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
@@ -46,7 +47,7 @@ def lab(
     Without torch formulas answer, where there are some. Exit code 1 when a measured figure differs from the predicted.
     """
     with exit_on_user_error():
-        from vramtui.estimators.lab.catalogue import EXPERIMENTS, select_experiments  # noqa: PLC0415 - only this command
+        from vramtui.estimators.lab.catalogue import EXPERIMENTS, select_experiments
 
         if name is None:
             _list(tuple(EXPERIMENTS.values()), json=json)
@@ -95,8 +96,8 @@ def _answer_by_formula(
     Raises:
         UserError: none of them has a formula.
     """
-    from vramtui.cli.lab.text import print_formulas  # noqa: PLC0415 - only where torch is missing
-    from vramtui.estimators.lab.formulas import formula_rows  # noqa: PLC0415 - as above
+    from vramtui.cli.lab.text import print_formulas
+    from vramtui.estimators.lab.formulas import formula_rows
 
     card = chosen_device(device, None, rename=False)
     answers = {one.key: formula_rows(one, card) for one in experiments}
@@ -114,7 +115,7 @@ def _answer_by_formula(
 
 
 def _perform(experiment: "Experiment", device: str | None, interpreter: "Interpreter", *, measured: bool) -> "Outcome":
-    from vramtui.estimators.lab import runner as running  # noqa: PLC0415 - only this command needs it
+    from vramtui.estimators.lab import runner as running
 
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{experiment.key} …")
@@ -135,8 +136,6 @@ def _perform(experiment: "Experiment", device: str | None, interpreter: "Interpr
 
 def document(outcome: "Outcome") -> dict[str, object]:
     """One experiment of what `--json` prints."""
-    import msgspec  # noqa: PLC0415 - only where JSON is asked for
-
     device, facts = outcome.device, outcome.facts
     return {
         "name": outcome.experiment.key,
@@ -192,6 +191,6 @@ def _figures(figures: "TorchFigures") -> dict[str, int]:
 
 
 def _print(outcome: "Outcome", *, plot: bool) -> None:
-    from vramtui.cli.lab.text import print_outcome  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.lab.text import print_outcome
 
     print_outcome(outcome, plot=plot)

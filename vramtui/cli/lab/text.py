@@ -52,7 +52,7 @@ def _curve(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
 
 def _stacks(title: str, rows: tuple[LabRow, ...], width: int, bars: Bars) -> str:
     """A bar for each moment, split by category; the first moment on top."""
-    import plotext  # noqa: PLC0415 - only where something is drawn
+    import plotext
 
     unit, name = unit_of(max(row.predicted.allocated for row in rows))
     heading = f"{title}: allocated at each moment, {name}"

@@ -38,8 +38,8 @@ def shared_over(found: PresetFile, device: Device, gpus: int) -> PresetFile:
 
 
 def _spread(found: PresetFile, device: Device, gpus: int) -> PresetFile:
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - estimators take time to load
-    from vramtui.estimators.planner.shared_jobs import least_shared  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.planner.shared_jobs import least_shared
 
     name = printable(found.key)
     least = least_shared(USUAL, found.preset.workload, device, gpus)

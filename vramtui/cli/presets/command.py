@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
@@ -17,8 +18,10 @@ from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import Hub, Settings
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
+from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.models.named_files import path_named
+from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets import PresetLibrary, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.library import bundled_folder
@@ -37,7 +40,7 @@ def list_presets(
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Every preset, your own before the bundled ones."""
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+    from vramtui.presets import PresetLibrary
 
     with exit_on_user_error():
         library = PresetLibrary()
@@ -60,9 +63,9 @@ def show(
     ],
 ) -> None:
     """A preset's file: its path, then its text."""
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
-    from vramtui.presets.draft.creation import text_of  # noqa: PLC0415 - as above
-    from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - as above
+    from vramtui.presets import PresetLibrary
+    from vramtui.presets.draft.creation import text_of
+    from vramtui.presets.named_presets import preset_named
 
     with exit_on_user_error():
         found = preset_named(name, PresetLibrary())
@@ -110,8 +113,8 @@ class NewOptions:
 @command_of(NewOptions, flags=job_flags())
 def new(options: NewOptions) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
-    from vramtui.presets.draft.creation import create_preset  # noqa: PLC0415 - only this command writes one
+    from vramtui.presets import PresetLibrary
+    from vramtui.presets.draft.creation import create_preset
 
     with exit_on_user_error():
         path = create_preset(
@@ -139,8 +142,7 @@ def _width() -> int:
 
 
 def _check(files: list[Path]) -> tuple[int, list[str]]:
-    from vramtui.models.stores.local_models import is_model_file  # noqa: PLC0415 - as above
-    from vramtui.presets import PresetLibrary, check_file, preset_files  # noqa: PLC0415 - as above
+    from vramtui.presets import PresetLibrary, check_file, preset_files
 
     problems = []
     models = [printable(str(path)) for path in files if is_model_file(str(path))]
@@ -165,11 +167,8 @@ def _try_out(preset: Preset) -> None:
 
     On a card that holds anything: a server that no usual card holds is not wrong for it.
     """
-    import msgspec  # noqa: PLC0415 - as above
-
-    from vramtui.core.estimate.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
-    from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel  # noqa: PLC0415 - as above
-    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
+    from vramtui.core.estimate.devices import DEFAULT_CARD, card
+    from vramtui.estimators.methods import estimates_by
 
     if isinstance(preset.model, (HuggingFaceModel, TorchModel)):
         return  # known only by running it, which nobody has asked for

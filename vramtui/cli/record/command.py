@@ -12,6 +12,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.common.open_source import OpenedSource, open_source
+from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.record.follow import OVERDUE, Follower, TickSink, fast_targets, preset_matchers, recording_session
 from vramtui.cli.record.host_follower import HostFollower
@@ -20,6 +21,7 @@ from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
+from vramtui.monitor.poller import ReadQueue
 
 if TYPE_CHECKING:
     from vramtui.monitor.fast_sampler import FastTargets
@@ -153,9 +155,6 @@ def record(options: RecordOptions) -> None:
 
 
 def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: float, duration: float) -> None:
-    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - only where something is recorded
-    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-
     progress = _Progress(file)
     with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("record")) as probes:
         first = reads.sample(lambda: progress.trouble(OVERDUE))
@@ -178,8 +177,8 @@ def open_writer(file: Path, interval: float, first: Sample) -> "RecordingWriter"
     Raises:
         UserError: it cannot be written.
     """
-    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - only where something is recorded
-    from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
+    from vramtui.cli.common.versions import versions
+    from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 
     return RecordingWriter(
         file, RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))

@@ -60,8 +60,8 @@ def fast_targets(said: str) -> "FastTargets":
 
 def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient") -> "MonitorSession":
     """What is known of the host that is recorded; this user's probes are heard where it is this machine."""
-    from vramtui.monitor.fast_sampler import fast_sampler_for  # noqa: PLC0415 - only where something is recorded
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
+    from vramtui.monitor.fast_sampler import fast_sampler_for
+    from vramtui.monitor.session import MonitorSession
 
     sampler = fast_sampler_for(opened.source, targets)
     if isinstance(targets, frozenset) and sampler is None:
@@ -77,8 +77,8 @@ def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "Pro
 
 def preset_matchers() -> Callable[[], Matcher]:
     """Reads every preset, and gives one matcher after another that knows them."""
-    from vramtui.monitor.job_presets import matcher_of  # noqa: PLC0415 - on a thread, which nobody waits for
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+    from vramtui.monitor.job_presets import matcher_of  # on a thread, which nobody waits for
+    from vramtui.presets import PresetLibrary
 
     presets = PresetLibrary().all()
     return lambda: matcher_of(presets)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
+from vramtui.cli.common.open_source import open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.errors import UserError
 
@@ -39,11 +40,10 @@ def stream(
 
 
 def _stream(targets: "FastTargets", interval: float, duration: float, *, demo: bool) -> None:
-    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as above
-    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
-    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
+    from vramtui.cli.common.probe_client import ProbeClient
+    from vramtui.cli.common.versions import versions
+    from vramtui.monitor.poller import ReadQueue
+    from vramtui.records.recording.recording import RecordingHeader
 
     opened = open_source(demo=demo, replay=None)
     report = _StandardError()
@@ -72,7 +72,7 @@ class StandardOutput:
     """
 
     def __init__(self, header: "RecordingHeader") -> None:
-        from vramtui.records.recording.encoder import RecordingEncoder  # noqa: PLC0415 - `--help` would wait for it
+        from vramtui.records.recording.encoder import RecordingEncoder
 
         self._encoder = RecordingEncoder()
         self._out = sys.stdout.buffer

@@ -32,7 +32,7 @@ class HostRecording:
 
     def begin(self) -> "LiveRecording":
         """A connection begins."""
-        from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - when there is a connection
+        from vramtui.records.recording.live import LiveRecording
 
         self._current = LiveRecording()
         return self._current
@@ -62,7 +62,7 @@ def open_hosts(asked: Elsewhere, interval: float, other: object = None) -> "dict
         raise UserError("--token-file is for --prometheus")
     if not any(asked):
         return {}
-    from vramtui.cli.common.open_source import use_one_heap  # noqa: PLC0415 - only where hosts are asked for
+    from vramtui.cli.common.open_source import use_one_heap
 
     use_one_heap()
     if other:
@@ -75,9 +75,9 @@ def open_hosts(asked: Elsewhere, interval: float, other: object = None) -> "dict
 
 
 def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dict[str, OpenedSource]":
-    from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - only where hosts are asked for
-    from vramtui.sources.prometheus.client import PrometheusClient  # noqa: PLC0415 - as above
-    from vramtui.sources.prometheus.source import PrometheusFleet, PrometheusSource  # noqa: PLC0415 - as above
+    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.sources.prometheus.client import PrometheusClient
+    from vramtui.sources.prometheus.source import PrometheusFleet, PrometheusSource
 
     fleet = PrometheusFleet(PrometheusClient(url, token_file), interval)
     return {
@@ -87,18 +87,18 @@ def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dic
 
 
 def _open_ssh(asked: Elsewhere, interval: float) -> "dict[str, OpenedSource]":
-    from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.cli.common.settings import settings_in_force  # noqa: PLC0415 - only where hosts are asked for
-    from vramtui.sources.ssh.far_command import ssh_arguments  # noqa: PLC0415 - as above
-    from vramtui.sources.ssh.handshakes import Handshakes  # noqa: PLC0415 - as above
-    from vramtui.sources.ssh.host_names import host_names  # noqa: PLC0415 - as above
-    from vramtui.sources.ssh.source import SshSource  # noqa: PLC0415 - as above
+    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.cli.common.settings import settings_in_force
+    from vramtui.sources.ssh.far_command import ssh_arguments
+    from vramtui.sources.ssh.handshakes import Handshakes
+    from vramtui.sources.ssh.host_names import host_names
+    from vramtui.sources.ssh.source import SshSource
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
     commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)
     handshakes = Handshakes()
     if asked.slurm:
-        from vramtui.sources.slurm import job_hosts, may_step, srun_arguments  # noqa: PLC0415 - as above
+        from vramtui.sources.slurm import job_hosts, may_step, srun_arguments
 
         nodes, user = job_hosts(asked.slurm)
         if may_step(user):

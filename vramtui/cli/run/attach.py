@@ -46,7 +46,7 @@ def attach(
     with exit_on_user_error():
         _own(pid)
         python = _interpreter(pid)
-        from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - only here
+        from vramtui.sources.probe_listener import ProbeListener
 
         listener = ProbeListener(f"attach-{os.getpid()}")
         script = listener.path.with_suffix(".py")

@@ -130,7 +130,7 @@ class Child:
 
 def probed_environment(environment: Mapping[str, str], socket: str, run: str) -> dict[str, str]:
     """`environment` in which every Python loads the probe, which tells what listens at `socket`."""
-    from vramtui.probe.place import RUN, SOCKET  # noqa: PLC0415 - only here
+    from vramtui.probe.place import RUN, SOCKET
 
     paths = (str(hook_folder()), environment.get("PYTHONPATH", ""))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), SOCKET: socket, RUN: run}

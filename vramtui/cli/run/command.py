@@ -107,7 +107,7 @@ def run(options: RunOptions) -> None:
             options.steps is not None or options.json or options.keep_files or options.values != "zeros"
         ):
             raise UserError("--steps, --values, --keep-files and --json go with --on CARD")
-        from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
+        from vramtui.cli.estimate.command import changed_preset
 
         found = None if options.preset is None else changed_preset(options.preset, [])
         trace = _trace(options) if options.trace else None
@@ -138,7 +138,7 @@ def _run(
         SourceFailed: it has to be recorded, and there is nothing to record.
         UserError: the recording cannot be written.
     """
-    from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
+    from vramtui.cli.run.child import NotStarted, hold_signals
 
     mask = hold_signals()
     mark = secrets.token_hex(8)
@@ -165,7 +165,7 @@ def _run(
         ended_at = max(started_at, time.time())  # the clock may have been set back
         if trace is not None:
             trace.finish()
-    from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - not while the job waits to start
+    from vramtui.cli.run.results import CompletedRun  # not while the job waits to start
 
     finished = CompletedRun(
         command=tuple(options.command),
@@ -181,8 +181,8 @@ def _run(
 
 def run_emulated(on: str, options: RunOptions) -> NoReturn:
     """The command on each card of `on`; see `run_on`."""
-    from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
-    from vramtui.cli.run.emulated import EmulatedJob, run_on  # noqa: PLC0415 - only here
+    from vramtui.cli.estimate.command import changed_preset
+    from vramtui.cli.run.emulated import EmulatedJob, run_on
 
     job = EmulatedJob(
         command=tuple(options.command),
@@ -202,9 +202,9 @@ def emulated_need(options: RunOptions) -> str:
         SourceFailed: the GPUs cannot be read.
         UserError: there is no GPU, it is none that is known by name, or the job does not run so far without one.
     """
-    from vramtui.api.dry_run import dry_run  # noqa: PLC0415 - only here
-    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
-    from vramtui.cli.run.placement import say_waiting  # noqa: PLC0415 - only here
+    from vramtui.api.dry_run import dry_run
+    from vramtui.cli.common.open_source import open_source
+    from vramtui.cli.run.placement import say_waiting
 
     gpu = next(iter(open_source(demo=False, replay=None).source.read().gpus), None)
     if gpu is None:
@@ -222,8 +222,8 @@ def emulated_need(options: RunOptions) -> str:
 
 def finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> "CompletedRun":
     """The command, run to its end with these variables and the probe; no GPU of this machine is looked at."""
-    from vramtui.cli.run.child import Child, NotStarted, hold_signals, probed_environment  # noqa: PLC0415 - only here
-    from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - only here
+    from vramtui.cli.run.child import Child, NotStarted, hold_signals, probed_environment
+    from vramtui.cli.run.results import CompletedRun
 
     mask = hold_signals()
     mark = secrets.token_hex(8)
@@ -258,10 +258,10 @@ def resolved_preset(preset: str) -> str:
 
 def placed_by(command: list[str]) -> "PresetFile | None":
     """What the command amounts to by the model and the flags that it names, which is said; None where it names none."""
-    from vramtui.cli.run.placement import say_waiting  # noqa: PLC0415 - only here
-    from vramtui.core.estimate.assumptions import values_of  # noqa: PLC0415 - only here
-    from vramtui.presets.importers.derived import derived_preset  # noqa: PLC0415 - as above
-    from vramtui.presets.importers.process_files import STORES, JobPlace  # noqa: PLC0415 - only here
+    from vramtui.cli.run.placement import say_waiting
+    from vramtui.core.estimate.assumptions import values_of
+    from vramtui.presets.importers.derived import derived_preset
+    from vramtui.presets.importers.process_files import STORES, JobPlace
 
     stores = {name: os.environ[name] for name in STORES if name in os.environ}
     found = derived_preset(" ".join(command), JobPlace(Path.cwd(), "", stores))
@@ -278,7 +278,7 @@ def _trace(options: RunOptions) -> "RunTrace | None":
     Raises:
         UserError: it is predicted by a preset already, or has to wait for a trace that there cannot be.
     """
-    from vramtui.cli.run.run_trace import NOT_TRACED, RunTrace  # noqa: PLC0415 - only here
+    from vramtui.cli.run.run_trace import NOT_TRACED, RunTrace
 
     if options.preset is not None:
         raise UserError("--trace predicts by the command itself, and goes without --preset")
@@ -298,9 +298,9 @@ def _placed(options: RunOptions, preset: "PresetFile | None", trace: "RunTrace |
         SourceFailed: the GPUs cannot be read.
         UserError: it is not said what the job needs, it cannot be traced, or no GPU here is large enough.
     """
-    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
-    from vramtui.cli.run import placement  # noqa: PLC0415 - only here
-    from vramtui.cli.run.child import placing  # noqa: PLC0415 - only here
+    from vramtui.cli.common.open_source import open_source
+    from vramtui.cli.run import placement
+    from vramtui.cli.run.child import placing
 
     needs = emulated_need(options) if options.on == AUTO else options.needs
     if needs is None and trace is not None:
@@ -319,7 +319,7 @@ def _placed(options: RunOptions, preset: "PresetFile | None", trace: "RunTrace |
 def _start(
     command: list[str], listener: "ProbeListener | None", mark: str, mask: "Mask", placed: dict[str, str]
 ) -> "Child":
-    from vramtui.cli.run.child import Child, probed_environment  # noqa: PLC0415 - only here
+    from vramtui.cli.run.child import Child, probed_environment
 
     environment = dict(os.environ) | placed
     if listener is not None:
@@ -328,7 +328,7 @@ def _start(
 
 
 def _listener(mark: str) -> "ProbeListener | None":
-    from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - only here
+    from vramtui.sources.probe_listener import ProbeListener
 
     try:
         return ProbeListener(f"run-{os.getpid()}", run=mark)
@@ -347,9 +347,9 @@ def _watch(
         SourceFailed: it has to be recorded, and there is nothing to record.
         UserError: the recording cannot be written.
     """
-    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
-    from vramtui.cli.run.monitor import GpuWatch  # noqa: PLC0415 - only here
-    from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - only here
+    from vramtui.cli.common.open_source import open_source
+    from vramtui.cli.run.monitor import GpuWatch
+    from vramtui.monitor.probes import no_jobs
 
     try:
         require_open_files(RECORDER_ROOM)
@@ -374,10 +374,10 @@ def _watch(
 
 def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
     """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
-    from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-    from vramtui.cli.run.history_entry import EMULATED, completed_runs  # noqa: PLC0415 - only here
-    from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only here
-    from vramtui.cli.run.results import seen_in  # noqa: PLC0415 - only here
+    from vramtui.cli.common.paths import run_history
+    from vramtui.cli.run.history_entry import EMULATED, completed_runs
+    from vramtui.cli.run.report import print_report
+    from vramtui.cli.run.results import seen_in
 
     try:
         seen = seen_in(finished, watch)

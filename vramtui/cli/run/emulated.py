@@ -15,7 +15,7 @@ import msgspec
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
-from vramtui.cli.common.paths import cache_dir
+from vramtui.cli.common.paths import cache_dir, run_history
 from vramtui.cli.run.child import NOT_FOUND
 from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
 from vramtui.cli.run.shielded import REFUSED, shielded
@@ -87,7 +87,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def out_of_memory(self) -> RankResult | None:
         """A process that ended for want of memory."""
-        from vramtui.cli.run.oom import fatal_oom  # noqa: PLC0415 - only when the job has ended
+        from vramtui.cli.run.oom import fatal_oom  # only when the job has ended
 
         return next((one for one in self.seen if fatal_oom(one) is not None), None)
 
@@ -154,8 +154,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
 
 def _keep(runs: Sequence[EmulatedRun]) -> None:
     """Keep what they predict: the same command's run on such a card is held against it."""
-    from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only when the jobs have ended
-    from vramtui.cli.run.history_entry import prediction_run  # noqa: PLC0415 - as above
+    from vramtui.cli.run.history_entry import prediction_run
 
     history = run_history()
     try:
@@ -192,7 +191,7 @@ def _output_to_stderr(yes: bool) -> Iterator[None]:
 
 
 def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> EmulatedRun:
-    from vramtui.cli.run.command import finished_run  # noqa: PLC0415 - it imports this file where --on is given
+    from vramtui.cli.run.command import finished_run  # it imports this file where --on is given
 
     emulated = EmulatedCard(
         device=device,
@@ -234,7 +233,7 @@ def with_process(one: RankResult, reports: Sequence[DriverReport], context: int)
 
 
 def _print_runs(runs: Sequence[EmulatedRun]) -> None:
-    from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only when the job has ended
+    from vramtui.cli.run.report import print_report  # only when the job has ended
 
     if len(runs) == 1:
         run = runs[0]

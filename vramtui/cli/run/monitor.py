@@ -123,8 +123,8 @@ class GpuWatch:
         return [track for key, track in tracks if (key.gpu_uuid, key.pid) == (uuid, pid)]
 
     def _recording(self, path: Path, first: Sample) -> "RecordingWriter":
-        from vramtui.cli.common.versions import versions  # noqa: PLC0415 - only where something is recorded
-        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
+        from vramtui.cli.common.versions import versions
+        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 
         return RecordingWriter(
             path, RecordingHeader(started_at=first.taken_at, interval=self._interval, versions=versions(first))

@@ -71,9 +71,9 @@ def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]
     if finished.preset is None:
         yield "  with --preset NAME this report names the change that would have fitted"
         return
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
-    from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
+    from vramtui.estimators.analytic import ANALYTIC
+    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.planner.planner import Planner
 
     taken = sum(process.used_memory or 0 for process in others)
     room = max(1, one.device.total_memory - taken)

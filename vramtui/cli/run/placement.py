@@ -51,7 +51,7 @@ class Need(msgspec.Struct, frozen=True):
             return Fit(needs=self.size, has=gpu.memory.free, error=0.0)
         if self.preset is None:
             return None
-        from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - takes time to load
+        from vramtui.estimators.methods import estimates_by
 
         estimate = estimates_by(None, self.preset.preset.workload, device_of(gpu))[0]
         return Fit(needs=estimate.process, has=gpu.memory.free, error=estimate.error)

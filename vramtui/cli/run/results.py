@@ -11,6 +11,7 @@ from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.traced.traces import Traces
+from vramtui.monitor.predictor import LazyUsual, Predictor
 
 
 class CompletedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +122,5 @@ def _device(reported: ProbeDevice | None, gpu: Gpu | None) -> Device:
 def _estimate(preset: PresetFile | None, device: Device, traces: Traces | None) -> Estimate | None:
     if preset is None:
         return None
-    from vramtui.monitor.predictor import LazyUsual, Predictor  # noqa: PLC0415 - estimators take time to load
 
     return Predictor(LazyUsual(), traces).of_preset(preset, device)

@@ -121,7 +121,7 @@ class RunTrace:
             self.path.unlink(missing_ok=True)
 
     def _run(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
-        from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - only where one runs
+        from vramtui.estimators.traced.process.run import TraceCancelled
 
         began = time.monotonic()
         gpu = self._card(watch)

@@ -74,9 +74,9 @@ def serve(options: ServeOptions) -> None:
         place = place_of(options.listen, options.name, options.certificate, options.key)
         require_open_files()
         try:
-            import aiohttp  # noqa: F401, PLC0415 - of an extra
+            import aiohttp  # noqa: F401 - of an extra
 
-            from vramtui.cli.serve.server import static_folder  # noqa: PLC0415 - as above
+            from vramtui.cli.serve.server import static_folder
 
             static_folder()
         except ImportError:
@@ -90,7 +90,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def _open_here(feed: str | None, *, demo: bool) -> "OpenedSource":
-    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.cli.common.open_source import open_source
 
     return open_source(demo=demo, replay=None, feed=feed)
 
@@ -101,7 +101,7 @@ def place_of(listen: str, name: str, certificate: Path | None, key: Path | None)
     Raises:
         UserError: the network beyond this machine without TLS, or half of what TLS needs.
     """
-    from vramtui.sources.prometheus.client import is_loopback  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.sources.prometheus.client import is_loopback
 
     address, port = address_of(listen)
     if (certificate is None) != (key is None):
@@ -115,12 +115,12 @@ def place_of(listen: str, name: str, certificate: Path | None, key: Path | None)
 
 
 def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, OpenedSource]") -> None:
-    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.cli.record.follow import preset_matchers  # noqa: PLC0415 - as above
-    from vramtui.cli.record.host_follower import HostFollower  # noqa: PLC0415 - as above
-    from vramtui.cli.serve.broadcast import Broadcast  # noqa: PLC0415 - as above
-    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
-    from vramtui.sources.feed.served import ServedHeader  # noqa: PLC0415 - as above
+    from vramtui.cli.common.probe_client import ProbeClient
+    from vramtui.cli.record.follow import preset_matchers
+    from vramtui.cli.record.host_follower import HostFollower
+    from vramtui.cli.serve.broadcast import Broadcast
+    from vramtui.records.recording.recording import RecordingHeader
+    from vramtui.sources.feed.served import ServedHeader
 
     banner = next((one.banner for one in opened.values() if one.banner), None)
     header = ServedHeader(hosts=tuple(opened), interval=interval, banner=banner, runs_of=_recorded(opened))
@@ -152,7 +152,7 @@ def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, Opene
 
 def _recorded(opened: "Mapping[str, OpenedSource]") -> tuple[str, ...]:
     """The hosts of which the history may have runs: a feed's jobs are kept by whoever sends it."""
-    from vramtui.cli.dashboard.past_runs import DEMO_HOST  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.cli.dashboard.past_runs import DEMO_HOST
 
     names = {"": platform.node()}
     if any(one.banner for one in opened.values()):
@@ -161,17 +161,17 @@ def _recorded(opened: "Mapping[str, OpenedSource]") -> tuple[str, ...]:
 
 
 def _begin(host: "HostBroadcast", interval: float, first: "Sample") -> AbstractContextManager["HostBroadcast"]:
-    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
-    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
+    from vramtui.cli.common.versions import versions
+    from vramtui.records.recording.recording import RecordingHeader
 
     return host.begin(RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first)))
 
 
 async def _run(place: Place, broadcast: "Broadcast", tabs: int) -> None:
-    from aiohttp import web  # noqa: PLC0415 - of an extra
+    from aiohttp import web
 
-    from vramtui.cli.serve.access import Access  # noqa: PLC0415 - as above
-    from vramtui.cli.serve.server import TabServer  # noqa: PLC0415 - as above
+    from vramtui.cli.serve.access import Access
+    from vramtui.cli.serve.server import TabServer
 
     tls = _tls(place)
     try:
@@ -202,7 +202,7 @@ async def _run(place: Place, broadcast: "Broadcast", tabs: int) -> None:
 def _tls(place: Place) -> "ssl.SSLContext | None":
     if place.certificate is None:
         return None
-    import ssl  # noqa: PLC0415 - only where it is asked for
+    import ssl
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:

@@ -126,7 +126,7 @@ def trace(options: TraceOptions) -> None:
     Exit code 1 when it does not fit the card.
     """
     with exit_on_user_error():
-        from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
+        from vramtui.cli.trace.baseline import baseline_check
 
         check = baseline_check(
             options.target,
@@ -162,7 +162,7 @@ def trace(options: TraceOptions) -> None:
 
 
 def _trace(request: "TraceRequest", **how: Any) -> "TraceResult":  # noqa: ANN401 - as the function below takes them
-    from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - only where something is traced
+    from vramtui.estimators.traced.process.run import trace as run
 
     return run(request, **how)
 
@@ -173,7 +173,7 @@ def chosen_interpreter(script: str, named: str | None) -> "Interpreter":
     Raises:
         UserError: none within reach has a torch that can be traced.
     """
-    from vramtui.estimators.traced.process.interpreters import job_interpreter  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.process.interpreters import job_interpreter
 
     interpreter = job_interpreter(script, named)
     if interpreter.path.parent != Path(sys.executable).parent:
@@ -183,8 +183,8 @@ def chosen_interpreter(script: str, named: str | None) -> "Interpreter":
 
 def _answer(request: "TraceRequest", result: "TraceResult", tracer: "Tracer", *, json: bool, search: bool) -> None:
     """The result, and where a script does not fit the largest batch that would, which takes further traces."""
-    from vramtui.cli.trace.largest_batch import sentence_of  # noqa: PLC0415 - only this command needs it
-    from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - as above
+    from vramtui.cli.trace.largest_batch import sentence_of
+    from vramtui.cli.trace.text import print_result
 
     if not json:
         print_result(result, verdict_line(result))
@@ -203,8 +203,8 @@ def _largest_batch(
     request: "TraceRequest", result: "TraceResult", tracer: "Tracer", *, quiet: bool
 ) -> "LargestBatch | None":
     """Where a script did not fit and has a flag for its batch: the largest that would."""
-    from vramtui.cli.trace.largest_batch import batch_flag, largest_batch  # noqa: PLC0415 - only this command needs it
-    from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - as above
+    from vramtui.cli.trace.largest_batch import batch_flag, largest_batch
+    from vramtui.cli.trace.text import ProgressLine
 
     is_script = bool(request.path) and request.function is None
     found = batch_flag(request.path, request.arguments) if is_script and not _fits(result) else None
@@ -255,14 +255,14 @@ def document(result: "TraceResult", smaller: "LargestBatch | None" = None) -> di
 
 def _script_of(target: str) -> str:
     """The Python file that is named; empty for a preset."""
-    from vramtui.estimators.traced.process.run import is_file_target, split_target  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.process.run import is_file_target, split_target
 
     return split_target(target)[0] if is_file_target(target) else ""
 
 
 def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceRequest":
-    from vramtui.estimators.traced.process.results import TraceRequest  # noqa: PLC0415 - only this command needs it
-    from vramtui.estimators.traced.process.run import is_file_target, split_target  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.process.results import TraceRequest
+    from vramtui.estimators.traced.process.run import is_file_target, split_target
 
     device, arguments = chosen_device(options.device, options.memory, rename=False), tuple(options.arguments or ())
     if is_file_target(options.target):
@@ -270,8 +270,8 @@ def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceReq
             raise UserError("--set changes presets, not Python files; pass a script's arguments after --")
         path, function = split_target(options.target)
         return TraceRequest(path=path, function=function, arguments=arguments, device=device)
-    from vramtui.cli.estimate.command import changed_preset, naming_setting  # noqa: PLC0415 - takes time to load
-    from vramtui.estimators.traced.estimator import request_of  # noqa: PLC0415 - as above
+    from vramtui.cli.estimate.command import changed_preset, naming_setting
+    from vramtui.estimators.traced.estimator import request_of
 
     found = changed_preset(options.target, options.settings or [])
     with naming_setting(found):
@@ -279,8 +279,8 @@ def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceReq
 
 
 def _run(target: str, request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
-    from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - only this command needs it
-    from vramtui.estimators.traced.process.run import TraceFailed  # noqa: PLC0415 - as above
+    from vramtui.cli.trace.text import ProgressLine
+    from vramtui.estimators.traced.process.run import TraceFailed
 
     line = ProgressLine()
     try:
@@ -304,7 +304,7 @@ def _here(sentence: str) -> str:
 
 def _tell(failed: "TraceFailed") -> None:
     """What the code printed last, and the user's own lines that led to the error."""
-    from vramtui.cli.trace.text import short_line  # noqa: PLC0415 - only where something failed
+    from vramtui.cli.trace.text import short_line
 
     for text in failed.said:
         sys.stderr.write(f"{printable(text)}\n")

@@ -110,8 +110,8 @@ def traced_job(
         UserError: it cannot be traced, or puts nothing on the GPU.
         TraceCancelled: `cancel` was set.
     """
-    from vramtui.estimators.traced.estimator import NO_LIMIT, STEPS  # noqa: PLC0415 - only where something is traced
-    from vramtui.estimators.traced.process.run import trace_job  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.estimator import NO_LIMIT, STEPS
+    from vramtui.estimators.traced.process.run import trace_job
 
     request = TraceRequest(device=msgspec.structs.replace(device, total_memory=NO_LIMIT), steps=STEPS)
     result = trace_job(command, request, progress=progress, cancel=cancel)

@@ -19,7 +19,7 @@ def set_values(text: str, values: Mapping[str, Any]) -> str:
         UserError: a key goes through something that is no table.
     """
     import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
-    from tomlkit.items import AbstractTable  # noqa: PLC0415 - as above
+    from tomlkit.items import AbstractTable  # noqa: PLC0415 - comes with it
 
     document = tomlkit.parse(text)
     for key, value in values.items():

@@ -53,7 +53,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
         for name, value in _TORCHRUN.items():
             os.environ.setdefault(name, value or str(ranks))
     from torch.distributed import distributed_c10d  # noqa: PLC0415 - it is not built everywhere
-    from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - as above
+    from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - it is not built everywhere
 
     plain = distributed_c10d.init_process_group
 

@@ -84,11 +84,11 @@ def load(request: TraceRequest) -> None:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"the torch of {sys.executable} cannot be imported, there or in a trace: {why}") from None
     from vramtui.estimators.traced import session  # noqa: F401,PLC0415 - torch takes seconds to load
-    from vramtui.estimators.traced.kernels import load_all  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.kernels import load_all  # noqa: PLC0415 - loads torch
 
     load_all()
     if request.workload is not None:
-        from vramtui.estimators.traced.workloads import job  # noqa: F401,PLC0415 - as above
+        from vramtui.estimators.traced.workloads import job  # noqa: F401,PLC0415 - loads torch
     if sys.modules["msgspec"].__spec__ is None:
         del sys.modules["msgspec"]
 
@@ -121,9 +121,9 @@ def trace_here(
     Raises:
         UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
     """
-    from vramtui.estimators.traced.accounting.phases import TraceFinished  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
     from vramtui.estimators.traced.process.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
-    from vramtui.estimators.traced.session import TraceSession  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.session import TraceSession  # noqa: PLC0415 - loads torch
 
     # It tells of every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
@@ -211,7 +211,7 @@ def _run(request: TraceRequest, session: "TraceSession") -> Any:
     from vramtui.estimators.traced.process import script  # noqa: PLC0415 - the code's own imports come with it
 
     if request.workload is not None:
-        from vramtui.estimators.traced.workloads.job import run_workload  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.workloads.job import run_workload  # noqa: PLC0415 - a script needs none of it
 
         return run_workload(request.workload)
     try:
