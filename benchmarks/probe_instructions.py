@@ -6,7 +6,7 @@ Instructions do not depend on what else the machine does, where time does. The j
 two rows of data (valgrind takes long for multiplications, and what the probe costs does not go by them). One process
 runs half as many steps bare, then so many with the probe six times, then half as many bare again; callgrind counts
 each turn by itself. The first probed turn spends what the probe may take at the beginning of a job and is shown, but
-not part of the share. The probe's purse and its messages go by time, and valgrind makes a step many times slower: the
+not part of the share. The probe's budget and its messages go by time, and valgrind makes a step many times slower: the
 probe's clock is the process's CPU time divided by that factor, which is measured first. Python's garbage collector
 leaves alone what is there when the turns begin, torch and the probe's modules; else the passes over them would decide.
 
@@ -116,7 +116,7 @@ def job(plan: argparse.Namespace) -> None:
 
 def measured(plan: argparse.Namespace, folder: Path) -> list[int]:
     """Run the job under valgrind, with somebody who hears the probe: instructions of each turn."""
-    from vramtui.probe.place import RUN, SOCKET  # noqa: PLC0415 - the job must not have it twice
+    from vramtui.probe.socket_dir import RUN, SOCKET  # noqa: PLC0415 - the job must not have it twice
     from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - as above
 
     os.environ["XDG_RUNTIME_DIR"] = str(folder)

@@ -85,7 +85,7 @@ class Plan:
 
 
 class Switch:
-    """Puts the probe's hooks off and on again; its purse and its pulse stand still while they are off."""
+    """Puts the probe's hooks off and on again; its budget and its pulse stand still while they are off."""
 
     def __init__(self) -> None:
         begin = time.thread_time_ns()

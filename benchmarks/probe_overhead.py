@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from vramtui.probe.place import RUN, SOCKET  # noqa: E402 - works from a checkout that is not installed
+from vramtui.probe.socket_dir import RUN, SOCKET  # noqa: E402 - works from a checkout that is not installed
 from vramtui.sources.probe_listener import ProbeListener  # noqa: E402 - as above
 
 AIM_PERCENT = 0.5

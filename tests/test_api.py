@@ -19,7 +19,7 @@ import vramtui
 from vramtui.api import estimation, observation, schemas
 from vramtui.cli.estimate.command import changed_preset
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary
 
 CONFIG = {
@@ -59,7 +59,7 @@ TRAIN: dict[str, Any] = {
 def test_a_preset_is_what_the_command_line_makes_of_it() -> None:
     made = vramtui.estimate("llama-3.1-8b-lora", batch_size=2, gpu="A100-80GB")
     preset = changed_preset("llama-3.1-8b-lora", ["run.batch_size=2"]).preset
-    assert made.estimate == USUAL.estimate(preset.workload, made.device)
+    assert made.estimate == DEFAULT.estimate(preset.workload, made.device)
     assert made.fits is (made.process <= made.device.total_memory)
     assert sum(part.at_peak for part in made.parts) == made.process
 

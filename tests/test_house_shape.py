@@ -51,7 +51,7 @@ SHORT = {
         estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
-        models/named_files core/base/toml probe/place records/export/html/text records/export/sanitize
+        models/named_files core/base/toml probe/socket_dir records/export/html/text records/export/sanitize
         sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
@@ -355,3 +355,48 @@ def test_no_test_reaches_into_what_is_private() -> None:
 @pytest.mark.parametrize("words", [LARGE, SINGLE, TWICE, OF_ONE_KIND, READ_ELSEWHERE])
 def test_every_exception_has_its_reason(words: dict[str, str]) -> None:
     assert all(len(reason) > 8 for reason in words.values())
+
+
+# Tables by a closed set of words that leave some out, each with the reason.
+PARTIAL = {
+    "STATE_MARKS": "a process that runs or sleeps has no mark",
+    "LISTS": "one of both types is on both lists",
+    "_KEYS": "rows are in the order of their hosts where it is not by a column",
+    "_TEXTS": "two columns also look at the clock",
+    "_ELEMENTWISE": "the others keep rows, columns or blocks",
+    "LIFETIMES": "a trace sees no master weights: they are the optimizer's own tensors",
+    "codes": "a run that goes on or was lost has none",
+    "FIRST_STEP": "the demo's job trains: it has no phases of generation",
+    "lines": "weights alone are there before training begins",
+}
+
+
+def word_sets() -> dict[str, frozenset[str]]:
+    """The words of each type that is a `Literal`; of the types of one name, none."""
+    sets: dict[str, set[frozenset[str]]] = defaultdict(set)
+    for path in (ROOT / "vramtui").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.parse(text).body if "Literal[" in text else ():
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if isinstance(value, ast.Subscript) and name_of(value.value) == "Literal":
+                parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+                words = frozenset(str(part.value) for part in parts if isinstance(part, ast.Constant))
+                if len(words) == len(parts):
+                    sets[names_of(node)[0]].add(words)
+    return {name: next(iter(found)) for name, found in sets.items() if len(found) == 1}
+
+
+def test_a_table_by_a_closed_set_of_words_has_all_of_them() -> None:
+    """So that no word that is added is forgotten anywhere: a wrong one is a type error, a missing one fails here."""
+    sets, partial = word_sets(), {}
+    for path in (ROOT / "vramtui").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
+                typed = re.match(r"(?:Final\[)?(?:dict|Mapping)\[(\w+), ", ast.unparse(node.annotation))
+                keys = {part.value for part in node.value.keys if isinstance(part, ast.Constant)}
+                words = sets.get(typed[1], frozenset()) if typed is not None else frozenset()
+                if keys and words - keys and None not in node.value.keys:
+                    partial[names_of(node)[0]] = f"{path}: {sorted(words - keys)}"
+    assert len(sets) > 30
+    assert {name: where for name, where in partial.items() if name not in PARTIAL} == {}
+    assert set(PARTIAL) - set(partial) == set()

@@ -11,7 +11,7 @@ from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.errors import UserError
 from vramtui.presets.draft import draft as drafts
-from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.whole_files import NotDurableError
 
 EIGHT = TEXT.replace("batch_size = 4 ", "batch_size = 8 ")
 
@@ -140,7 +140,7 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
 
         def powerless(path: Path, text: str) -> None:
             path.write_text(text)
-            raise NotDurable(f"{path} has the new text, but the disk did not confirm it")
+            raise NotDurableError(f"{path} has the new text, but the disk did not confirm it")
 
         monkeypatch.setattr(drafts, "write_preset_text", powerless)
         await pilot.press("ctrl+s")

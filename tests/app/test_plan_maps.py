@@ -17,7 +17,7 @@ from vramtui.app.plan.agreement import SIZE_KEYS
 from vramtui.app.plan.axes import axes_of, begin_where_it_fits, rows_that_fit, usual_axes, variant
 from vramtui.app.plan.axis_kinds import ladder, short, with_present
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
-from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
+from vramtui.app.plan.model import ADVICE, MAX_MAPS, PlanModel
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
 from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.heatmap import edge_before, edge_below, figure
@@ -31,7 +31,7 @@ from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.monitor.predictor import Predictor
@@ -303,7 +303,7 @@ def test_few_maps_and_advices_are_kept() -> None:
         for _ in range(12):
             plan.view(state)
             plan.move(1, 1)
-    assert 1 < plan.maps_held <= SHEETS
+    assert 1 < plan.maps_held <= MAX_MAPS
     assert 1 < plan.advices_held <= ADVICE
 
 
@@ -487,7 +487,7 @@ def test_what_fits_in_no_size_is_varied_by_what_shares_its_weights() -> None:
 )
 def test_map_limit_and_words_agree_at_all_times(name: str, device: str) -> None:
     """From the first view on, while quick answers are made nearer, and at the end."""
-    refiner = Refiner(lambda: USUAL, settled=0.0)
+    refiner = Refiner(lambda: DEFAULT, settled=0.0)
     desk = DashboardState(MonitorSession(predictor=Predictor(refiner=refiner)))
     desk.take_presets((PresetLibrary().get(name),))
     desk.panel_key = name

@@ -8,7 +8,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.planner import Planner
 
@@ -20,7 +20,7 @@ CARD = card("RTX4090")
 @pytest.mark.slow
 def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
-    sheet = GridCells(GridQuestion(TRAIN, CARD, axes["batch"], axes["precision"], 8), (0, 0), USUAL)
+    sheet = GridCells(GridQuestion(TRAIN, CARD, axes["batch"], axes["precision"], 8), (0, 0), DEFAULT)
     steps = sheet.fill(ANALYTIC)
     quick = {(x, y): answer_for(ANALYTIC, sheet.workload_at(x, y), CARD) for y in range(2) for x in range(3)}
     next(steps)
@@ -47,24 +47,24 @@ def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
         for x, answer in enumerate(row):
             if (x, y) in sheet.near_cells:
                 refined += 1
-                assert answer == answer_for(USUAL, sheet.workload_at(x, y), CARD)
+                assert answer == answer_for(DEFAULT, sheet.workload_at(x, y), CARD)
         sizes = [answer.process for answer in row if answer is not None and answer.process is not None]
         assert sizes == sorted(sizes), "no cliff where the simulation ends"
     assert 10 < refined < sheet.total
 
 
 def test_advice_goes_by_what_is_simulated() -> None:
-    advice = Advice(TRAIN, CARD, 1, USUAL)
+    advice = Advice(TRAIN, CARD, 1, DEFAULT)
     for _ in advice.find(ANALYTIC):
         pass
-    planner = Planner(ANALYTIC, TRAIN, CARD, 1, USUAL)
+    planner = Planner(ANALYTIC, TRAIN, CARD, 1, DEFAULT)
     assert advice.edges == (planner.edge("run.batch_size"), planner.edge("run.sequence_length"))
     assert (
         advice.edges[0].process
-        == answer_for(USUAL, TRAIN.with_inputs(batch_size=advice.edges[0].largest), CARD).process
+        == answer_for(DEFAULT, TRAIN.with_inputs(batch_size=advice.edges[0].largest), CARD).process
     )
-    now = answer_for(USUAL, TRAIN, CARD)
+    now = answer_for(DEFAULT, TRAIN, CARD)
     assert advice.fits == now.fits
     holding = {holds.card.name: holds.process for holds in advice.cards}
-    near = answer_for(USUAL, TRAIN, card("A40"))
+    near = answer_for(DEFAULT, TRAIN, card("A40"))
     assert holding["A40"] == near.process

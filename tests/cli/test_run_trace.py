@@ -20,7 +20,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.estimators.traced.estimator import estimate_of
-from vramtui.estimators.traced.process.run import TraceCancelled, let_others_go_first
+from vramtui.estimators.traced.process.run import TraceCancelledError, let_others_go_first
 from vramtui.estimators.traced.traces import JobTrace, preset_of_command, read_job_trace
 
 PRESET = preset_of_command(COMMAND, kept())
@@ -105,7 +105,7 @@ def test_nobody_waits_long_for_a_trace_that_does_not_end(
     def run_on(_command: object, _device: object, *, cancel: threading.Event) -> JobTrace:
         began.set()
         cancel.wait()
-        raise TraceCancelled
+        raise TraceCancelledError
 
     monkeypatch.setattr(run_trace, "traced_job", run_on)
     monkeypatch.setattr(signal, "sigtimedwait", lambda *_: began.wait() or None)  # somebody presses it

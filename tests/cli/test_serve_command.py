@@ -44,7 +44,7 @@ if importlib.util.find_spec("textual_serve") is None:
 import aiohttp
 
 from vramtui.cli.serve import command
-from vramtui.cli.serve.broadcast import Broadcast, EarlierMoments
+from vramtui.cli.serve.broadcast import Backlog, Broadcast
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.records.recording.recording import RecordingHeader
 from vramtui.sources.feed.served import ServedFeed, ServedHeader
@@ -264,7 +264,7 @@ def test_a_tab_begins_with_what_was_seen_before_it_was_opened() -> None:
 
 
 def test_of_many_hosts_less_is_kept_and_a_clock_set_back_begins_anew() -> None:
-    kept = EarlierMoments(256)
+    kept = Backlog(256)
     for at in range(2000):
         kept.add(HEADER, RecordedTick(_sample(float(at))))
     times = [sample.taken_at for line in kept.lines() if (sample := LiveRecording().take(line)) is not None]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.properties import examples
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemoryError, CachingAllocator
 
 MIB, GIB = 1 << 20, 1 << 30
 CONFIGS = [
@@ -43,7 +43,7 @@ class Allocating(RuleBasedStateMachine):
         ooms = self.allocator.stats.ooms
         try:
             block = self.allocator.malloc(size, stream)
-        except AllocatorOutOfMemory:
+        except AllocatorOutOfMemoryError:
             assert self.allocator.stats.ooms == ooms + 1
             return
         assert block not in self.live
@@ -210,7 +210,7 @@ def test_memory_held_by_waiting_blocks_is_had_by_a_retry() -> None:
 def test_what_is_said_when_memory_runs_out(text: str) -> None:
     allocator = CachingAllocator(100 * MIB, AllocatorConfig.parse(text))
     allocator.malloc(60 * MIB)
-    with pytest.raises(AllocatorOutOfMemory, match=r"tried to allocate 50\.00 MiB") as caught:
+    with pytest.raises(AllocatorOutOfMemoryError, match=r"tried to allocate 50\.00 MiB") as caught:
         allocator.malloc(50 * MIB - 1)
     error = caught.value
     assert (error.requested, error.segment_size) == (50 * MIB - 1, 50 * MIB)
@@ -221,7 +221,7 @@ def test_what_is_said_when_memory_runs_out(text: str) -> None:
 def test_a_fraction_limits_what_is_reserved() -> None:
     allocator = CachingAllocator(100 * MIB, AllocatorConfig.parse("per_process_memory_fraction:0.5"))
     allocator.malloc(40 * MIB)
-    with pytest.raises(AllocatorOutOfMemory, match=r"50\.00 MiB allowed"):
+    with pytest.raises(AllocatorOutOfMemoryError, match=r"50\.00 MiB allowed"):
         allocator.malloc(12 * MIB)
 
 

@@ -22,11 +22,11 @@ from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC, simulated
-from vramtui.estimators.methods import USUAL, estimates_by
+from vramtui.estimators.methods import DEFAULT, estimates_by
 from vramtui.estimators.planner.card_table import card_fits
 from vramtui.estimators.planner.keys import with_values
 from vramtui.estimators.planner.planner import Planner
-from vramtui.monitor.predictor import LazyAnalytic, LazyUsual, Predictor
+from vramtui.monitor.predictor import LazyAnalytic, LazyDefault, Predictor
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import MonitorSession
 
@@ -52,7 +52,7 @@ def gpus_of(cards: tuple[Device, ...]) -> tuple[Gpu, ...]:
 
 def exact_of(workload: Workload) -> dict[Device, Estimate]:
     """What `estimate` says for each card that can run it."""
-    answers = {device: Predictor(LazyUsual()).ask(workload, device) for device in CARDS}
+    answers = {device: Predictor(LazyDefault()).ask(workload, device) for device in CARDS}
     for device, answer in answers.items():
         if answer.estimate is None:
             with pytest.raises(UserError):
@@ -66,15 +66,15 @@ def exact_of(workload: Workload) -> dict[Device, Estimate]:
 def test_one_figure_for_many_presets(found: PresetFile) -> None:
     workload = found.preset.workload
     exact = exact_of(workload)
-    tables = {there.card: there.fit for there in card_fits(ANALYTIC, workload, exact, USUAL)} if found in FEW else {}
-    predictor = Predictor(LazyUsual())
+    tables = {there.card: there.fit for there in card_fits(ANALYTIC, workload, exact, DEFAULT)} if found in FEW else {}
+    predictor = Predictor(LazyDefault())
     for gpu, device in zip(gpus_of(tuple(exact)), exact, strict=True):
         needs = exact[device].process
         picked = need_of(None, found, 1).fit(gpu)
         assert picked is not None
         assert picked.needs == needs
         assert predictor.total(workload, device) == needs
-        assert Planner(ANALYTIC, workload, device, near=USUAL).now.process == needs
+        assert Planner(ANALYTIC, workload, device, near=DEFAULT).now.process == needs
         fit = tables.get(device)
         assert fit is None or (fit.needs, fit.error) == (needs, exact[device].error)
 
@@ -91,7 +91,7 @@ def test_a_screen_has_the_figure_or_marks_a_quick_one(found: PresetFile, *, is_r
         for gpu in sample.gpus
         for process in gpu.processes
     ]
-    refiner = Refiner(lambda: USUAL, settled=0.0)
+    refiner = Refiner(lambda: DEFAULT, settled=0.0)
     session = MonitorSession(predictor=Predictor(refiner=refiner))
     session.take_presets([found])
     if is_replay:
@@ -123,7 +123,7 @@ def test_a_map_has_the_same_figure(found: PresetFile) -> None:
     x, y = (axes[name] for name in usual_axes(tuple(axes.values())))
     for device, estimate in exact_of(workload).items():
         start = (x.present or 0, y.present or 0)
-        sheet = GridCells(GridQuestion(workload, device, x, y, 8), start, USUAL)
+        sheet = GridCells(GridQuestion(workload, device, x, y, 8), start, DEFAULT)
         steps = sheet.fill(ANALYTIC)
         next(steps)
         next(steps, None)
@@ -152,5 +152,5 @@ def test_a_simulation_that_cards_share_is_that_of_each(
     cards = tuple(map(card, ("RTX3060", "RTX3090", "A40")))
     with monkeypatch.context() as alone:
         alone.setattr(simulated, "KEPT", 0)
-        each = [USUAL.estimate(workload, device) for device in cards]
-    assert [USUAL.estimate(workload, device) for device in cards] == each
+        each = [DEFAULT.estimate(workload, device) for device in cards]
+    assert [DEFAULT.estimate(workload, device) for device in cards] == each

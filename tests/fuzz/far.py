@@ -23,7 +23,7 @@ from vramtui.records.allocator_traces.trace import read_allocator_trace
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.recording.live import LiveRecording
 from vramtui.records.shared_runs import encoded, read_shared
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
+from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.ssh.failures import failure_of
 from vramtui.sources.ssh.far_command import SMI_MARK
@@ -45,7 +45,7 @@ def _taken(decoder: "LineDecoder | FarLines", data: bytes) -> list[Sample]:
             samples += [sample for line in splitter.add(piece) if (sample := decoder.take(line)) is not None]
     except UserError as error:
         sentence(error)
-    except LineTooLarge:
+    except LineTooLargeError:
         pass
     return samples
 

@@ -10,7 +10,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.keys import value_at
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.refiner import BatchQuestion, Refiner
@@ -22,7 +22,7 @@ LONG = 20.0
 
 
 def test_what_stays_chosen_is_simulated() -> None:
-    refiner = Refiner(lambda: USUAL)
+    refiner = Refiner(lambda: DEFAULT)
     told = []
     refiner.tell = lambda: told.append(1)
     predictor = Predictor(refiner=refiner)
@@ -32,7 +32,7 @@ def test_what_stays_chosen_is_simulated() -> None:
     assert refiner.wait(LONG)
     second = predictor.ask(JOB, H200).estimate
     assert second is not None
-    assert second == USUAL.estimate(JOB, H200)
+    assert second == DEFAULT.estimate(JOB, H200)
     assert (second.method, second.allocated) == ("simulated", first.allocated)
     assert predictor.total(JOB, H200) == second.process
     assert told
@@ -57,7 +57,7 @@ def test_what_is_refused_is_asked_once() -> None:
 
 def test_other_estimators_are_left_alone() -> None:
     """What a recording or a test answers by is not made nearer by an estimator that knows nothing of it."""
-    refiner = Refiner(lambda: USUAL)
+    refiner = Refiner(lambda: DEFAULT)
     predictor = Predictor(refiner=refiner)
     predictor.answer_by(RoundEstimator())
     predictor.ask(JOB, H200)
@@ -67,7 +67,7 @@ def test_other_estimators_are_left_alone() -> None:
 def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:
     """The flat share keeps too much cached here, so that fewer seem to fit."""
     small = Device(name="small", total_memory=2 * GIB, capability=H200.capability)
-    refiner = Refiner(lambda: USUAL, settled=0.0)
+    refiner = Refiner(lambda: DEFAULT, settled=0.0)
     predictor = Predictor(refiner=refiner)
     search = predictor.largest_batch(JOB, small)
     assert search is not None
@@ -80,7 +80,7 @@ def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:
         assert refiner.wait(LONG)
     assert largest > search.found
     sizes = {
-        batch: USUAL.estimate(JOB.with_inputs(batch_size=batch), small).process for batch in (largest, largest + 1)
+        batch: DEFAULT.estimate(JOB.with_inputs(batch_size=batch), small).process for batch in (largest, largest + 1)
     }
     assert sizes[largest] <= small.total_memory < sizes[largest + 1]
 

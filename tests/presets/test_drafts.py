@@ -19,7 +19,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary, preset_files
-from vramtui.presets.draft.draft import ChangedOnDisk, Draft, NameTaken, draft_copy, draft_from_model
+from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, draft_copy, draft_from_model
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.library import bundled_folder
@@ -371,7 +371,7 @@ def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     draft.save()
     assert "batch_size = 9" in (user / "gpt2-124m.toml").read_text()
     again = Draft.open(found, user_folder=user)
-    with pytest.raises(NameTaken, match=r"gpt2-124m\.toml exists already") as taken:
+    with pytest.raises(NameTakenError, match=r"gpt2-124m\.toml exists already") as taken:
         again.save()
     assert taken.value.path == user / "gpt2-124m.toml"
     assert again.save(user / "other.toml").name == "other.toml"
@@ -387,7 +387,7 @@ def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path)
     assert (copied.path, copied.is_changed, copied.problems) == (None, True, ())
     assert copied.text == Path(_bundled("gpt2-124m").path).read_text(encoding="utf-8")
     copied.save()
-    with pytest.raises(NameTaken):
+    with pytest.raises(NameTakenError):
         draft_copy(_bundled("gpt2-355m"), "mine", user_folder=user).save()
     with pytest.raises(UserError, match="is no name of a preset"):
         draft_copy(_bundled("gpt2-124m"), "../mine", user_folder=user)
@@ -442,7 +442,7 @@ def test_changes_on_disk(tmp_path: Path) -> None:
     path.write_text(NOTED + "# theirs\n")
     assert draft.changed_on_disk()
     assert draft.disk_text == NOTED + "# theirs\n"
-    with pytest.raises(ChangedOnDisk, match="was changed by something else"):
+    with pytest.raises(ChangedOnDiskError, match="was changed by something else"):
         draft.save()
     draft.take_disk()
     assert (draft.text, draft.is_changed, draft.changed_on_disk()) == (NOTED + "# theirs\n", False, False)
@@ -458,7 +458,7 @@ def test_changes_on_disk(tmp_path: Path) -> None:
     assert draft.disk_text is None
     draft.take_disk()
     assert draft.text
-    with pytest.raises(ChangedOnDisk):
+    with pytest.raises(ChangedOnDiskError):
         draft.save()
     draft.save(replace=True)
     assert path.exists()

@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.toml import whole_files
-from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.whole_files import NotDurableError
 from vramtui.presets.toml.writer import write_preset_text
 
 NEW = SMALL.replace("batch_size = 2", "batch_size = 48")
@@ -98,11 +98,11 @@ def test_one_step_fails(preset: Path, monkeypatch: pytest.MonkeyPatch, code: int
         if name == "fchown" and code == errno.EACCES:  # another's file becomes one's own
             assert error is None
         elif at > calls.index("replace"):
-            assert isinstance(error, NotDurable)
+            assert isinstance(error, NotDurableError)
             assert "small.toml has the new text, but the disk did not confirm it" in str(error)
         else:
             assert f"small.toml cannot be written: {os.strerror(code)}; its old text stands" in str(error)
-        new = error is None or isinstance(error, NotDurable)
+        new = error is None or isinstance(error, NotDurableError)
         assert preset.read_text() == (NEW if new else SMALL)
         assert [entry.name for entry in preset.parent.iterdir()] == ["small.toml"], name
 
@@ -236,7 +236,7 @@ def test_a_draft_knows_that_it_was_saved_after_all(preset: Path, monkeypatch: py
     draft = Draft.at(preset)
     draft.edits.set_value("run.batch_size", "2")
     monkeypatch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.EIO)))
-    with pytest.raises(NotDurable):
+    with pytest.raises(NotDurableError):
         draft.save()
     assert not draft.is_changed
     assert not draft.changed_on_disk()

@@ -12,7 +12,7 @@ import pytest
 
 from vramtui.cli.run.child import probed_environment
 from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.probe.place import SOCKET
+from vramtui.probe.socket_dir import SOCKET
 from vramtui.sources.probe_listener import ProbeListener
 
 JOBS = Path(__file__).parent / "jobs"

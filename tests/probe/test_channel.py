@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from vramtui.probe import channel as channels
-from vramtui.probe import place
+from vramtui.probe import socket_dir
 from vramtui.probe.channel import Channel
-from vramtui.probe.place import SOCKET, listeners_folder, private
+from vramtui.probe.socket_dir import SOCKET, listeners_folder, private
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_folder_in_tmp_that_somebody_else_made_is_passed_over(
 ) -> None:
     monkeypatch.setenv("HOME", "/people/anna")
     taken = tmp_path / "taken"
-    monkeypatch.setattr(place, "shared_folder", lambda: str(taken))
+    monkeypatch.setattr(socket_dir, "shared_folder", lambda: str(taken))
     for runtime in ("", str(folder / "none"), f"/{'long/' * 20}"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         assert listeners_folder() == str(taken)

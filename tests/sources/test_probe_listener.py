@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.probe import place
+from vramtui.probe import socket_dir
 from vramtui.sources import probe_listener
 from vramtui.sources.probe_listener import ProbeListener
 
@@ -66,10 +66,10 @@ def test_a_folder_that_somebody_else_made_first_is_left_alone(tmp_path: Path, mo
     theirs.mkdir(mode=0o777)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("HOME", "/own")
-    monkeypatch.setattr(place, "shared_folder", lambda: str(theirs))
-    assert place.listeners_folder() == "/own/.vramtui-probes"
+    monkeypatch.setattr(socket_dir, "shared_folder", lambda: str(theirs))
+    assert socket_dir.listeners_folder() == "/own/.vramtui-probes"
     theirs.chmod(0o700)
-    assert place.listeners_folder() == str(theirs)
+    assert socket_dir.listeners_folder() == str(theirs)
 
 
 def test_a_path_too_long_for_a_socket_is_a_sentence(folder: Path) -> None:

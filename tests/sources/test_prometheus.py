@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence
@@ -267,7 +267,7 @@ def test_what_is_no_address(url: str) -> None:
 
 def test_what_goes_together(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--token-file is for --prometheus"):
-        open_hosts(Elsewhere(token_file=tmp_path), 1.0)
+        open_hosts(OtherHosts(token_file=tmp_path), 1.0)
     with pytest.raises(UserError, match="not with --host"):
-        open_hosts(Elsewhere(["a"], None, "http://localhost"), 1.0)
-    assert open_hosts(Elsewhere(), 1.0, other=True) == {}
+        open_hosts(OtherHosts(["a"], None, "http://localhost"), 1.0)
+    assert open_hosts(OtherHosts(), 1.0, other=True) == {}

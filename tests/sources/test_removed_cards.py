@@ -24,7 +24,7 @@ def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:
     stage.world.faults["nvmlDeviceGetCount"] = stage.world.faults["nvmlDeviceGetCount_v2"] = GPU_IS_LOST
     sample = stage.tick()
     assert {gpu.state for gpu in sample.gpus} == {"lost"}
-    assert not any("DeviceGone" in problem.message for problem in sample.problems)
+    assert not any("DeviceGoneError" in problem.message for problem in sample.problems)
     for gpu in stage.world.gpus:
         gpu.faults.clear()
     stage.world.faults.clear()

@@ -19,7 +19,7 @@ LOST = {15: "the GPU is lost: it fell off the bus or was reset", 16: "the GPU ne
 LISTS = (("C", "nvmlDeviceGetComputeRunningProcesses"), ("G", "nvmlDeviceGetGraphicsRunningProcesses"))
 
 
-class Lost(Exception):
+class LostError(Exception):
     """The card does not work any more."""
 
     def __init__(self, call: str, code: int) -> None:
@@ -50,7 +50,7 @@ class Nvml:
             return 13
         code = int(function(*arguments))
         if code in LOST:
-            raise Lost(name, code)
+            raise LostError(name, code)
         return code
 
     def number(self, name: str, *arguments: object) -> tuple[int | None, str]:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from . import counters
-from .nvml import ABSENCES, NO_INSTANCE, Lost, Nvml, plain
+from .nvml import ABSENCES, NO_INSTANCE, LostError, Nvml, plain
 from .processes import Processes, read_file
 
 FORMAT = 1  # of recordings
@@ -71,7 +71,7 @@ class Card:
             if self._handle is None:
                 self._open()
             return self._rows()
-        except Lost as error:
+        except LostError as error:
             self._handle = None
             self._counters.begin_anew()
             return [self.gone(str(error), "lost" if error.lost else "failed")]
@@ -86,7 +86,7 @@ class Card:
         handle = ctypes.c_void_p()
         code = self._nvml.call("nvmlDeviceGetHandleByIndex_v2", self._index, ctypes.byref(handle))
         if code:
-            raise Lost("nvmlDeviceGetHandleByIndex", code)
+            raise LostError("nvmlDeviceGetHandleByIndex", code)
         self._handle = handle
         known = self._identity
         known["name"] = self._nvml.text("nvmlDeviceGetName", handle) or known["name"]
@@ -244,7 +244,7 @@ def main(interval: float) -> int:
     """Write until nobody reads, or standard input ends."""
     try:
         nvml = Nvml()
-    except (OSError, Lost):
+    except (OSError, LostError):
         return NO_NVML
     threading.Thread(target=end_with_input, daemon=True).start()
     reader = Reader(nvml)

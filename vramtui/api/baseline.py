@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from vramtui.core.base.compatibility import NewerFormat, check_format
+from vramtui.core.base.compatibility import NewerFormatError, check_format
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import BASELINE
 from vramtui.core.base.text import printable, shortened
@@ -139,7 +139,7 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     try:
         check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
         whole = msgspec.json.decode(data, type=BaselineFile)
-    except NewerFormat as error:
+    except NewerFormatError as error:
         raise UserError(f"{path}: {error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is no baseline of vramtui: {shortened(str(error))}") from None

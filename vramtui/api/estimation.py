@@ -13,7 +13,7 @@ from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.estimate.ledger import TITLES, Ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.methods import USUAL, estimates_by
+from vramtui.estimators.methods import DEFAULT, estimates_by
 from vramtui.estimators.planner.planner import Edge, Effect, Plan, Planner
 
 
@@ -249,7 +249,7 @@ def fit(
     if gpu is None and memory is None:
         raise UserError('say what it has to fit: gpu="H200", or memory="24GiB"')
     found, device = preset_for(model, settings, job_file), device_of(gpu, memory)
-    planner = Planner(ANALYTIC, found.preset.workload, device, gpus, near=USUAL)
+    planner = Planner(ANALYTIC, found.preset.workload, device, gpus, near=DEFAULT)
     return FitReport(preset=found, device=device, plan=planner.plan(), _planner=planner)
 
 

@@ -260,12 +260,12 @@ class Dashboard(App[None]):
         """Show the data's age; everything else continues."""
         self.session.rest()
         self.feed.stall()
-        self._grow_old()
+        self._mark_stale()
 
     def on_read_failed(self, message: messages.ReadFailed) -> None:
         """Show the source's own sentence."""
         self.feed.fail(message.message, message.hint)
-        self._grow_old()
+        self._mark_stale()
 
     def _is_late(self) -> bool:
         """Whether the screen has to change with the clock alone; sees to it that a source that is stuck is noticed."""
@@ -274,7 +274,7 @@ class Dashboard(App[None]):
             self.state.age(self.shared.clock(), self.feed.failed)
         return bool((self.feed.failed and self.state.sample) or self.parts.late(self.feed))
 
-    def _grow_old(self) -> None:
+    def _mark_stale(self) -> None:
         """Nothing new is known: everything that is shown says how old it is."""
         self.state.age(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()

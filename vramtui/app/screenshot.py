@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from vramtui.app.app import Dashboard
 from vramtui.app.services import Services
 from vramtui.core.observation.readings import Sample
-from vramtui.monitor.predictor import LazyUsual
+from vramtui.monitor.predictor import LazyDefault
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import Presets
 
@@ -58,7 +58,7 @@ def picture(
     last = samples[-1]
     services = services or Services()
     if services.refiner is None:
-        services = replace(services, refiner=Refiner(LazyUsual, settled=0.0))
+        services = replace(services, refiner=Refiner(LazyDefault, settled=0.0))
     app = Dashboard(
         source=_Still(last),
         presets=presets,

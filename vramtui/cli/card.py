@@ -49,7 +49,7 @@ def card(options: PictureOptions) -> None:
         if path.exists():
             raise UserError(f"{printable(str(path))} is there already; name another file with --output")
         from vramtui.estimators.analytic import ANALYTIC
-        from vramtui.estimators.methods import USUAL
+        from vramtui.estimators.methods import DEFAULT
         from vramtui.estimators.planner.card_table import CardFit
         from vramtui.estimators.planner.keys import own_length, usual_key
         from vramtui.estimators.planner.planner import Planner
@@ -57,9 +57,9 @@ def card(options: PictureOptions) -> None:
 
         workload = found.preset.workload
         with naming_setting(found):
-            estimate = USUAL.estimate(workload, device)
+            estimate = DEFAULT.estimate(workload, device)
         key = usual_key(workload)
-        edge = Planner(ANALYTIC, workload, device, near=USUAL).edge(key)
+        edge = Planner(ANALYTIC, workload, device, near=DEFAULT).edge(key)
         fit, group, own = fit_of(found, estimate, device), group_of(device.name), own_length(workload)
         there = CardFit(card=device, group=group, fit=fit, key=key, largest=edge.largest, own=own)
         words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")

@@ -107,7 +107,7 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
 
     from vramtui.core.estimate.devices import DEFAULT_CARD, card
     from vramtui.estimators.analytic import ANALYTIC
-    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.methods import DEFAULT
     from vramtui.estimators.planner.planner import Planner
 
     device = card(gpu or DEFAULT_CARD)
@@ -116,7 +116,7 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
         raise UserError("the message does not say how much memory the card has; name it with --gpu")
     room = max(total - (report.others_hold or 0), 1)
     device = msgspec.structs.replace(device, total_memory=room)
-    return Planner(ANALYTIC, found.preset.workload, device, near=USUAL).plan()
+    return Planner(ANALYTIC, found.preset.workload, device, near=DEFAULT).plan()
 
 
 def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":

@@ -85,11 +85,11 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
     """
     from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
     from vramtui.monitor.job_presets import matcher_of_library
-    from vramtui.monitor.predictor import LazyUsual, Predictor
+    from vramtui.monitor.predictor import LazyDefault, Predictor
     from vramtui.presets import PresetLibrary
 
     library, failures = PresetLibrary(), []
-    matcher, predictor = matcher_of_library(library), Predictor(LazyUsual())
+    matcher, predictor = matcher_of_library(library), Predictor(LazyDefault())
     watches = {name: HostWatch(opened, matcher, HOST_INTERVAL, predictor) for name, opened in hosts.items()}
     try:
         for name, one in watches.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.probe.place import listeners_folder, private
+from vramtui.probe.socket_dir import listeners_folder, private
 
 SUFFIX = ".card"
 LARGEST = 4096  # bytes of what is announced

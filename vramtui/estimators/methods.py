@@ -9,7 +9,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 
 
-class Usual:
+class DefaultEstimator:
     """What is asked where nobody names a method: `simulated` where it follows the job, `analytic` elsewhere.
 
     Of no kind of job that was measured is the share nearer (docs/errors.md).
@@ -56,12 +56,12 @@ class OwnRule:
         return estimate
 
 
-USUAL = Usual()
+DEFAULT = DefaultEstimator()
 
 
 def search_estimators(workload: Workload) -> tuple[Estimator, Estimator | None]:
     """What a search over sizes of `workload` asks: an estimator that is quick, and a nearer one where there is one."""
-    return (OwnRule(), None) if isinstance(workload.model, RuleModel) else (ANALYTIC, USUAL)
+    return (OwnRule(), None) if isinstance(workload.model, RuleModel) else (ANALYTIC, DEFAULT)
 
 
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "traced", "all")
@@ -71,7 +71,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     """What `method` answers: one estimate for `analytic` or `simulated`, one for each rule that fits for
     `rules`, the usual one and rules for `all`.
 
-    None means what the preset is about: the rule of its own where its model is one, `USUAL` for all others. `traced`
+    None means what the preset is about: the rule of its own where its model is one, `DEFAULT` for all others. `traced`
     runs code and takes seconds, so that neither None nor `all` ever means it.
 
     Raises:
@@ -94,7 +94,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
         from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - with it comes the whole allocator
 
         return [SIMULATED.estimate(workload, device)]
-    named: dict[str, Estimator] = {"usual": USUAL, "analytic": ANALYTIC}
+    named: dict[str, Estimator] = {"usual": DEFAULT, "analytic": ANALYTIC}
     one = named.get(method)
     if one is not None:
         return [one.estimate(workload, device)]
@@ -122,7 +122,7 @@ def _all(workload: Workload, device: Device) -> list[Estimate]:
 
     if isinstance(workload.model, RuleModel):
         return estimate_rules(workload, device)
-    usual = USUAL.estimate(workload, device)
+    usual = DEFAULT.estimate(workload, device)
     try:
         return [usual, *estimate_rules(workload, device)]
     except UserError:

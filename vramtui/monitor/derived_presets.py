@@ -158,10 +158,10 @@ def _answer(pid: int, command: str) -> _Answer:
 def _try_out(found: PresetFile) -> None:
     """Make the estimate that whoever asks will make, so that it ends here where it does not end."""
     from vramtui.core.estimate.devices import card  # noqa: PLC0415 - in the child alone
-    from vramtui.monitor.predictor import LazyUsual  # noqa: PLC0415 - in the child alone
+    from vramtui.monitor.predictor import LazyDefault  # noqa: PLC0415 - in the child alone
 
     with contextlib.suppress(UserError):  # it is told where the estimate is asked for
-        LazyUsual().estimate(found.preset.workload, card("H100"))
+        LazyDefault().estimate(found.preset.workload, card("H100"))
 
 
 Derive = Callable[[int, str], PresetFile | None]

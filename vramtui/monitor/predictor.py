@@ -53,7 +53,7 @@ class LazyAnalytic:
         return ANALYTIC.estimate(workload, device)
 
 
-class LazyUsual:
+class LazyDefault:
     """What `vramtui estimate` answers with, loaded when it is first asked: a tenth of a second a job, for those
     without a screen to keep alive.
     """
@@ -61,7 +61,7 @@ class LazyUsual:
     name = "usual"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As USUAL.estimate; a preset that is about a published rule alone is answered by that rule."""
+        """As DEFAULT.estimate; a preset that is about a published rule alone is answered by that rule."""
         from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
         return estimates_by(None, workload, device)[0]
@@ -157,7 +157,7 @@ class Predictor:
     @property
     def nearer(self) -> Estimator | None:
         """What simulates, corrected as every answer is; None where nothing makes answers nearer."""
-        return None if self.refiner is None else CorrectedEstimator(LazyUsual(), self._correct)
+        return None if self.refiner is None else CorrectedEstimator(LazyDefault(), self._correct)
 
     def ask(self, workload: Workload, device: Device) -> EstimateResult:
         """The estimate of `workload` on `device`, corrected where that is asked for."""
@@ -211,7 +211,7 @@ class Predictor:
         return self._ranges[at][1]
 
     def _quick(self, workload: Workload, device: Device) -> Estimate | None:
-        estimator = LazyAnalytic() if self.estimator.name == LazyUsual.name else self.estimator
+        estimator = LazyAnalytic() if self.estimator.name == LazyDefault.name else self.estimator
         try:
             return estimator.estimate(workload, device)
         except UserError:

@@ -17,11 +17,11 @@ from vramtui.core.schema.workload import Workload
 
 Job = tuple[Workload, Device]
 # A job that is asked about for so many seconds is simulated; values that a slider passes by are not.
-SETTLED = 0.3
+DEBOUNCE_SECONDS = 0.3
 KEPT = 128
 
 
-def _nobody() -> None:
+def _no_listener() -> None:
     """Nobody waits for it."""
 
 
@@ -33,7 +33,7 @@ class BatchQuestion(msgspec.Struct, frozen=True):
     correct: Correct | None
 
 
-class _Postponed(Exception):
+class _CancelledError(Exception):
     """Something else was asked that goes first."""
 
 
@@ -48,7 +48,7 @@ class _BatchSearch:
         """The largest batch, 0 where none fits.
 
         Raises:
-            _Postponed: it is no longer wanted now; what is known by then is kept.
+            _CancelledError: it is no longer wanted now; what is known by then is kept.
         """
         asked = self.question
         correct = asked.correct
@@ -56,7 +56,7 @@ class _BatchSearch:
         def needs(batch: int) -> int | None:
             if batch not in self.known:
                 if not is_wanted():
-                    raise _Postponed
+                    raise _CancelledError
                 workload = asked.workload.with_inputs(batch_size=batch)
                 found = _simulated(estimator, (workload, asked.device))
                 if found is not None and correct is not None:
@@ -75,7 +75,7 @@ class Refiner:
         settled: how many seconds a job is asked about before it is simulated.
     """
 
-    def __init__(self, load: Callable[[], Estimator], settled: float = SETTLED) -> None:
+    def __init__(self, load: Callable[[], Estimator], settled: float = DEBOUNCE_SECONDS) -> None:
         self._load = load
         self._settled = settled
         self._lock = threading.Condition()
@@ -84,7 +84,7 @@ class Refiner:
         self._search: _BatchSearch | None = None
         self._batches: Latest[BatchQuestion, int] = Latest(KEPT)
         self._thread: threading.Thread | None = None
-        self.tell: Callable[[], object] = _nobody
+        self.tell: Callable[[], object] = _no_listener
 
     def simulated(self, job: Job) -> Estimate | None:
         """The simulated estimate, if it is there; asking begins it where nobody has."""
@@ -154,7 +154,7 @@ class Refiner:
     def _find_batch(self, estimator: Estimator, search: _BatchSearch) -> None:
         try:
             largest = search.find(estimator, lambda: self._wanted is None and self._search is search)
-        except _Postponed:
+        except _CancelledError:
             return
         with self._lock:
             self._batches[search.question] = largest

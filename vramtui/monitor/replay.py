@@ -16,7 +16,7 @@ from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.replay_position import NotThere, PlaybackPosition
+from vramtui.monitor.replay_position import NotThereError, PlaybackPosition
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -221,7 +221,7 @@ class ReplayFeed:
         self._sought = ""
         try:
             self.playback.seek(self.playback.place(text))
-        except NotThere as error:
+        except NotThereError as error:
             if self.reading is None:
                 return str(error)
             self._sought = text

@@ -10,7 +10,7 @@ from vramtui.core.base.errors import UserError
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-class NotThere(UserError):
+class NotThereError(UserError):
     """A place that the recording does not have, as far as it is known."""
 
 
@@ -83,7 +83,7 @@ class PlaybackPosition:
         A time of the day is the one nearest to the position, where the recording spans several days.
 
         Raises:
-            NotThere: it is a time that is not in the recording.
+            NotThereError: it is a time that is not in the recording.
             UserError: it is none of those.
         """
         text = text.strip().lower()
@@ -109,7 +109,9 @@ class PlaybackPosition:
         # A time as it is shown leaves fractions of its second out.
         inside = [at for at in meant if self.start - 1 < at <= self.end]
         if not inside:
-            raise NotThere(f"{text} is not in the recording, which goes from {clock(self.start)} to {clock(self.end)}")
+            raise NotThereError(
+                f"{text} is not in the recording, which goes from {clock(self.start)} to {clock(self.end)}"
+            )
         return min(inside, key=lambda at: abs(at - self.position))
 
 

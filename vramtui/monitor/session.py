@@ -21,7 +21,7 @@ from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.guesses import Guesses
 from vramtui.monitor.job_memory import EarlierSamples, JobMemory, oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
-from vramtui.monitor.predictor import LazyUsual, Predictor
+from vramtui.monitor.predictor import LazyDefault, Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class MonitorSession:
         run_writer: "RunWriter | None" = None,
         derived: DerivedPresets | None = None,
     ) -> None:
-        self.predictor = predictor or Predictor(LazyUsual())
+        self.predictor = predictor or Predictor(LazyDefault())
         self.guesses = Guesses(self.predictor)
         self.jobs: Jobs = lambda: on_known_cards(jobs(), self.sample)
         self.run_writer = run_writer

@@ -8,7 +8,7 @@ AFTER = 3  # times as much as a hook takes by itself does it cost the job, whose
 
 
 class Allowance:
-    """A purse that fills with time: whoever does more than the least pays what it took."""
+    """A budget that fills with time: whoever does more than the least pays what it took."""
 
     def __init__(self) -> None:
         self._began = perf_counter_ns()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import place
+from . import socket_dir
 
 LOOK_EVERY = 1.0  # seconds between looks for new listeners
 MOST_LISTENERS = 4
@@ -111,15 +111,17 @@ def _listeners() -> list[str]:
     Somebody may look at the latest one; those that were forgotten in other terminals are the oldest.
     """
     paths = []
-    own = os.environ.get(place.SOCKET)
-    if own and place.private(os.path.dirname(own)):
+    own = os.environ.get(socket_dir.SOCKET)
+    if own and socket_dir.private(os.path.dirname(own)):
         paths.append(own)
-    folder = place.listeners_folder()
-    if place.private(folder):
+    folder = socket_dir.listeners_folder()
+    if socket_dir.private(folder):
         try:
             with os.scandir(folder) as entries:
                 found = [
-                    (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.endswith(place.SUFFIX)
+                    (entry.stat().st_mtime_ns, entry.path)
+                    for entry in entries
+                    if entry.name.endswith(socket_dir.SUFFIX)
                 ]
         except OSError:
             found = []

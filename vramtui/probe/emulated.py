@@ -6,7 +6,7 @@ import functools
 import os
 from typing import Any
 
-from . import place
+from . import socket_dir
 from .import_hook import when_imported
 from .reads import Reads, read_ones
 
@@ -27,7 +27,7 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     _know_objects(torch, reads)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
-    if os.environ.get(place.VALUES) == "ones":
+    if os.environ.get(socket_dir.VALUES) == "ones":
         read_ones(torch, reads)
     reads.begin()
     return reads

@@ -12,13 +12,13 @@ import time
 from time import perf_counter_ns
 from typing import Any
 
-from . import facts, place
+from . import facts, socket_dir
 from .allowance import Allowance
 from .channel import Channel
 from .counters import Counters
 from .hooks import Hooks
 from .loaders import Loaders
-from .notes import Holdings, Moments
+from .report import PhasePeaks, TensorTotals
 
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
@@ -35,7 +35,7 @@ class ProbeSession:
     def __init__(self, torch: Any, at_end: Any = None) -> None:
         self._torch = torch
         self._at_end = at_end  # what else is to be written down
-        self._last = facts.number_in_environment((place.STEPS,)) or 0  # the step after which the job ends
+        self._last = facts.number_in_environment((socket_dir.STEPS,)) or 0  # the step after which the job ends
         self._counters = Counters(torch)
         self._hooks = Hooks(
             torch,
@@ -50,8 +50,8 @@ class ProbeSession:
     def _reset(self) -> None:
         self._channel = Channel(self._hello)
         self._allowance = Allowance()
-        self._moments = Moments(self._counters)
-        self._holdings = Holdings(self._torch)
+        self._moments = PhasePeaks(self._counters)
+        self._holdings = TensorTotals(self._torch)
         self._begun = self._beating = self._ended = self._knows_devices = False
         self._phase, self._step = "build", 0
         self._next_parts = self._last_beat = self._first_step = self._last_step = 0.0
@@ -206,8 +206,8 @@ class ProbeSession:
     def _hello(self) -> bytes:
         return _message(
             "hello",
-            run=os.environ.get(place.RUN),
-            preset=os.environ.get(place.PRESET),
+            run=os.environ.get(socket_dir.RUN),
+            preset=os.environ.get(socket_dir.PRESET),
             command=[facts.shortened(argument) for argument in sys.argv[:8]],
             python=sys.version.split()[0],
             torch=str(self._torch.__version__),
@@ -247,7 +247,7 @@ class ProbeSession:
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
     at_end = None
-    if place.CARD in os.environ:
+    if socket_dir.CARD in os.environ:
         from . import emulated
 
         at_end = emulated.prepare(torch).end

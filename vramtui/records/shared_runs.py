@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from vramtui.core.base.compatibility import NewerFormat, check_format
+from vramtui.core.base.compatibility import NewerFormatError, check_format
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import SHARED
 from vramtui.core.base.text import shortened
@@ -109,7 +109,7 @@ def read_shared(path: Path) -> tuple[Run, ...]:
         data = read_plain(path, SHARED)
         check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
         shared = msgspec.json.decode(data, type=SharedRuns)
-    except NewerFormat as error:
+    except NewerFormatError as error:
         raise UserError(f"{path}: {error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} holds no shared runs: {shortened(str(error))}") from None

@@ -15,7 +15,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.probe_messages import AnyMessage, Hello, ObservedJob, decode_message
-from vramtui.probe.place import SUFFIX, listeners_folder, private
+from vramtui.probe.socket_dir import SUFFIX, listeners_folder, private
 
 LONGEST_MESSAGE = 1 << 18
 PATIENCE = 10.0  # seconds to take what has arrived, on a machine that is busy

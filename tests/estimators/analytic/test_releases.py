@@ -23,7 +23,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "settings.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
@@ -45,7 +45,7 @@ def under(name: str, torch: str | None, alloc_conf: str | None) -> Workload:
 @lru_cache
 def estimated(at: int) -> Estimate:
     row = ROWS[at]
-    return USUAL.estimate(under(row["workload"], row["torch"], row["alloc_conf"] or None), card("H200"))
+    return DEFAULT.estimate(under(row["workload"], row["torch"], row["alloc_conf"] or None), card("H200"))
 
 
 @pytest.mark.parametrize("at", range(len(ROWS)), ids=lambda at: "{workload} {torch} {alloc_conf}".format(**ROWS[at]))
@@ -126,13 +126,13 @@ def test_what_is_no_release() -> None:
 )
 def test_settings_that_pytorch_refuses(alloc_conf: str, sentence: str) -> None:
     with pytest.raises(UserError) as error:
-        USUAL.estimate(Workload(model=MODEL, run=TrainRun(alloc_conf=alloc_conf)), card("H200"))
+        DEFAULT.estimate(Workload(model=MODEL, run=TrainRun(alloc_conf=alloc_conf)), card("H200"))
     assert str(error.value).startswith(sentence)
 
 
 def test_settings_are_said_not_to_be_followed_where_they_are_not() -> None:
     run = TrainRun(sequence_length=128, alloc_conf="expandable_segments:True")
-    several = USUAL.estimate(Workload(model=MODEL, run=run, parallel=Parallel(data=2)), card("H200"))
-    one = USUAL.estimate(Workload(model=MODEL, run=run), card("H200"))
+    several = DEFAULT.estimate(Workload(model=MODEL, run=run, parallel=Parallel(data=2)), card("H200"))
+    one = DEFAULT.estimate(Workload(model=MODEL, run=run), card("H200"))
     assert UNFOLLOWED in several.assumptions
     assert UNFOLLOWED not in one.assumptions

@@ -4,7 +4,7 @@ import pytest
 
 from vramtui.core.estimate.devices import CARDS, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.card_table import FSDP, can_share, card_fits, known_cards, over_fsdp
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.planner import Planner
@@ -64,9 +64,9 @@ def test_with_a_nearer_estimate_each_card_says_what_the_estimate_says() -> None:
     """A job whose flat share of cached memory is more than an H100 has, and whose simulated memory is not."""
     workload = PresetLibrary().get("llama-3.1-8b-lora").preset.workload
     cards = (card("RTX4090"), card("H100"))
-    quick, near = (tuple(card_fits(ANALYTIC, workload, cards, nearest)) for nearest in (None, USUAL))
+    quick, near = (tuple(card_fits(ANALYTIC, workload, cards, nearest)) for nearest in (None, DEFAULT))
     for before, after in zip(quick, near, strict=True):
-        exact = USUAL.estimate(workload, after.card)
+        exact = DEFAULT.estimate(workload, after.card)
         assert before.fit is not None
         assert after.fit is not None
         assert (after.fit.needs, after.fit.error) == (exact.process, exact.error)

@@ -26,8 +26,8 @@ from vramtui.core.schema.workload import (
     Workload,
 )
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.analytic.serving.parts import TooLargeError
+from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.keys import usual_key, value_at, with_values
 from vramtui.estimators.planner.mitigations import mitigations_for
 from vramtui.estimators.planner.planner import Planner
@@ -295,7 +295,7 @@ def test_no_mitigation_of_a_shipped_preset_is_refused(key: str, gpus: int) -> No
     """
     workload = LIBRARY.get(key).preset.workload
     for mitigation in mitigations_for(workload, gpus):
-        with contextlib.suppress(TooLarge):
+        with contextlib.suppress(TooLargeError):
             ANALYTIC.estimate(with_values(workload, mitigation.changes), card(80 << 30))
 
 
@@ -324,19 +324,19 @@ def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
     model = TransformerModel(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, vocab_size=8000)
     workload = Workload(model=model, run=TrainRun(batch_size=4, sequence_length=256))
     device = devices.card("T4")
-    planner = Planner(ANALYTIC, workload, device, near=USUAL)
-    before = USUAL.estimate(workload, device).process
+    planner = Planner(ANALYTIC, workload, device, near=DEFAULT)
+    before = DEFAULT.estimate(workload, device).process
     methods = set()
     for effect in planner.effects(before, "run.batch_size"):
         changed = with_values(workload, effect.changes)
-        near = USUAL.estimate(changed, device)
+        near = DEFAULT.estimate(changed, device)
         methods.add(near.method)
         if near.method == "simulated":
             assert effect.process == near.process
             assert effect.frees == before - near.process
             if effect.largest is not None:
                 sizes = [
-                    USUAL.estimate(changed.with_inputs(batch_size=effect.largest + more), device).process
+                    DEFAULT.estimate(changed.with_inputs(batch_size=effect.largest + more), device).process
                     for more in (0, 1)
                 ]
                 assert sizes[0] <= device.total_memory < sizes[1]

@@ -12,7 +12,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.pool import pool_of
 from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
 from vramtui.estimators.analytic.serving.tensorrt_llm import TrtServer
@@ -127,7 +127,7 @@ def test_layers_that_slide_have_fewer_tokens() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_model_that_does_not_fit_is_refused_with_what_it_needs(engine: str) -> None:
-    with pytest.raises(TooLarge, match="leaves nothing for keys and values") as refused:
+    with pytest.raises(TooLargeError, match="leaves nothing for keys and values") as refused:
         serve(LLAMA_70B, run(engine))
     assert refused.value.needed > H100.total_memory
     spread = serve(LLAMA_70B, run(engine), parallel=Parallel(tensor=4))

@@ -17,7 +17,7 @@ from vramtui.core.schema.decoder_models import EncoderModel, TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.vllm import Server
 
 H100 = card("H100")
@@ -202,10 +202,10 @@ def test_refusals(model: TransformerModel, run: ServeRun, device: str, sentence:
 
 
 def test_the_longest_sequence_it_names_does_fit() -> None:
-    with pytest.raises(TooLarge, match="the longest that fits is") as refused:
+    with pytest.raises(TooLargeError, match="the longest that fits is") as refused:
         serve(LLAMA_8B, ServeRun(), card("RTX4090"))
     longest = int(str(refused.value).rsplit(maxsplit=1)[1].replace(",", ""))
     serve(LLAMA_8B, ServeRun(max_model_len=longest), card("RTX4090"))
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLargeError):
         serve(LLAMA_8B, ServeRun(max_model_len=longest + 1), card("RTX4090"))
     assert refused.value.needed > card("RTX4090").total_memory * 0.9

@@ -626,7 +626,7 @@ def test_what_torchscript_traces_runs_as_it_is(answers: dict[str, ChildLine]) ->
 
 def test_a_trace_that_says_nothing_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "SILENCE", 0.0)
-    said, signs = threading.Event(), child.SignsOfLife(lambda _progress: None)
+    said, signs = threading.Event(), child.Heartbeat(lambda _progress: None)
     signs.again = said.set
     signs.start()
     with signs:

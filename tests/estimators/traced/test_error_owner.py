@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.estimators.traced.test_scripts import traced
-from vramtui.estimators.traced.process.run import TraceFailed
+from vramtui.estimators.traced.process.run import TraceFailedError
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 CODE, TRACE = "the code failed at", "the trace stopped at"
@@ -24,7 +24,7 @@ CODE, TRACE = "the code failed at", "the trace stopped at"
     ],
 )
 def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path, line: str, begins: str) -> None:
-    with pytest.raises(TraceFailed) as failure:
+    with pytest.raises(TraceFailedError) as failure:
         traced(tmp_path, f"import torch\n{line}\n")
     assert begins in str(failure.value)
     assert "script.py:2" in str(failure.value)

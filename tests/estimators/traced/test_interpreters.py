@@ -15,7 +15,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.releases import HELD, RULES, note_on, release_of
 from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest
-from vramtui.estimators.traced.process.run import TraceFailed, trace
+from vramtui.estimators.traced.process.run import TraceFailedError, trace
 
 OF_TORCH = (
     "torch", "torchgen", "functorch", "numpy", "numpy.libs", "typing_extensions.py", "sympy", "mpmath", "networkx",
@@ -108,7 +108,9 @@ def test_a_torch_that_cannot_be_imported_is_told_before_the_code_runs(environmen
     script = tmp_path / "train.py"
     script.write_text("open('ran', 'w')\n")
     broken = job_interpreter(named=str(environment("broken", "2.13.0")))
-    with pytest.raises(TraceFailed, match=r"the torch of .*broken/bin/python cannot be imported.*: libcudart\.so\.13"):
+    with pytest.raises(
+        TraceFailedError, match=r"the torch of .*broken/bin/python cannot be imported.*: libcudart\.so\.13"
+    ):
         trace(TraceRequest(path=str(script), device=card("A100")), interpreter=broken)
     assert not (tmp_path / "ran").exists()
 

@@ -9,7 +9,13 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import Progress, TraceRequest, TraceResult
-from vramtui.estimators.traced.process.run import TraceCancelled, TraceFailed, is_file_target, split_target, trace
+from vramtui.estimators.traced.process.run import (
+    TraceCancelledError,
+    TraceFailedError,
+    is_file_target,
+    split_target,
+    trace,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 STEP = """
@@ -96,7 +102,7 @@ while True:
 
 @pytest.mark.parametrize(("ending", "said"), [("3", "exit code 3"), ("'no data'", "the code ended itself: no data")])
 def test_a_script_that_gives_up_is_told(tmp_path: Path, ending: str, said: str) -> None:
-    with pytest.raises(TraceFailed, match=said):
+    with pytest.raises(TraceFailedError, match=said):
         traced(tmp_path, f"import sys\nprint('reading')\nsys.exit({ending})\n")
 
 
@@ -106,7 +112,7 @@ def test_a_script_that_ends_well_is_done(tmp_path: Path) -> None:
 
 
 def test_what_it_said_and_where_it_failed_come_with_the_error(tmp_path: Path) -> None:
-    with pytest.raises(TraceFailed) as caught:
+    with pytest.raises(TraceFailedError) as caught:
         traced(
             tmp_path,
             """
@@ -125,7 +131,7 @@ def test_what_it_said_and_where_it_failed_come_with_the_error(tmp_path: Path) ->
 
 
 def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TraceFailed, match=r"ended without an answer \(exit code 7\)"):
+    with pytest.raises(TraceFailedError, match=r"ended without an answer \(exit code 7\)"):
         traced(tmp_path, "import os\nos._exit(7)\n")
 
 
@@ -139,7 +145,7 @@ def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
         if progress.phase == "backward":
             cancel.set()
 
-    with pytest.raises(TraceCancelled):
+    with pytest.raises(TraceCancelledError):
         trace(TraceRequest(path=str(path), device=card("A100")), progress=watch, cancel=cancel)
     assert seen == ["model", "optimizer", "input", "forward", "backward"]
 

@@ -23,7 +23,7 @@ from vramtui.estimators.planner.planner import Effect, FitResult, worthwhile
 
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8
-SHEETS, ADVICE, CARD_TABLES = 8, 64, 4
+MAX_MAPS, ADVICE, CARD_TABLES = 8, 64, 4
 NO_PRESET = (
     "No preset selected. Press p to choose one: a map of what fits a card appears here, over any two of its sizes,"
     " precision, optimizer, adapters and sharding."
@@ -67,9 +67,9 @@ class PlanModel:
         self._rows = ""
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
-        self._sheets: Latest[object, GridCells] = Latest(SHEETS)
-        self._axes: Latest[object, tuple[Axis, Axis]] = Latest(SHEETS)
-        self._usual_rows: Latest[object, str] = Latest(SHEETS)
+        self._maps: Latest[object, GridCells] = Latest(MAX_MAPS)
+        self._axes: Latest[object, tuple[Axis, Axis]] = Latest(MAX_MAPS)
+        self._usual_rows: Latest[object, str] = Latest(MAX_MAPS)
         self._advice: Latest[object, Advice] = Latest(ADVICE)
         self._cards: Latest[object, CardAnswers] = Latest(CARD_TABLES)
         self._card_tables: list[CardAnswers] = []
@@ -148,7 +148,7 @@ class PlanModel:
     @property
     def maps_held(self) -> int:
         """How many maps are held, shown now or before."""
-        return len(self._sheets)
+        return len(self._maps)
 
     @property
     def advices_held(self) -> int:
@@ -248,7 +248,7 @@ class PlanModel:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
         predictor = state.predictor
-        sheet = self._sheets.get_or_make((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
+        sheet = self._maps.get_or_make((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet

@@ -26,7 +26,7 @@ YOUNG = 50_000
 Steps = Callable[[Estimator], Iterator[None]]
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """Nobody wants to know any more."""
 
 
@@ -104,7 +104,7 @@ class GridWorker:
         """One step; True at the end."""
         try:
             next(steps)
-        except (StopIteration, _Stopped):
+        except (StopIteration, _StoppedError):
             return True
         except Exception as error:  # noqa: BLE001 - said on the screen: a map must not end the dashboard
             self._failed(error)
@@ -148,7 +148,7 @@ class _Polite:
     def estimate(self, workload: Workload, device: Device) -> Estimate:
         """As the estimator has it."""
         if not self._is_wanted():
-            raise _Stopped
+            raise _StoppedError
         try:
             return self._estimator.estimate(workload, device)
         finally:

@@ -4,19 +4,8 @@ from collections.abc import Collection, Mapping
 
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece
-from vramtui.core.estimate.ledger import CATEGORIES, TITLES, Category
+from vramtui.core.estimate.ledger import CATEGORIES, LETTERS, TITLES
 
-LETTERS: dict[Category, str] = {
-    "weights": "W",
-    "gradients": "G",
-    "optimizer": "O",
-    "master_weights": "M",
-    "activations": "A",
-    "kv_cache": "K",
-    "inputs": "I",
-    "workspaces": "S",
-    "temporaries": "T",
-}
 HELD, PEAK = "█", "░"
 
 

@@ -5,27 +5,12 @@ import sys
 from collections.abc import Collection, Mapping
 
 from vramtui.core.base.colours import DARK
+from vramtui.core.estimate.ledger import CATEGORIES, LETTERS, TITLES
 
-MARKS = {
-    "weights": "W",
-    "gradients": "G",
-    "optimizer": "O",
-    "activations": "A",
-    "kv_cache": "K",
-    "inputs": "I",
-    "workspaces": "S",
-    "temporaries": "T",
-}
-NAMES = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimizer": "optimizer",
-    "activations": "activations",
-    "kv_cache": "KV cache",
-    "inputs": "inputs",
-    "workspaces": "workspaces",
-    "temporaries": "temporaries",
-}
+# Master weights are the optimizer's own tensors to whoever looks at a job, traces and probes alike.
+_SEEN = [category for category in CATEGORIES if category != "master_weights"]
+MARKS: dict[str, str] = {category: LETTERS[category] for category in _SEEN}
+NAMES: dict[str, str] = {category: TITLES[category] for category in _SEEN}
 REST = "·"
 _OFF = "\x1b[0m"
 

@@ -14,7 +14,7 @@ from vramtui.core.observation.probe_messages import (
     ProbeDevice,
     ProbePhase,
 )
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo import CONTEXT, RESERVED, SERVER, SMALL, TOTAL, TRAINING, DemoJob, DemoSource
 
@@ -85,7 +85,7 @@ def _observed_job(job: DemoJob, preset: str, share: float, demo: DemoSource, ela
 
 @cache
 def _estimate(preset: str) -> Estimate:
-    return USUAL.estimate(PresetLibrary().get(preset).preset.workload, card("H200"))
+    return DEFAULT.estimate(PresetLibrary().get(preset).preset.workload, card("H200"))
 
 
 def _most(estimate: Estimate, line: str) -> int:

@@ -19,7 +19,7 @@ from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
 from vramtui.cli.dashboard.tracer import ChildTracer
 from vramtui.cli.dashboard.writers import FileRecorder, SnapshotSaver
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
@@ -27,7 +27,7 @@ from vramtui.models.named_files import path_named
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.job_presets import from_library
 from vramtui.monitor.poller import Poller
-from vramtui.monitor.predictor import LazyUsual
+from vramtui.monitor.predictor import LazyDefault
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.run_writer import HistoryRunWriter
 
@@ -86,7 +86,7 @@ class DashboardOptions:
     demo: bool = False
     replay: Path | None = None
     feed: str | None = None
-    remote: Elsewhere | None = None
+    remote: OtherHosts | None = None
     interval: float | None = None
     preset: str | None = None
     no_signals: bool = False
@@ -128,7 +128,7 @@ def _open(options: DashboardOptions) -> None:
 
         _check_keys(settings)
         services = (
-            _looking(opened, settings, hosts_feed)
+            _view_only_services(opened, settings, hosts_feed)
             if options.view_only
             else _services(opened, settings, demo=options.demo, no_signals=options.no_signals)
         )
@@ -160,7 +160,7 @@ def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Flee
     if options.served is not None:
         return _served(options.served)
     demo, replay, feed = options.demo, options.replay, options.feed
-    if hosts := open_hosts(options.remote or Elsewhere(), pace, demo or replay or feed):
+    if hosts := open_hosts(options.remote or OtherHosts(), pace, demo or replay or feed):
         return *_source_of({name: with_gpus(one, options.only) for name, one in hosts.items()}, pace), None
     opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
     return with_gpus(opened, options.only), None, None
@@ -263,7 +263,7 @@ def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
     return opened, fleet, feed
 
 
-def _looking(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> "Services":
+def _view_only_services(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> "Services":
     """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
     from vramtui.app.services import Services
     from vramtui.app.view_only import NOTICE
@@ -302,7 +302,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, no_signal
         leave=probes.vanish,
         derived=DerivedPresets() if is_real else None,
         peaks=opened.peaks,
-        refiner=Refiner(LazyUsual),
+        refiner=Refiner(LazyDefault),
     )
 
 

@@ -16,7 +16,7 @@ from vramtui.core.runs.run import Ending, Run, StoredRun
 from vramtui.core.runs.run_identity import run_key
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.methods import USUAL
+from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo import CONTEXT
 
@@ -104,7 +104,7 @@ def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, cha
 
 @cache
 def _estimate(workload: Workload, gpu: str) -> Estimate:
-    return USUAL.estimate(workload, card(gpu))
+    return DEFAULT.estimate(workload, card(gpu))
 
 
 def _observed(estimate: Estimate, chance: random.Random, *, probed: bool) -> Ledger:

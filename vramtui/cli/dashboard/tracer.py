@@ -67,14 +67,14 @@ class ChildTracer:
             estimate_of,
             request_of,
         )
-        from vramtui.estimators.traced.process.run import TraceCancelled
+        from vramtui.estimators.traced.process.run import TraceCancelledError
         from vramtui.estimators.traced.process.run import trace as run
         from vramtui.estimators.traced.traces import FinishedTrace
 
         request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
         try:
             result = run(msgspec.structs.replace(request, steps=STEPS), progress=progress, cancel=cancel)
-        except TraceCancelled:
+        except TraceCancelledError:
             return None
         self.store(workload, device, result)
         return FinishedTrace(estimate_of(result, workload), result)
@@ -97,11 +97,11 @@ class ChildTracer:
     ) -> "JobTrace | None":
         """As Tracer.trace_job."""
         from vramtui.cli.trace.job_command import traced_job
-        from vramtui.estimators.traced.process.run import TraceCancelled
+        from vramtui.estimators.traced.process.run import TraceCancelledError
 
         try:
             return traced_job(command, device, progress=progress, cancel=cancel)
-        except TraceCancelled:
+        except TraceCancelledError:
             return None
 
     def _path(self, workload: Workload, device: Device) -> Path | None:

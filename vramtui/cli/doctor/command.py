@@ -7,13 +7,18 @@ import typer
 
 from vramtui.cli.common.console import PIPE_WIDTH, plain_console, print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.doctor.check import Finding, ask_all
+from vramtui.cli.doctor.check import Finding, Verdict, ask_all
 from vramtui.cli.remote.options import HostOption
 
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once
 UNFIT = "Not usable yet: fix the first ✗."
-MARKS = {"ok": ("✓", "ok"), "warning": ("!", "warn"), "failed": ("✗", "FAIL"), "unknown": ("?", "?")}
+MARKS: dict[Verdict, tuple[str, str]] = {
+    "ok": ("✓", "ok"),
+    "warning": ("!", "warn"),
+    "failed": ("✗", "FAIL"),
+    "unknown": ("?", "?"),
+}
 
 
 def doctor(
@@ -55,7 +60,7 @@ def _print(findings: list[Finding], code: int) -> None:
     from rich.text import Text
 
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    colours = {"ok": "green", "warning": "yellow", "failed": "bold red", "unknown": "dim"}
+    colours: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "unknown": "dim"}
     grid = Table.grid(padding=(0, 2, 0, 0))
     for finding in findings:
         text = Text(finding.message)

@@ -6,7 +6,7 @@ from functools import partial
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.cli.doctor.driver import driver_words
-from vramtui.cli.remote.hosts import Elsewhere, open_hosts
+from vramtui.cli.remote.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.sources.ssh.source import START_LIMIT
@@ -21,7 +21,7 @@ def checks(names: Sequence[str]) -> tuple[Check, ...]:
     Raises:
         UserError: a name that no host has, or an unknown group.
     """
-    opened = open_hosts(Elsewhere(names), INTERVAL)
+    opened = open_hosts(OtherHosts(names), INTERVAL)
     return tuple(Check(name, partial(_look, name, one)) for name, one in opened.items())
 
 

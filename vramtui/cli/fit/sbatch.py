@@ -59,15 +59,15 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
 
 def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | None:
     """The fewest cards that hold it: as its preset spreads it, or shared as needs the least of each."""
-    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.methods import DEFAULT
 
     ranks = (workload.parallel or Parallel()).ranks
-    answer = answer_for(USUAL, workload, device)
+    answer = answer_for(DEFAULT, workload, device)
     if answer.fits:
         return SharedJob("", ranks, workload, answer)
     within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
     for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-        found = least_shared(USUAL, workload, device, count, linked=count <= per_node)
+        found = least_shared(DEFAULT, workload, device, count, linked=count <= per_node)
         if found is not None and found.answer.fits:
             return found
     return None

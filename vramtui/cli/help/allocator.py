@@ -6,7 +6,7 @@ from contextlib import suppress
 from vramtui.cli.help.words import wrapped
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 
 WHY = (
     "PyTorch asks the driver for whole segments and keeps them: cudaMalloc and cudaFree take time and wait for the "
@@ -71,7 +71,7 @@ def _fragments() -> str:
     """A card that is full of blocks with too little between them: out of memory with memory free."""
     memory = CachingAllocator(SMALL_CARD)
     blocks = 0
-    with suppress(AllocatorOutOfMemory):
+    with suppress(AllocatorOutOfMemoryError):
         while memory.malloc(PIECE):
             blocks += 1
     free = SMALL_CARD - memory.stats.allocated

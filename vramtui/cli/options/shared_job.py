@@ -38,11 +38,11 @@ def shared_over(found: PresetFile, device: Device, gpus: int) -> PresetFile:
 
 
 def _spread(found: PresetFile, device: Device, gpus: int) -> PresetFile:
-    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.methods import DEFAULT
     from vramtui.estimators.planner.shared_jobs import least_shared
 
     name = printable(found.key)
-    least = least_shared(USUAL, found.preset.workload, device, gpus)
+    least = least_shared(DEFAULT, found.preset.workload, device, gpus)
     if least is None:
         raise UserError(f"{name} cannot be shared over {gpus} GPUs, by neither FSDP nor tensor parallel")
     sys.stderr.write(f"vramtui: {name} is for one GPU; calculated with {least.words} ({least.settings})\n")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vramtui.records.recording.live import LiveRecording
 
 
-class Elsewhere(NamedTuple):
+class OtherHosts(NamedTuple):
     """What was asked for that is not this machine: names, a job of Slurm's, a Prometheus with its token's file."""
 
     hosts: Sequence[str] | None = None
@@ -46,7 +46,7 @@ class HostRecording:
         return () if self._current is None else self._current.peaks(when)
 
 
-def open_hosts(asked: Elsewhere, interval: float, other: object = None) -> "dict[str, OpenedSource]":
+def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> "dict[str, OpenedSource]":
     """A source for each host, by its name; all connect at once, a few handshakes at a time. None where none is asked.
 
     Args:
@@ -86,7 +86,7 @@ def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dic
     }
 
 
-def _open_ssh(asked: Elsewhere, interval: float) -> "dict[str, OpenedSource]":
+def _open_ssh(asked: OtherHosts, interval: float) -> "dict[str, OpenedSource]":
     from vramtui.cli.common.open_source import OpenedSource
     from vramtui.cli.common.settings import settings_in_force
     from vramtui.sources.ssh.far_command import ssh_arguments

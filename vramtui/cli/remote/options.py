@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.remote.hosts import Elsewhere
+from vramtui.cli.remote.hosts import OtherHosts
 
 HostOption = Annotated[
     list[str] | None,
@@ -41,9 +41,9 @@ class HostOptions:
     ] = None
 
     @property
-    def elsewhere(self) -> Elsewhere:
+    def elsewhere(self) -> OtherHosts:
         """The same, as it is opened."""
-        return Elsewhere(self.host, self.slurm, self.prometheus, self.token_file)
+        return OtherHosts(self.host, self.slurm, self.prometheus, self.token_file)
 
 
 NO_HOSTS = HostOptions()

@@ -14,7 +14,7 @@ from vramtui.cli.ps_selection import csv_of
 from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
 from vramtui.core.base.errors import SourceFailed
 from vramtui.monitor.job_presets import matcher_of_library
-from vramtui.monitor.predictor import LazyUsual, Predictor
+from vramtui.monitor.predictor import LazyDefault, Predictor
 from vramtui.presets import PresetLibrary
 from vramtui.records.export.ps_json import ps_document
 
@@ -32,7 +32,7 @@ def show_hosts(
     Raises:
         SystemExit: some host does not answer (not with `watch`).
     """
-    matcher, predictor = matcher_of_library(PresetLibrary()), Predictor(LazyUsual())
+    matcher, predictor = matcher_of_library(PresetLibrary()), Predictor(LazyDefault())
     watches = {name: HostWatch(opened, matcher, interval, predictor) for name, opened in hosts.items()}
     try:
         seconds = FIRST

@@ -77,7 +77,7 @@ _FORWARDED = (
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-class NotStarted(Exception):
+class NotStartedError(Exception):
     """The command could not be started: the shell's exit code for that, and a sentence."""
 
     def __init__(self, code: int, sentence: str) -> None:
@@ -105,7 +105,7 @@ class Child:
         environment: all of its variables.
 
     Raises:
-        NotStarted: there is no such program, or it may not be run.
+        NotStartedError: there is no such program, or it may not be run.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], mask: Mask) -> None:
@@ -113,7 +113,7 @@ class Child:
             self.pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=_RESTORED)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
-            raise NotStarted(code, f"{printable(command[0])}: {os_reason(error)}") from None
+            raise NotStartedError(code, f"{printable(command[0])}: {os_reason(error)}") from None
 
     def wait(self) -> int:
         """Pass signals on until it ends. Its exit code, or 128 and the number of the signal that killed it."""
@@ -130,7 +130,7 @@ class Child:
 
 def probed_environment(environment: Mapping[str, str], socket: str, run: str) -> dict[str, str]:
     """`environment` in which every Python loads the probe, which tells what listens at `socket`."""
-    from vramtui.probe.place import RUN, SOCKET
+    from vramtui.probe.socket_dir import RUN, SOCKET
 
     paths = (str(hook_folder()), environment.get("PYTHONPATH", ""))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), SOCKET: socket, RUN: run}

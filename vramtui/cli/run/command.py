@@ -20,7 +20,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.core.estimate.devices import card
 from vramtui.models.named_files import exists, path_named
-from vramtui.probe.place import PRESET
+from vramtui.probe.socket_dir import PRESET
 
 if TYPE_CHECKING:
     from vramtui.cli.run.child import Child, Mask
@@ -138,7 +138,7 @@ def _run(
         SourceFailed: it has to be recorded, and there is nothing to record.
         UserError: the recording cannot be written.
     """
-    from vramtui.cli.run.child import NotStarted, hold_signals
+    from vramtui.cli.run.child import NotStartedError, hold_signals
 
     mask = hold_signals()
     mark = secrets.token_hex(8)
@@ -154,7 +154,7 @@ def _run(
             trace.hand_on()
         try:
             job = _start(options.command, listener, mark, mask, placed)
-        except NotStarted as error:
+        except NotStartedError as error:
             fail(error.code, str(error))
         started_at = time.time()
         if watch is not None:
@@ -222,7 +222,7 @@ def emulated_need(options: RunOptions) -> str:
 
 def finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> "CompletedRun":
     """The command, run to its end with these variables and the probe; no GPU of this machine is looked at."""
-    from vramtui.cli.run.child import Child, NotStarted, hold_signals, probed_environment
+    from vramtui.cli.run.child import Child, NotStartedError, hold_signals, probed_environment
     from vramtui.cli.run.results import CompletedRun
 
     mask = hold_signals()
@@ -233,7 +233,7 @@ def finished_run(command: list[str], environment: dict[str, str], preset: "Prese
     started_at = time.time()
     try:
         code = Child(command, environment, mask).wait()
-    except NotStarted as error:
+    except NotStartedError as error:
         fail(error.code, str(error))
     finally:
         if listener is not None:

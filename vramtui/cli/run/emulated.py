@@ -40,7 +40,7 @@ from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.context import cuda_context
-from vramtui.probe.place import STEPS, VALUES, listeners_folder
+from vramtui.probe.socket_dir import STEPS, VALUES, listeners_folder
 
 if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile

@@ -72,14 +72,14 @@ def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]
         yield "  with --preset NAME this report names the change that would have fitted"
         return
     from vramtui.estimators.analytic import ANALYTIC
-    from vramtui.estimators.methods import USUAL
+    from vramtui.estimators.methods import DEFAULT
     from vramtui.estimators.planner.planner import Planner
 
     taken = sum(process.used_memory or 0 for process in others)
     room = max(1, one.device.total_memory - taken)
     device = msgspec.structs.replace(one.device, total_memory=room)
     try:
-        plan = Planner(ANALYTIC, finished.preset.preset.workload, device, near=USUAL).plan()
+        plan = Planner(ANALYTIC, finished.preset.preset.workload, device, near=DEFAULT).plan()
     except UserError as error:
         yield f"  {printable(finished.preset.key)} cannot be planned: {printable(str(error))}"
         return

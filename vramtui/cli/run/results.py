@@ -11,7 +11,7 @@ from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.traced.traces import Traces
-from vramtui.monitor.predictor import LazyUsual, Predictor
+from vramtui.monitor.predictor import LazyDefault, Predictor
 
 
 class CompletedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,4 +123,4 @@ def _estimate(preset: PresetFile | None, device: Device, traces: Traces | None) 
     if preset is None:
         return None
 
-    return Predictor(LazyUsual(), traces).of_preset(preset, device)
+    return Predictor(LazyDefault(), traces).of_preset(preset, device)

@@ -22,7 +22,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.traced.traces import SUFFIX, JobTrace, Traces, write_job_trace
-from vramtui.probe.place import listeners_folder
+from vramtui.probe.socket_dir import listeners_folder
 
 if TYPE_CHECKING:
     from vramtui.cli.run.monitor import GpuWatch
@@ -121,7 +121,7 @@ class RunTrace:
             self.path.unlink(missing_ok=True)
 
     def _run(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
-        from vramtui.estimators.traced.process.run import TraceCancelled
+        from vramtui.estimators.traced.process.run import TraceCancelledError
 
         began = time.monotonic()
         gpu = self._card(watch)
@@ -130,7 +130,7 @@ class RunTrace:
             return
         try:
             estimate = self.trace(device_of(gpu))
-        except TraceCancelled:
+        except TraceCancelledError:
             say_waiting("the job ended, and its trace with it")
         except (UserError, OSError) as error:
             if not self._cancel.is_set():

@@ -31,7 +31,7 @@ MOST, MOST_OF_HOST, LEAST_OF_HOST = 2048, 300, 8
 QUICK = 1  # zlib's level
 
 
-class EarlierMoments:
+class Backlog:
     """The last quarter of an hour of one host: a moment every few seconds, each a recording of its own.
 
     Args:
@@ -76,7 +76,7 @@ class BroadcastTick(NamedTuple):
     tick: RecordedTick
 
 
-class HostNews(NamedTuple):
+class HostUpdate(NamedTuple):
     """What a reader has not been told yet of one host: the newest moment, and why there is none after it."""
 
     moment: BroadcastTick | None = None
@@ -93,28 +93,28 @@ class Broadcast:
     def __init__(self, header: ServedHeader) -> None:
         self._header = header
         self._readers: list[TabWriter] = []
-        self._latest: dict[int, HostNews] = {}
-        self._earlier = tuple(EarlierMoments(len(header.hosts)) for _ in header.hosts)
+        self._latest: dict[int, HostUpdate] = {}
+        self._earlier = tuple(Backlog(len(header.hosts)) for _ in header.hosts)
         self._lock = threading.Lock()
 
     def host(self, number: int) -> "HostBroadcast":
         """Takes what comes of the host of that number."""
         return HostBroadcast(self, number)
 
-    def earlier(self, number: int) -> EarlierMoments:
+    def earlier(self, number: int) -> Backlog:
         """What was seen of a host before its latest moment."""
         return self._earlier[number]
 
     def put(self, number: int, moment: BroadcastTick | None = None, failure: str = "") -> None:
         """Take one moment of a host, or why there is none; never waits."""
         with self._lock:
-            former = self._latest.get(number, HostNews())
+            former = self._latest.get(number, HostUpdate())
             if moment is not None and former.moment is not None:
                 self._earlier[number].add(former.moment.header, former.moment.tick)
-            self._latest[number] = HostNews(moment or former.moment, failure)
+            self._latest[number] = HostUpdate(moment or former.moment, failure)
             self._readers = [reader for reader in self._readers if reader.is_alive()]
             for reader in self._readers:
-                reader.put(number, HostNews(moment, failure))
+                reader.put(number, HostUpdate(moment, failure))
 
     def add_reader(self) -> int:
         """The reading end of a pipe through which all comes from now on, beginning with what was seen before and each
@@ -161,24 +161,24 @@ class HostBroadcast:
 class TabWriter(threading.Thread):
     """Writes into one pipe, which it closes once nobody reads there any more."""
 
-    def __init__(self, writing: int, header: ServedHeader, earlier: Sequence[EarlierMoments] = ()) -> None:
+    def __init__(self, writing: int, header: ServedHeader, earlier: Sequence[Backlog] = ()) -> None:
         super().__init__(name="write to tab", daemon=True)
         self._writing = writing
         self._header = header
         self._earlier = earlier
-        self._waiting: dict[int, HostNews] = {}
+        self._waiting: dict[int, HostUpdate] = {}
         self._encoders: dict[int, RecordingEncoder] = {}
         self._changed = threading.Condition()
 
-    def put(self, number: int, news: HostNews) -> None:
+    def put(self, number: int, news: HostUpdate) -> None:
         """Take the newest of a host in place of what still waits, whose peaks go with it."""
         with self._changed:
-            waiting = self._waiting.get(number, HostNews()).moment
+            waiting = self._waiting.get(number, HostUpdate()).moment
             moment = news.moment
             if waiting is not None and moment is not None:
                 peaks = _joined(waiting.tick.peaks, moment.tick.peaks)
                 moment = moment._replace(tick=moment.tick._replace(peaks=peaks))
-            self._waiting[number] = HostNews(moment or waiting, news.failure)
+            self._waiting[number] = HostUpdate(moment or waiting, news.failure)
             self._changed.notify()
 
     def run(self) -> None:
@@ -199,7 +199,7 @@ class TabWriter(threading.Thread):
         except OSError:
             os.close(self._writing)
 
-    def _lines(self, number: int, news: HostNews) -> bytes:
+    def _lines(self, number: int, news: HostUpdate) -> bytes:
         """Lines for one host, each behind its number."""
         text = b""
         if news.moment is not None:

@@ -25,7 +25,7 @@ from vramtui.core.estimate.fits import SIGNS, Fit
 if TYPE_CHECKING:
     from vramtui.estimators.traced.process.interpreters import Interpreter
     from vramtui.estimators.traced.process.results import LargestBatch, TraceRequest, TraceResult
-    from vramtui.estimators.traced.process.run import TraceFailed
+    from vramtui.estimators.traced.process.run import TraceFailedError
 
     Tracer = Callable[..., TraceResult]
 
@@ -280,12 +280,12 @@ def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceReq
 
 def _run(target: str, request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
     from vramtui.cli.trace.text import ProgressLine
-    from vramtui.estimators.traced.process.run import TraceFailed
+    from vramtui.estimators.traced.process.run import TraceFailedError
 
     line = ProgressLine()
     try:
         result = tracer(request, progress=None if quiet else line, show_output=show_output)
-    except TraceFailed as failed:
+    except TraceFailedError as failed:
         line.clear()
         _tell(failed)
         fail(BAD_INPUT, _here(str(failed)))
@@ -302,7 +302,7 @@ def _here(sentence: str) -> str:
     return sentence.replace(f"{Path.cwd()}{os.sep}", "")
 
 
-def _tell(failed: "TraceFailed") -> None:
+def _tell(failed: "TraceFailedError") -> None:
     """What the code printed last, and the user's own lines that led to the error."""
     from vramtui.cli.trace.text import short_line
 

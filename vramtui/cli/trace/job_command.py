@@ -16,7 +16,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.traced.process.results import JobCommand, Progress, TraceRequest
 from vramtui.estimators.traced.traces import JobTrace, preset_of_command
-from vramtui.probe import place
+from vramtui.probe import socket_dir
 
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 # Python's own options that take a word behind them; `-c` and `-m` end them.
@@ -24,7 +24,7 @@ _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 # torchrun's options without a value (torch/distributed/run.py, get_args_parser); all others have one.
 _SWITCHES = {"--standalone", "--no-python", "--run-path", "--use-env", "--virtual-local-rank"}
 _FIRST = 256  # bytes of a program in which its interpreter is named
-_OWN = (place.SOCKET, place.RUN, place.PRESET, place.STEPS, place.CARD)
+_OWN = (socket_dir.SOCKET, socket_dir.RUN, socket_dir.PRESET, socket_dir.STEPS, socket_dir.CARD)
 
 
 def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> JobCommand:
@@ -108,7 +108,7 @@ def traced_job(
 
     Raises:
         UserError: it cannot be traced, or puts nothing on the GPU.
-        TraceCancelled: `cancel` was set.
+        TraceCancelledError: `cancel` was set.
     """
     from vramtui.estimators.traced.estimator import NO_LIMIT, STEPS
     from vramtui.estimators.traced.process.run import trace_job

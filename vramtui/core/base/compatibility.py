@@ -13,7 +13,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\
 _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<place>\d+|\.\.\.)\]")
 
 
-class NewerFormat(UserError):
+class NewerFormatError(UserError):
     """It was written by a version whose format this one does not know."""
 
 
@@ -22,10 +22,12 @@ def check_format(version: int, known: int) -> None:
     what it reads; what only adds fields keeps it, and readers pass over what they do not know.
 
     Raises:
-        NewerFormat: it cannot.
+        NewerFormatError: it cannot.
     """
     if version > known:
-        raise NewerFormat(f"made by a newer version of vramtui (format {version}, this one reads {known}); upgrade it")
+        raise NewerFormatError(
+            f"made by a newer version of vramtui (format {version}, this one reads {known}); upgrade it"
+        )
 
 
 def with_known_fields(data: bytes, kind: type[Value]) -> Value:

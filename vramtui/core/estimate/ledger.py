@@ -45,6 +45,18 @@ TITLES: dict[Line, str] = {
     "other": "other libraries",
     "process": "process",
 }
+# How a category is told apart in a bar without colours.
+LETTERS: dict[Category, str] = {
+    "weights": "W",
+    "gradients": "G",
+    "optimizer": "O",
+    "master_weights": "M",
+    "activations": "A",
+    "kv_cache": "K",
+    "inputs": "I",
+    "workspaces": "S",
+    "temporaries": "T",
+}
 CUDA = "NVIDIA"
 _CONTEXTS = {CUDA: "CUDA context", "AMD": "HIP context"}
 

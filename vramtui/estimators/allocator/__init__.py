@@ -5,7 +5,7 @@ The rules are those of PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp and c10/c
 
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.layout import BlockView, SegmentView
 from vramtui.estimators.allocator.replay import COLUMNS, AllocatorReplay, Event, Refusal, ReservedPeak, replay
 from vramtui.estimators.allocator.stats import Stats
@@ -13,7 +13,7 @@ from vramtui.estimators.allocator.stats import Stats
 __all__ = [
     "COLUMNS",
     "AllocatorConfig",
-    "AllocatorOutOfMemory",
+    "AllocatorOutOfMemoryError",
     "AllocatorReplay",
     "BlockView",
     "CachingAllocator",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.expandable import grow, reach, unmap
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.heap import Heap
 from vramtui.estimators.allocator.layout import SegmentView, lay_out
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, SMALL_LIMIT
@@ -299,7 +299,7 @@ class CachingAllocator:
         if block is not None:
             return block
         self.stats.ooms += 1
-        raise AllocatorOutOfMemory(
+        raise AllocatorOutOfMemoryError(
             requested=requested,
             segment_size=self.config.segment_size(size),
             free=self.free_memory,

@@ -3,7 +3,7 @@
 from vramtui.core.base.units import format_bytes
 
 
-class AllocatorOutOfMemory(Exception):
+class AllocatorOutOfMemoryError(Exception):
     """A request was refused after every cached block that could go had gone. Bytes throughout.
 
     Args:

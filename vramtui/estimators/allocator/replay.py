@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vramtui.estimators.allocator.caching import CachingAllocator
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 
 COLUMNS = (
     "allocated", "reserved", "active", "requested", "inactive_split", "segments", "active_blocks",
@@ -39,7 +39,7 @@ class Refusal:
     """A request that found no memory: the number of its event, and what the allocator said."""
 
     event: int
-    error: AllocatorOutOfMemory
+    error: AllocatorOutOfMemoryError
 
 
 class ReservedPeak(NamedTuple):
@@ -170,9 +170,9 @@ def replay(
     return AllocatorReplay(tuple(rows), tuple(refusals), peak, allocator)
 
 
-def _refused(operation: Callable[[Event], None], event: Event) -> AllocatorOutOfMemory | None:
+def _refused(operation: Callable[[Event], None], event: Event) -> AllocatorOutOfMemoryError | None:
     try:
         operation(event)
-    except AllocatorOutOfMemory as error:
+    except AllocatorOutOfMemoryError as error:
         return error
     return None

@@ -13,7 +13,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemoryError
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
@@ -155,7 +155,7 @@ def _simulate_with(
         return _simulate(job, run, device)
     if config.memory_fraction is not None:
         total = device.total_memory
-        with suppress(AllocatorOutOfMemory):
+        with suppress(AllocatorOutOfMemoryError):
             return _simulate(job, run, device, ConfiguredHeap(config, total, cuda_context_bytes(device.capability)))
     return _simulate(job, run, device, ConfiguredHeap(replace(config, memory_fraction=None)))
 

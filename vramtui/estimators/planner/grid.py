@@ -11,7 +11,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.planner.keys import value_at, with_values
 from vramtui.estimators.planner.planner import FitResult
 
@@ -72,7 +72,7 @@ def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitR
     """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
     try:
         found = estimator.estimate(workload, device)
-    except TooLarge as error:
+    except TooLargeError as error:
         return FitResult(error.needed, fits=False, reason=str(error))
     except UserError as error:
         return FitResult(None, fits=False, reason=str(error))

@@ -14,7 +14,7 @@ from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.planner.keys import other_keys, own_length, usual_key, value_at, with_values
 from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 
@@ -337,7 +337,7 @@ class Planner:
     def _ask(self, workload: Workload, estimator: Estimator) -> FitResult:
         try:
             estimate = estimator.estimate(workload, self._device)
-        except TooLarge as error:
+        except TooLargeError as error:
             return FitResult(error.needed, fits=False, reason=str(error))
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))

@@ -15,7 +15,7 @@ BYTES_SOURCE = (
     "Rule of thumb in wide use: 6 + 2 + 8 bytes for AdamW in mixed precision (Hugging Face, model memory anatomy; "
     "Rajbhandari et al. 2020, section 3.1), weights alone for LoRA and QLoRA"
 )
-WEIGHTS = {
+WEIGHTS: dict[WeightType, Fraction] = {
     "fp32": Fraction(4),
     "tf32": Fraction(4),
     "bf16": Fraction(2),

@@ -15,13 +15,13 @@ from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import OpenedFile, PresetProblem, display_path, is_written, open_text
-from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.whole_files import NotDurableError
 from vramtui.presets.toml.writer import write_preset_text
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-class NameTaken(UserError):
+class NameTakenError(UserError):
     """A preset is to be saved where another file is: ask for another name, or save with `replace`."""
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,7 @@ class NameTaken(UserError):
         self.path = path
 
 
-class ChangedOnDisk(UserError):
+class ChangedOnDiskError(UserError):
     """The file is no longer what was opened: show the difference, then `take_disk`, `keep_mine`, or `replace`."""
 
     def __init__(self, path: Path) -> None:
@@ -158,9 +158,9 @@ class Draft:
             replace: also over another file, and over a file that something else changed.
 
         Raises:
-            NameTaken: another file is there.
-            ChangedOnDisk: its own file is no longer what was opened.
-            NotDurable: it is saved, but may not survive a power cut.
+            NameTakenError: another file is there.
+            ChangedOnDiskError: its own file is no longer what was opened.
+            NotDurableError: it is saved, but may not survive a power cut.
             UserError: the text is no preset, something typed cannot stand in it, the place is bundled, or it cannot be
                 written; the sentence says which text stands in the file.
         """
@@ -170,12 +170,12 @@ class Draft:
         target = path or (self.path if own and self.path is not None else self._place(self.name))
         same = self.path is not None and target.resolve() == self.path.resolve()
         if not same and not replace and (target.exists() or target.is_symlink()):
-            raise NameTaken(target)
+            raise NameTakenError(target)
         if same and not replace and self.changed_on_disk():
-            raise ChangedOnDisk(target)
+            raise ChangedOnDiskError(target)
         try:
             write_preset_text(target, self._mark + self.text)
-        except NotDurable:
+        except NotDurableError:
             self._saved_at(target)
             raise
         self._saved_at(target)
@@ -190,7 +190,7 @@ class Draft:
         """Call it `name` from now on, and its file, where it has one of its own; a new or bundled one is saved so.
 
         Raises:
-            NameTaken: another file is there.
+            NameTakenError: another file is there.
             UserError: `name` is none of a file, or its file cannot be renamed.
         """
         target = (
@@ -201,7 +201,7 @@ class Draft:
         if target == self.path or name == self.name:
             return
         if target.exists() or target.is_symlink():
-            raise NameTaken(target)
+            raise NameTakenError(target)
         if self.path is not None and not self.bundled:
             try:
                 self.path.rename(target)

@@ -131,7 +131,7 @@ def _go_on(last: Step, step: Step) -> bool:
     return within or backwards or forwards
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What was typed cannot stand in the text; the sentence begins with the key."""
 
 
@@ -139,12 +139,12 @@ def toml_of(field: FormField, raw: str, text: str) -> str | None:
     """The TOML for `raw` in `field`; None where the text says just that already.
 
     Raises:
-        Refused: `raw` cannot stand there.
+        RefusedError: `raw` cannot stand there.
     """
     if raw == (field.value or "") and (raw or field.kind != "text"):
         return None
     if not field.settable:
-        raise Refused(f"{field.key} is spread over tables of its own; change it in the text")
+        raise RefusedError(f"{field.key} is spread over tables of its own; change it in the text")
     there = readable(text).layout.pair(tuple(field.key.split(".")))
     source = text[there.value_start : there.value_end] if there is not None else ""
     if field.kind in {"text", "choice"}:
@@ -153,9 +153,9 @@ def toml_of(field: FormField, raw: str, text: str) -> str | None:
     if field.kind == "list" and typed[:1] != "[":
         typed = _list_text(typed)
     if not typed:
-        raise Refused(f"{field.key} is empty; {NEEDED[field.kind]}")
+        raise RefusedError(f"{field.key} is empty; {NEEDED[field.kind]}")
     if not one_value(typed) or ("\n" in typed and field.kind not in {"list", "table"}):
-        raise Refused(f"{field.key} is {_short(typed)}; {NEEDED[field.kind]}")
+        raise RefusedError(f"{field.key} is {_short(typed)}; {NEEDED[field.kind]}")
     return None if source and _same(source, typed) else typed
 
 
@@ -252,7 +252,7 @@ class EditedText:
         field = fields_of(self.form).get(key)
         try:
             value = toml_of(_require_field(field, key), raw, self.text)
-        except Refused as error:
+        except RefusedError as error:
             self._refused[key] = raw, PresetProblem(field.line if field else None, key, str(error))
             return
         self._refused.pop(key, None)
@@ -376,5 +376,5 @@ class EditedText:
 
 def _require_field(field: FormField | None, key: str) -> FormField:
     if field is None:
-        raise Refused(f"{printable(key)} is not a key of this preset")
+        raise RefusedError(f"{printable(key)} is not a key of this preset")
     return field

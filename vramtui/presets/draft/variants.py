@@ -13,7 +13,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.presets.draft.draft import Draft, draft_copy
 from vramtui.presets.reader import parse_preset
-from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.whole_files import NotDurableError
 from vramtui.presets.toml.writer import set_values
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
@@ -52,7 +52,7 @@ def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> 
         )
     try:
         path = made.save()
-    except NotDurable:
+    except NotDurableError:
         path = made.path or Path(name)
     return PresetFile(key=path.stem, path=str(path), bundled=False, preset=parse_preset(text, path))
 

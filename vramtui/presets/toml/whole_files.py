@@ -16,7 +16,7 @@ _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
 _CANNOT_LINK = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
-class NotDurable(UserError):
+class NotDurableError(UserError):
     """The new text stands in the file, but it may not survive a power cut."""
 
 
@@ -31,7 +31,7 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
 
     Raises:
         UserError: it cannot be written; the sentence says what stands in the file.
-        NotDurable: it was written, and the folder cannot be synced.
+        NotDurableError: it was written, and the folder cannot be synced.
     """
     beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
@@ -123,7 +123,7 @@ def _sync_folder(folder: Path, name: str) -> None:
     except OSError as error:
         if error.errno not in _CANNOT_SYNC_FOLDERS:
             said = f"{name} has the new text, but the disk did not confirm it: {error.strerror}"
-            raise NotDurable(f"{said}; after a power cut the old one may be back") from None
+            raise NotDurableError(f"{said}; after a power cut the old one may be back") from None
 
 
 def _again(call: Callable[[], _Answer]) -> _Answer:

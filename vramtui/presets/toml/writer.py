@@ -42,7 +42,7 @@ def write_preset_text(path: Path, text: str) -> None:
     """Put `text` where `path` is, whole or not at all; a link stays one, and what it leads to is written.
 
     Raises:
-        NotDurable: the text is in the file, but may not survive a power cut.
+        NotDurableError: the text is in the file, but may not survive a power cut.
         UserError: the text is no preset, the file came with the program, or it cannot be written; the sentence says
             what stands in the file.
     """

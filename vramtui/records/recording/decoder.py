@@ -26,7 +26,7 @@ LONGEST_NAME = 40  # characters of a kind of line, in a warning
 BESIDE = (b'{"job":', b'{"matched":', b'{"peaks":', b'{"prediction":')  # how lines that stand beside the samples begin
 
 
-class WrongTime(UserError):
+class WrongTimeError(UserError):
     """A sample of no time at which there were GPUs."""
 
 
@@ -53,8 +53,8 @@ class RecordingDecoder:
 
         Raises:
             msgspec.DecodeError: it is no line of a recording (which UnicodeDecodeError also tells).
-            NewerFormat: it can be read by a newer version only.
-            WrongTime: its sample is of an impossible time.
+            NewerFormatError: it can be read by a newer version only.
+            WrongTimeError: its sample is of an impossible time.
         """
         try:
             return self._take(text)
@@ -89,7 +89,7 @@ class RecordingDecoder:
             raise
         check_format(sample.schema, SCHEMA)
         if not 0 <= sample.taken_at <= LATEST:
-            raise WrongTime(f"taken_at is {sample.taken_at}, which is no time since 1970")
+            raise WrongTimeError(f"taken_at is {sample.taken_at}, which is no time since 1970")
         return sample
 
     def _beside(self, text: bytes) -> bool:

@@ -7,11 +7,11 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from vramtui.core.base.compatibility import NewerFormat
+from vramtui.core.base.compatibility import NewerFormatError
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import RECORDING
 from vramtui.core.base.text import printable
-from vramtui.records.recording.decoder import RecordingDecoder, WrongTime
+from vramtui.records.recording.decoder import RecordingDecoder, WrongTimeError
 from vramtui.records.recording.recording import Recording, RecordingHeader
 from vramtui.records.recording.samples import Samples
 
@@ -28,7 +28,7 @@ class FileLine(NamedTuple):
     whole: bool
 
 
-class LineTooLong(Exception):
+class LineTooLongError(Exception):
     """A line of more than RECORDING.size bytes. Its only argument is the line's number."""
 
 
@@ -36,7 +36,7 @@ def read_lines(file: IO[bytes]) -> Iterator[FileLine]:
     """Every line of `file`, which may be gzip of one or more members; only the last can be one that is not whole.
 
     Raises:
-        LineTooLong: a line does not end.
+        LineTooLongError: a line does not end.
         zlib.error: compressed data is damaged, not only cut off.
     """
     rest = bytearray()
@@ -53,7 +53,7 @@ def read_lines(file: IO[bytes]) -> Iterator[FileLine]:
             end = rest.find(b"\n", begin)
         del rest[:begin]
         if len(rest) > RECORDING.size:
-            raise LineTooLong(number + 1)
+            raise LineTooLongError(number + 1)
     if rest:
         yield FileLine(number + 1, bytes(rest), whole=False)
 
@@ -112,7 +112,7 @@ class RecordingReader:
                         yield min(1.0, file.tell() / size)
         except OSError as error:
             raise UserError(f"{name} cannot be read: {os_reason(error)}") from None
-        except LineTooLong as error:
+        except LineTooLongError as error:
             raise UserError(f"{name}, line {error.args[0]}: longer than any sample; is this a recording?") from None
         except zlib.error:
             raise UserError(f"{name}: the compressed data is damaged; {last} lines of it can be read") from None
@@ -127,7 +127,7 @@ class RecordingReader:
     def _take(self, line: FileLine) -> None:
         try:
             sample = self._decoder.take(line.text)
-        except (NewerFormat, WrongTime) as error:
+        except (NewerFormatError, WrongTimeError) as error:
             raise self._bad(line, str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if line.whole and not self.samples:

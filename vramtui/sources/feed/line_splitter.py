@@ -3,7 +3,7 @@
 from vramtui.core.base.file_limits import RECORDING
 
 
-class LineTooLarge(Exception):
+class LineTooLargeError(Exception):
     """A line of more than RECORDING.size bytes: what sends it is no recording."""
 
 
@@ -17,12 +17,12 @@ class LineSplitter:
         """The lines that `piece` completes, without their newlines.
 
         Raises:
-            LineTooLarge: one does not end.
+            LineTooLargeError: one does not end.
         """
         if b"\n" not in piece:
             self._rest += piece
             if len(self._rest) > RECORDING.size:
-                raise LineTooLarge
+                raise LineTooLargeError
             return []
         first, *lines = piece.split(b"\n")
         lines.insert(0, bytes(self._rest) + first)

@@ -11,7 +11,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import silence_limit
 from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
+from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
 
 PIECE = 1 << 16
 LOOK_EVERY = 0.1  # seconds between looks at a file that may have grown
@@ -81,7 +81,7 @@ class PipeSource:
             self._latest.fail(failure)
         except UserError as error:
             self._latest.fail(SourceFailed(f"{self._title}, line {self._number}: {error}"))
-        except LineTooLarge:
+        except LineTooLargeError:
             self._latest.fail(SourceFailed(f"{self._title}, line {self._number + 1} does not end; is it a recording?"))
         except OSError as error:
             self._latest.fail(SourceFailed(f"{self._title} cannot be read: {error.strerror}."))

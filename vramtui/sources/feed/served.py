@@ -17,7 +17,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import silence_limit
 from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
+from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -170,7 +170,7 @@ class ServedFeed:
         self.hosts = tuple(ServedHost(name, interval, decoder()) for name in self.header.hosts)
         try:
             lines = self._read_earlier(lines[1:], decoder)
-        except (UserError, ValueError, IndexError, LineTooLarge) as error:
+        except (UserError, ValueError, IndexError, LineTooLargeError) as error:
             raise UserError(f"that is nothing that vramtui serve sends: {error}") from None
         threading.Thread(target=self._read_more, args=(lines,), name="read hosts", daemon=True).start()
 
@@ -212,7 +212,7 @@ class ServedFeed:
                 lines = self._more()
                 if not lines:
                     break
-        except (OSError, UserError, ValueError, IndexError, LineTooLarge) as error:
+        except (OSError, UserError, ValueError, IndexError, LineTooLargeError) as error:
             ended = f"What vramtui serve sends cannot be read: {error}."
         finally:
             os.close(self._descriptor)

@@ -36,7 +36,7 @@ class Accounts:
             The last peaks of those that were listed before and are no longer.
 
         Raises:
-            DeviceGone, DriverGone: as `Caller.ask`.
+            DeviceGoneError, DriverGoneError: as `Caller.ask`.
         """
         if now >= self._next_mode:
             mode, absence = caller.ask("nvmlDeviceGetAccountingMode", device)

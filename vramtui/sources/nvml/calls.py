@@ -58,7 +58,7 @@ Fields = dict[str, Any]
 Absences = dict[str, Absence]
 
 
-class DeviceGone(Exception):
+class DeviceGoneError(Exception):
     """The device does not work any more: `lost`, or in need of a reset."""
 
     def __init__(self, call: str, code: int) -> None:
@@ -66,7 +66,7 @@ class DeviceGone(Exception):
         self.lost = code == pynvml.NVML_ERROR_GPU_IS_LOST
 
 
-class DriverGone(Exception):
+class DriverGoneError(Exception):
     """NVML has to be initialised anew."""
 
 
@@ -86,8 +86,8 @@ class Caller:
         """What pynvml's function `name` answers, and why there is no value (None when there is one).
 
         Raises:
-            DeviceGone: the device is lost.
-            DriverGone: the driver is.
+            DeviceGoneError: the device is lost.
+            DriverGoneError: the driver is.
         """
         self.call = name
         try:
@@ -113,8 +113,8 @@ class Caller:
         """What an error of NVML's means for the value asked for; anything out of the ordinary becomes a problem.
 
         Raises:
-            DeviceGone: the device is lost.
-            DriverGone: the driver is.
+            DeviceGoneError: the device is lost.
+            DriverGoneError: the driver is.
         """
         code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self.raise_if_gone(name, code)
@@ -128,13 +128,13 @@ class Caller:
         """Nothing where the call `name` can have ended with `code` on a device and a driver that are there.
 
         Raises:
-            DeviceGone: the device is lost.
-            DriverGone: the driver is.
+            DeviceGoneError: the device is lost.
+            DriverGoneError: the driver is.
         """
         if code in _DEVICE_GONE:
-            raise DeviceGone(name, code)
+            raise DeviceGoneError(name, code)
         if code in _DRIVER_GONE:
-            raise DriverGone(f"{name}: {sentence(code)}")
+            raise DriverGoneError(f"{name}: {sentence(code)}")
 
 
 def sentence(code: int) -> str:

@@ -28,7 +28,7 @@ def read_counters(counters: CardCounters, device: Device) -> tuple[Fields, Absen
     """What the card counts, and why some of it is not known.
 
     Raises:
-        DeviceGone, DriverGone: as `Caller.ask`.
+        DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
     told, reasons = counters.read(device)
     if _XIDS in told:

@@ -11,7 +11,7 @@ from vramtui.core.base.units import MIB
 from vramtui.core.observation.limits import MOST_DEVICES
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem
 from vramtui.sources.nvml.accounting import Accounts
-from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGone, DriverGone, Fields
+from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
 from vramtui.sources.nvml.counters import counters_of, read_counters
 from vramtui.sources.nvml.metrics import (
     CHANGING,
@@ -44,7 +44,7 @@ def find_instances(caller: Caller, card: Device, card_uuid: str, card_name: str)
     now, which is then among the caller's problems.
 
     Raises:
-        DeviceGone, DriverGone: as `Caller.ask`.
+        DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
     modes, absence = caller.ask("nvmlDeviceGetMigMode", card)
     if absence in _PASSING:
@@ -219,9 +219,9 @@ class CardReader:
         self.caller.problems = []
         try:
             parts = self._read()
-        except DriverGone as error:
+        except DriverGoneError as error:
             return CardReading(driver_gone=str(error))
-        except DeviceGone as error:
+        except DeviceGoneError as error:
             self._forget()
             return CardReading(parts=[self.gone(f"{error}", lost=error.lost)])
         except Exception:  # noqa: BLE001 - no answer of a driver may end the program

@@ -36,7 +36,7 @@ class BusyProcesses:
         """SM % by pid, of those that have run anything; None where this device does not say it.
 
         Raises:
-            DeviceGone, DriverGone: as `Caller.ask`.
+            DeviceGoneError, DriverGoneError: as `Caller.ask`.
         """
         if not self._can:
             return None
@@ -121,7 +121,7 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
     """The values that could be read, and the reasons for the others.
 
     Raises:
-        DeviceGone, DriverGone: as `Caller.ask`.
+        DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
     values: Fields = {}
     absent: Absences = {}
@@ -151,7 +151,7 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     A device without memory of its own says so (or says 0): it shares the host's, and nothing but `unified` is known.
 
     Raises:
-        DeviceGone, DriverGone: as `Caller.ask`.
+        DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
     info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
     absent: Absences = {}

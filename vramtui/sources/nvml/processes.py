@@ -79,7 +79,7 @@ class _Uses(dict[int | None, ProcessUse]):
 _USES: Final[dict[ProcessType, _Uses]] = {kind: _Uses(kind) for kind in LISTS}
 
 
-class _Unreadable(Exception):
+class _UnreadableError(Exception):
     """The records cannot be what they should be."""
 
 
@@ -104,7 +104,7 @@ class ProcessLists:
             graphics_too: False leaves the graphics list out while it was empty when it was read last.
 
         Raises:
-            DeviceGone, DriverGone: as `Caller.ask`.
+            DeviceGoneError, DriverGoneError: as `Caller.ask`.
         """
         self._note = ""
         try:
@@ -114,7 +114,7 @@ class ProcessLists:
             if graphics_too or self._has_graphics:
                 graphics, silent = self._list(caller, device, "G", total)
                 self._has_graphics = bool(graphics)
-        except _Unreadable:
+        except _UnreadableError:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
             silent = None  # a device that knows no graphics has no graphics clients
@@ -149,13 +149,13 @@ class ProcessLists:
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
-                raise _Unreadable
+                raise _UnreadableError
             self._capacity = max(FIRST_CAPACITY, 2 * count.value)
             self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         if count.value > max(self._capacity, 0):
-            raise _Unreadable
+            raise _UnreadableError
         return count.value
 
     def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, ProcessUse]:
@@ -172,7 +172,7 @@ class ProcessLists:
             return last[1]
         held, odd = parse(data, stride, kind, total)
         if odd and real is None:
-            raise _Unreadable
+            raise _UnreadableError
         if odd:
             records = "1 record" if odd == 1 else f"{odd} records"
             self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
@@ -195,8 +195,8 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
     A record whose pid no process can have is left out; of one whose size no process can have the size is not known.
 
     Raises:
-        _Unreadable: half of them or more are impossible, as where all are read by a wrong size of the records. Of one
-            or two, a single one is taken for a slip of the driver's; where a pid is left, there is a list.
+        _UnreadableError: half of them or more are impossible, as where all are read by a wrong size of the records. Of
+            one or two, a single one is taken for a slip of the driver's; where a pid is left, there is a list.
     """
     words, step = memoryview(data).cast("Q"), stride // 8
     pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
@@ -212,7 +212,7 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
         foreign = sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)
         slip = len(rows) <= 2 and odd - foreign == 1 and len(possible) > 0
         if 2 * (odd - foreign - slip) >= len(rows):
-            raise _Unreadable
+            raise _UnreadableError
         pids = [pid for pid, _, _ in possible]
         known = [None if size is None or size > most else size for _, size, _ in possible]
         instances = [instance for _, _, instance in possible]

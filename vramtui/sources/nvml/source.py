@@ -14,7 +14,7 @@ from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Pro
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
-from vramtui.sources.nvml.calls import Caller, Device, DeviceGone, DriverGone, initialise
+from vramtui.sources.nvml.calls import Caller, Device, DeviceGoneError, DriverGoneError, initialise
 from vramtui.sources.nvml.device import (
     METRICS_EVERY,
     CardReader,
@@ -48,7 +48,7 @@ class CloseReader:
         try:
             watched = self._devices.get(uuid) or self._find(uuid)
             return watched.look(self._caller, total) if watched is not None else {}
-        except (DeviceGone, DriverGone):
+        except (DeviceGoneError, DriverGoneError):
             self._devices.clear()
             return {}
         finally:
@@ -139,7 +139,7 @@ class NvmlSource:
         try:
             driver, _ = self._system.ask("nvmlSystemGetDriverVersion")
             cuda, _ = self._system.ask_first(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))
-        except (DriverGone, DeviceGone):
+        except (DriverGoneError, DeviceGoneError):
             driver = cuda = None
         version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda and 0 < cuda < LATEST_CUDA else None
         self._versions = (printable(driver) if driver else None, version)
@@ -198,10 +198,10 @@ class NvmlSource:
     def _count(self) -> None:
         try:
             count, absence = self._system.ask("nvmlDeviceGetCount")
-        except DriverGone as error:
+        except DriverGoneError as error:
             self._ready = False
             raise SourceFailed(f"{error}.", "It is asked again at every tick.") from error
-        except DeviceGone as error:
+        except DeviceGoneError as error:
             # All are lost, and each of them says so when it is asked.
             if not self._cards:
                 raise SourceFailed(f"{error}.", "It is asked again at every tick.") from error

@@ -20,7 +20,7 @@ from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Problem, Sample
 from vramtui.core.observation.source import silence_limit
 from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
+from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.ssh.failures import failure_of
 from vramtui.sources.ssh.far_command import CONNECT_LIMIT, ssh_arguments
@@ -222,7 +222,7 @@ class _Conversation:
             opened()
             try:
                 sample = self._take(piece)
-            except (UserError, LineTooLarge) as error:
+            except (UserError, LineTooLargeError) as error:
                 return SourceFailed(f"{self._host}: {str(error) or 'a line does not end'}.")
             if sample is not None:
                 last, has_come = time.monotonic(), True

@@ -13,9 +13,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.creation import checked_name
-from vramtui.presets.draft.draft import ChangedOnDisk, NameTaken, difference_between
+from vramtui.presets.draft.draft import ChangedOnDiskError, NameTakenError, difference_between
 from vramtui.presets.reader import load_preset
-from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.whole_files import NotDurableError
 
 Then = Callable[[], None]
 
@@ -130,11 +130,11 @@ class FileActions:
         """Save the draft under its name; `bundled` is the name of the bundled preset that it was so far."""
         try:
             path = self._open.draft.save(replace=replace)
-        except NameTaken as error:
+        except NameTakenError as error:
             self._other_name(error, then)
-        except ChangedOnDisk:
+        except ChangedOnDiskError:
             self._watcher.ask(lambda: self.save(then, replace=True))
-        except NotDurable as error:
+        except NotDurableError as error:
             self._is_saved(self._open.draft.path, str(error), "warning", then)
         except UserError as error:
             self._screen.app.clear_notifications()
@@ -161,7 +161,7 @@ class FileActions:
         if then is not None:
             then()
 
-    def _other_name(self, error: NameTaken, then: Then | None) -> None:
+    def _other_name(self, error: NameTakenError, then: Then | None) -> None:
         """The place is taken: another name, or over the file that is there."""
         answers = (QuestionOption("r", "replace the file"), QuestionOption("n", "choose another name"))
 

@@ -13,12 +13,12 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
-from vramtui.presets.form.types import FormField, FormGroup, fields_of
+from vramtui.presets.form.types import FormField, FormGroup, Kind, fields_of
 from vramtui.presets.reader import PresetProblem
 
 ABOUT = 4
 LABEL_MOST = 28
-KINDS = {
+KINDS: dict[Kind, str] = {
     "int": "whole number",
     "float": "number",
     "bool": "true or false",

@@ -13,11 +13,11 @@ from textual.strip import Strip
 from vramtui.app.state.row import why
 from vramtui.app.state.view import Layers, Series, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.bars import LETTERS, colour_of
+from vramtui.app.ui.bars import colour_of
 from vramtui.app.ui.graph.braille import buckets, fullest, last_stretch
 from vramtui.app.ui.lines import Framed, Piece, paragraph, right, strip
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes, format_duration
-from vramtui.core.estimate.ledger import TITLES
+from vramtui.core.estimate.ledger import LETTERS, TITLES
 
 EIGHTHS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"

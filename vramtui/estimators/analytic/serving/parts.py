@@ -20,7 +20,7 @@ ALWAYS = "from start to end"
 UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far off they are here was never measured"
 
 
-class TooLarge(UserError):
+class TooLargeError(UserError):
     """A server that does not start on the card; `needed` bytes of the process would be the least."""
 
     def __init__(self, message: str, needed: int) -> None:

@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
@@ -134,12 +134,12 @@ class SglangServer:
         """What the process holds on the fullest card.
 
         Raises:
-            TooLarge: the weights leave no room for keys and values.
+            TooLargeError: the weights leave no room for keys and values.
         """
         rank = self.rank
         if rank.pool.tokens <= 0:
             needed = rank.weights.held.bytes + rank.weights.held.tails + rank.pool.token
-            raise TooLarge(
+            raise TooLargeError(
                 f"run.mem_fraction_static = {self.settings.fraction:.3g} of {format_bytes(self.free)} that "
                 f"{self.device.name} has free before the model is loaded leaves nothing for keys and values beside "
                 f"{format_bytes(needed)} of weights; take more cards (parallel.tensor), fewer bits (run.quantization) "
@@ -215,7 +215,7 @@ def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, para
 
     Raises:
         UserError: the workload contradicts itself.
-        TooLarge: the weights leave no room for keys and values.
+        TooLargeError: the weights leave no room for keys and values.
     """
     if run.cpu_offload_gb is not None:
         raise UserError("run.cpu_offload_gb is vLLM's; SGLang's own way to host memory is not modelled")

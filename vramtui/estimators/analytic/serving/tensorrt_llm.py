@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
@@ -77,13 +77,13 @@ class TrtServer:
         """What the process holds on the fullest card.
 
         Raises:
-            TooLarge: weights and the profiled batch leave no room for keys and values.
+            TooLargeError: weights and the profiled batch leave no room for keys and values.
         """
         rank = self.rank
         if rank.pool.tokens <= 0:
             taken = self.device.total_memory - rank.left
             needed = taken + BLOCK * rank.pool.token
-            raise TooLarge(
+            raise TooLargeError(
                 f"weights and a batch of {self.tokens:,} tokens take {format_bytes(taken)} of {self.device.name}, "
                 "which leaves nothing for keys and values; take more cards (parallel.tensor), "
                 "fewer bits (run.quantization) or a larger card",
@@ -146,7 +146,7 @@ def estimate_tensorrt_llm(model: TransformerModel, run: ServeRun, device: Device
 
     Raises:
         UserError: the workload contradicts itself.
-        TooLarge: weights and the profiled batch leave no room for keys and values.
+        TooLargeError: weights and the profiled batch leave no room for keys and values.
     """
     if run.cpu_offload_gb is not None:
         raise UserError("run.cpu_offload_gb is vLLM's; TensorRT-LLM has every weight on the card")

@@ -9,7 +9,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.parts import ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
 from vramtui.estimators.analytic.serving.vllm_graphs import SOURCE as GRAPH_SOURCE
 from vramtui.estimators.analytic.serving.vllm_graphs import graph_bytes, graphs_captured
@@ -101,13 +101,13 @@ class Server:
         )
         where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
         if self.blocks <= 0:
-            raise TooLarge(
+            raise TooLargeError(
                 f"{share}, but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, "
                 "which leaves nothing for keys and values; take more cards "
                 "(parallel.tensor), fewer bits (run.quantization) or a larger card",
                 needed,
             )
-        raise TooLarge(
+        raise TooLargeError(
             f"{share}, which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
             f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the longest "
             f"that fits is {pages.longest(self.blocks):,}",
@@ -191,7 +191,7 @@ def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parall
 
     Raises:
         UserError: the workload contradicts itself.
-        TooLarge: weights, or one sequence of the longest length, do not fit the share.
+        TooLargeError: weights, or one sequence of the longest length, do not fit the share.
     """
     return Server(model, run, device, parallel).estimate()
 

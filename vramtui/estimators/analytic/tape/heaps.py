@@ -123,7 +123,7 @@ class ConfiguredHeap:
         """A block of at least one unit.
 
         Raises:
-            AllocatorOutOfMemory: it does not fit.
+            AllocatorOutOfMemoryError: it does not fit.
         """
         return self._allocator.malloc(units * MIN_BLOCK)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemoryError, CachingAllocator
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 from vramtui.estimators.traced.dispatch.known_results import KnownResults
 
@@ -46,7 +46,7 @@ class SimulatedMemory:
         self.operator: Any = None
         self.stream = 0
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
-        self.refused: AllocatorOutOfMemory | None = None  # the last request that was too much
+        self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
         self.guesses_read: set[str] = set()  # lines that read a value which follows from data
         self.warnings: list[str] = []
         self._said: set[str] = set()
@@ -76,7 +76,7 @@ class SimulatedMemory:
         allocator = self.allocator
         try:
             entry.block = allocator.malloc(entry.nbytes, self.stream)
-        except AllocatorOutOfMemory as error:
+        except AllocatorOutOfMemoryError as error:
             self.refused = error
             raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)

@@ -65,7 +65,7 @@ class _BackendModule:
         return [torch.float16, torch.bfloat16, torch.float32]
 
 
-class _Nothing(Exception):
+class _PendingError(Exception):
     """Raised to be caught."""
 
 
@@ -79,7 +79,7 @@ class _Guard(torch._C._acc.DeviceGuard):
     def type_(self) -> Any:
         try:
             _ = _depth.value
-            raise _Nothing  # noqa: TRY301 - see above
+            raise _PendingError  # noqa: TRY301 - see above
         except BaseException:  # noqa: BLE001 - with an error pending even this `raise` fails, by another error
             return torch._C._autograd.DeviceType.PrivateUse1
 

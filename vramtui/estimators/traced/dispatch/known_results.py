@@ -19,7 +19,7 @@ _make_subclass: Any = torch.Tensor._make_subclass  # before a trace puts its own
 _templates: dict[Any, dict[str, Any]] = {}
 
 
-class _UnknownKind(Exception):
+class _UnknownKindError(Exception):
     """An argument that is no part of a key."""
 
 
@@ -64,7 +64,7 @@ class KnownResults:
             for name, value in kwargs.items():
                 parts.append(name)
                 _describe((value,), parts)
-        except _UnknownKind:
+        except _UnknownKindError:
             return None
         return tuple(parts)
 
@@ -115,13 +115,13 @@ def _describe(values: Any, parts: list[Any]) -> None:
     """Add to `parts` what a result's shape can depend on.
 
     Raises:
-        _UnknownKind: a value is of a kind whose part in the result is not known.
+        _UnknownKindError: a value is of a kind whose part in the result is not known.
     """
     for value in values:
         kind = type(value)
         if kind is FakeTensor:
             if value.constant is not None or value.layout is not torch.strided:
-                raise _UnknownKind
+                raise _UnknownKindError
             parts += (value.shape, value.stride(), value.dtype, value._fake_device, value.is_conj(), value.is_neg())
         elif kind in _PLAIN:
             parts += (kind, value)
@@ -131,7 +131,7 @@ def _describe(values: Any, parts: list[Any]) -> None:
         elif kind is torch.device:
             parts.append(value)
         else:
-            raise _UnknownKind
+            raise _UnknownKindError
 
 
 def _flat(values: Any) -> list[Any]:

@@ -158,7 +158,7 @@ def _small(tensor: torch.Tensor) -> bool:
     return tensor.numel() <= most
 
 
-class _NoValue(Exception):
+class _NoValueError(Exception):
     pass
 
 
@@ -178,7 +178,7 @@ class _Substitution:
             args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
         try:
             return self.of(args), self.of(kwargs)
-        except (_NoValue, RuntimeError, TypeError):
+        except (_NoValueError, RuntimeError, TypeError):
             return None
 
     def of(self, value: Any) -> Any:
@@ -198,7 +198,7 @@ class _Substitution:
         entry = self._book.find(tensor)
         if entry is None or entry.mirror is None:
             if not self._or_zeros:
-                raise _NoValue
+                raise _NoValueError
             self.certain = False
             return torch.zeros(tensor.shape, dtype=tensor.dtype)
         self.certain &= not entry.guessed

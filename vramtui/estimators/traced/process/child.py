@@ -131,7 +131,7 @@ def trace_here(
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
     context = cuda_context_bytes(device.capability)
     allocator.hold_outside(context)
-    signs = SignsOfLife(progress)
+    signs = Heartbeat(progress)
     session = TraceSession(
         allocator,
         device,
@@ -176,7 +176,7 @@ def _note_guesses(session: "TraceSession", steps: int) -> None:
         )
 
 
-class SignsOfLife(threading.Thread):
+class Heartbeat(threading.Thread):
     """Says again where a trace is when nothing else was said for a while; its own `run`, so that no mode follows it.
 
     Args:

@@ -35,11 +35,11 @@ QUIET = {
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 
 
-class TraceCancelled(Exception):
+class TraceCancelledError(Exception):
     """The trace was called off."""
 
 
-class TraceFailed(UserError):
+class TraceFailedError(UserError):
     """The code could not be traced to its end.
 
     Attributes:
@@ -106,13 +106,13 @@ def trace(
         request: what to trace on which card.
         interpreter: the Python to trace with; None for the job's own, as `job_interpreter` finds it.
         progress: told of each phase that has ended, from this thread.
-        cancel: set it from another thread to end the child and raise TraceCancelled.
+        cancel: set it from another thread to end the child and raise TraceCancelledError.
         timeout: seconds after which the child is ended.
         show_output: let what the code prints through to standard error, instead of keeping it for a failure.
 
     Raises:
         UserError: no torch that traces is within reach, the code cannot be traced, or it took too long.
-        TraceCancelled: `cancel` was set.
+        TraceCancelledError: `cancel` was set.
     """
     start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
     if show_output:
@@ -139,7 +139,7 @@ def trace_job(
 
     Raises:
         UserError: its Python has no torch that traces, or its code cannot be traced.
-        TraceCancelled: `cancel` was set.
+        TraceCancelledError: `cancel` was set.
     """
     refusal = interpreter_at(command.python, command.environment).refusal
     if refusal:
@@ -201,8 +201,8 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
         said.seek(0)
         words = tuple(said.read().decode(errors="replace").splitlines()[-_LAST_LINES:])
     if answer.error is not None:
-        raise TraceFailed(answer.error, answer.frames, words)
-    raise TraceFailed(f"the traced process ended without an answer (exit code {child.returncode})", (), words)
+        raise TraceFailedError(answer.error, answer.frames, words)
+    raise TraceFailedError(f"the traced process ended without an answer (exit code {child.returncode})", (), words)
 
 
 def let_others_go_first(pid: int) -> None:
@@ -248,7 +248,7 @@ class _Watcher(threading.Thread):
     def run(self) -> None:
         while not self.over.wait(0.05):
             if self._cancel is not None and self._cancel.is_set():
-                self._reason = TraceCancelled()
+                self._reason = TraceCancelledError()
             elif self._deadline is not None and time.monotonic() > self._deadline:
                 self._reason = UserError(f"the trace was ended after {self._timeout:g} s without an answer")
             if self._reason is not None:

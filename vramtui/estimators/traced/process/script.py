@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
     """The file as `__main__`, with `arguments` behind its name in `sys.argv`."""
-    _be_at_home(path, arguments)
+    _enter_script_dir(path, arguments)
     runpy.run_path(path, run_name="__main__")
 
 
@@ -36,7 +36,7 @@ def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
     Raises:
         UserError: the file has no such function.
     """
-    _be_at_home(path, arguments)
+    _enter_script_dir(path, arguments)
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file")
@@ -101,6 +101,6 @@ def _refuse_arguments(path: str, function: str, called: Callable[..., object]) -
         )
 
 
-def _be_at_home(path: str, arguments: tuple[str, ...]) -> None:
+def _enter_script_dir(path: str, arguments: tuple[str, ...]) -> None:
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # noqa: PTH100,PTH120 - as Python sets it itself

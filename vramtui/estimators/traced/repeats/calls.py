@@ -30,7 +30,7 @@ from vramtui.estimators.traced.repeats.structure import (
     CALLABLES,
     ModuleStructure,
     ModuleStructures,
-    Unrecognisable,
+    UnrecognisableError,
     describe_tensor,
     frozen,
 )
@@ -117,7 +117,7 @@ class Observer:
         if not isinstance(value, (*CALLABLES, ModuleType)):
             try:
                 frozen(value, self.settings)
-            except Unrecognisable:
+            except UnrecognisableError:
                 self.harmless = False
                 return
         self.names[id(held), name] = held, name, value
@@ -231,7 +231,7 @@ class RepeatedCalls:
         given: list[torch.Tensor] = []
         try:
             key = self._key(structure, args, kwargs, given)
-        except Unrecognisable:
+        except UnrecognisableError:
             return plain(module, *args, **kwargs)
         known = self._records.get(key)
         if known is None:
@@ -251,16 +251,16 @@ class RepeatedCalls:
         """What names the call among all.
 
         Raises:
-            Unrecognisable: it may depend on something else.
+            UnrecognisableError: it may depend on something else.
         """
         if torch.is_autocast_enabled(SIM) or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
-            raise Unrecognisable
+            raise UnrecognisableError
         if torch._C._current_graph_task_id() != -1 or threading.get_ident() != self._thread:
-            raise Unrecognisable
+            raise UnrecognisableError
         if torch._C._functorch.peek_interpreter_stack() is not None:
-            raise Unrecognisable
+            raise UnrecognisableError
         if [len(getattr(hooks, name)) for name in _GLOBAL_HOOKS] != self._hooks:
-            raise Unrecognisable
+            raise UnrecognisableError
         flags, memory = torch._C, self._memory
         parts: list[Any] = [
             structure.number, memory.stream, memory.epoch, torch.get_default_dtype(),
@@ -292,7 +292,7 @@ class RepeatedCalls:
                 parts += (kind, len(value))
                 self._describe(value, parts, given)
             else:
-                raise Unrecognisable
+                raise UnrecognisableError
 
     def _recorded(
         self, plain: Any, module: Any, asked: tuple[Any, Any], named: tuple[ModuleStructure, Any, list[Any]]

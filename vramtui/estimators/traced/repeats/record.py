@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.dispatch.known_results import fake_of
-from vramtui.estimators.traced.repeats.structure import ModuleStructure, Unrecognisable
+from vramtui.estimators.traced.repeats.structure import ModuleStructure, UnrecognisableError
 
 _PLAIN = (int, float, bool, str, type(None))
 _NOT_DESCRIBED = "a result that has no description"
@@ -80,7 +80,7 @@ class CallRecorder:
         held: set[int] = set()
         try:
             result = self._describe(out, given, find, held)
-        except Unrecognisable:
+        except UnrecognisableError:
             return None
         if held != {place for place, entry in enumerate(self.entries) if entry.block is not None}:
             return None
@@ -100,7 +100,7 @@ class CallRecorder:
                     return "given", place
         entry = find(out) if type(out) is FakeTensor else None
         if entry is None or not self.own(entry) or entry.mirror is not None:
-            raise Unrecognisable(_NOT_DESCRIBED)
+            raise UnrecognisableError(_NOT_DESCRIBED)
         if (
             out.constant is not None
             or out.requires_grad
@@ -108,7 +108,7 @@ class CallRecorder:
             or out.is_neg()
             or entry.nbytes % out.itemsize
         ):
-            raise Unrecognisable(_NOT_DESCRIBED)
+            raise UnrecognisableError(_NOT_DESCRIBED)
         place = self._places[entry.birth]
         held.add(place)
         return "tensor", place, tuple(out.shape), out.stride(), out.storage_offset(), out.dtype, out._fake_device

@@ -31,7 +31,7 @@ _OWN = {
 }  # fmt: skip
 
 
-class Unrecognisable(Exception):
+class UnrecognisableError(Exception):
     """Something is of a kind whose part in a call is not known."""
 
 
@@ -65,10 +65,10 @@ class ModuleStructure:
         """Add to `parts` what may have changed since: shapes and types of parameters and buffers.
 
         Raises:
-            Unrecognisable: a hook was registered, a setting has changed, or a parameter is no plain one.
+            UnrecognisableError: a hook was registered, a setting has changed, or a parameter is no plain one.
         """
         if any(self._hooks) or any(now != before for now, before in self._settings):
-            raise Unrecognisable
+            raise UnrecognisableError
         for held in self._tensors:
             for tensor in held.values():
                 if tensor is None:
@@ -91,7 +91,7 @@ class ModuleStructure:
             self._tensors.append(held[part])
         self._hooks += [held[name] for name in _HOOKS]
         if any(self._hooks[-len(_HOOKS) :]):
-            raise Unrecognisable
+            raise UnrecognisableError
 
     def _token(self, value: Any, tokens: list[Any]) -> None:
         kind = type(value)
@@ -104,7 +104,7 @@ class ModuleStructure:
         elif isinstance(value, torch.nn.Module):
             place = self.place(id(value))
             if place <= 0:  # one from elsewhere; or the root, which would be held here
-                raise Unrecognisable
+                raise UnrecognisableError
             tokens += ("module", place)
         elif isinstance(value, types.FunctionType):
             self._function(value, tokens)
@@ -125,7 +125,7 @@ def frozen(value: Any, seen: list[tuple[Any, Any]]) -> Any:
     """What stands for an object or container of plain values; into `seen` goes each, with a copy to compare it with.
 
     Raises:
-        Unrecognisable: it holds something else.
+        UnrecognisableError: it holds something else.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -145,7 +145,7 @@ def frozen(value: Any, seen: list[tuple[Any, Any]]) -> Any:
 def _attributes(value: Any) -> dict[str, Any]:
     held = getattr(value, "__dict__", None)
     if not isinstance(held, dict) or any(vars(kind).get("__slots__") for kind in type(value).__mro__):
-        raise Unrecognisable
+        raise UnrecognisableError
     return held
 
 
@@ -153,10 +153,10 @@ def describe_tensor(tensor: Any, parts: list[Any]) -> None:
     """Add to `parts` all of a tensor that operators choose by; where it starts counts by its alignment alone.
 
     Raises:
-        Unrecognisable: it is no strided fake tensor.
+        UnrecognisableError: it is no strided fake tensor.
     """
     if not isinstance(tensor, FakeTensor) or tensor.constant is not None or tensor.layout is not torch.strided:
-        raise Unrecognisable
+        raise UnrecognisableError
     offset = tensor.storage_offset()
     parts += (
         type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor._fake_device,
@@ -184,7 +184,7 @@ class ModuleStructures:
             return known[1]
         try:
             structure = ModuleStructure(module, self._numbers)
-        except (Unrecognisable, ValueError):  # or an empty cell of a closure
+        except (UnrecognisableError, ValueError):  # or an empty cell of a closure
             structure = None
         self._known[key] = weakref.ref(module, lambda _ref: self._drop(key)), structure
         for member in (key, *map(id, structure.children if structure else ())):

@@ -12,7 +12,7 @@ from .counters import Counters
 MOST_MOMENTS = 48  # in one message
 
 
-class Moments:
+class PhasePeaks:
     """The ends of phases on every device in use, and the peaks that were new in them."""
 
     def __init__(self, counters: Counters) -> None:
@@ -52,7 +52,7 @@ class Moments:
         self._noted[:0] = noted
 
 
-class Holdings:
+class TensorTotals:
     """The models and optimizers that were seen, and what they held when they were looked at last, in bytes.
 
     They are referred to weakly: that the job is watched keeps nothing of it alive.
