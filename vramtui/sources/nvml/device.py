@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pynvml
 
+from vramtui.agent.counters import CardCounters
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
-from vramtui.core.observation.limits import MOST_DEVICES
-from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem
+from vramtui.core.observation.limits import MOST_DEVICES, is_possible
+from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
 from vramtui.sources.nvml.accounting import Accounts
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
-from vramtui.sources.nvml.counters import counters_of, read_counters
 from vramtui.sources.nvml.metrics import (
     CHANGING,
     NEVER_CHANGING,
@@ -24,6 +24,45 @@ from vramtui.sources.nvml.metrics import (
     read_metrics,
 )
 from vramtui.sources.nvml.processes import ProcessList, ProcessLists
+
+_XIDS = "xid_errors"
+
+
+def counters_of(caller: Caller, clock: Callable[[], float], former: CardCounters | None = None) -> CardCounters:
+    """A reader that asks as `caller`, so that a call which hangs has its name.
+
+    Args:
+        caller: of the same card.
+        clock: seconds, of which only differences matter.
+        former: the one before the driver was initialised anew; its errors are kept.
+    """
+    return CardCounters(_ask_as(caller), clock, None if former is None else list(former.xids))
+
+
+def read_counters(counters: CardCounters, device: Device) -> tuple[Fields, Absences]:
+    """What the card counts, and why some of it is not known.
+
+    Raises:
+        DeviceGoneError, DriverGoneError: as `Caller.ask`.
+    """
+    told, reasons = counters.read(device)
+    if _XIDS in told:
+        told[_XIDS] = msgspec.convert(told[_XIDS], tuple[XidError, ...])
+    values = {name: value for name, value in told.items() if is_possible(name, value)}
+    absent = {name: Absence(why) for name, why in reasons.items()}
+    return values, absent | dict.fromkeys(told.keys() - values.keys(), Absence.FAILED)
+
+
+def _ask_as(caller: Caller) -> Callable[..., int]:
+    def ask(name: str, *arguments: object) -> int:
+        caller.call = name
+        function = getattr(pynvml.nvmlLib, name, None)
+        code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND if function is None else int(function(*arguments))
+        caller.raise_if_gone(name, code)
+        return code
+
+    return ask
+
 
 _PASSING = (Absence.FAILED, Absence.NO_ANSWER)  # what may be told another time
 _PROFILE = re.compile(r"\bMIG (\S+)\s*$")

@@ -6,8 +6,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.resolve import NameKind, resolve
 from vramtui.presets import PresetLibrary
-from vramtui.presets.named_presets import preset_named
-from vramtui.presets.names_like import MOST, POPULAR, names_like
+from vramtui.presets.named_presets import MOST, POPULAR, names_like, preset_named
 
 LIBRARY = PresetLibrary()
 SHORT = tuple(name for name in known_names() if "/" not in name)
