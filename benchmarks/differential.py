@@ -11,40 +11,24 @@ while it lasts; `--save` adds every case on which the CUDA build answers to `tes
 import argparse
 import json
 import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.differential_grammar import Case, random_case, smaller
+from tests.recorded.differential import GOLDEN, Answer, script_peaks, traced_peaks
+
 ROOT = Path(__file__).parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from benchmarks.differential_grammar import Case, random_case, smaller  # noqa: E402 - found through the line above
-
-GOLDEN = ROOT / "tests" / "golden" / "differential.json"
-RUNNER = Path(__file__).with_name("differential_run.py")
 ROUNDS = 20
 NEAR = 0.01
-Answer = list[int] | str
 
 
 def answers(cases: Sequence[Case], python: Sequence[str], *options: str) -> list[Answer]:
     """Peaks of allocated and reserved for each case, or why there are none."""
     return script_peaks([(case.device, case.script()) for case in cases], python, *options)
-
-
-def script_peaks(scripts: Sequence[tuple[str, str]], python: Sequence[str], *options: str) -> list[Answer]:
-    """Peaks of allocated and reserved of (card, script) pairs, or why there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, peaks = Path(folder) / "scripts.json", Path(folder) / "peaks.json"
-        source.write_text(json.dumps(scripts), encoding="utf-8")
-        command = [*python, str(RUNNER), str(source), str(peaks), *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        found: list[Answer] = json.loads(peaks.read_text(encoding="utf-8"))
-    return found
 
 
 def both(cases: Sequence[Case], cuda: Sequence[str]) -> list[tuple[Answer, Answer]]:
@@ -86,7 +70,7 @@ def save(cases: Sequence[Case], found: Sequence[tuple[Answer, Answer]]) -> int:
 def replay() -> int:
     """Trace every recorded case anew; 1 where one that was equal is no longer."""
     rows = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    found = traced([(row["device"], row["script"]) for row in rows])
+    found = traced_peaks([(row["device"], row["script"]) for row in rows])
     equal = [isinstance(got, list) and got[0] == row["allocated"] for row, got in zip(rows, found, strict=True)]
     near = sum(
         isinstance(got, list) and abs(got[1] / row["reserved"] - 1) <= NEAR
@@ -97,11 +81,6 @@ def replay() -> int:
     print(f"reserved within {NEAR:.0%} in {near} ({near / len(rows):.1%}); {len(worse)} were equal when recorded")
     print("\n\n".join(worse))
     return 1 if worse else 0
-
-
-def traced(scripts: Sequence[tuple[str, str]]) -> list[Answer]:
-    """What the tracer says of (card, script) pairs, in forks of one process."""
-    return script_peaks(scripts, [sys.executable])
 
 
 def main() -> int:

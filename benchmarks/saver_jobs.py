@@ -20,9 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.stated_jobs import DECODERS, Job, shortened
+from tests.recorded.stated_jobs import DECODERS, Job, shortened
 
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "savers.json"
 FAMILIES = ("smollm2-135m", "tinyllama-1.1b", "qwen2.5-0.5b")
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SHAPES: tuple[dict[str, Any], ...] = (
@@ -93,26 +92,6 @@ def _recomputed(family: str) -> Iterator[Job]:
         yield _job(f"selective {shape['precision']}", family, run)
         run = shape | {"checkpointing": "selective-ops", "optimizer": "sgd", "sequence_length": 2048}
         yield _job(f"selective long {shape['precision']}", family, run)
-
-
-def compared() -> Iterator[tuple[str, float, float]]:
-    """Name, and by how much the analytic estimate is off of allocated, and the simulated one of reserved."""
-    import msgspec  # noqa: PLC0415 - the CUDA build's environment has none
-
-    from benchmarks.architectures import preset_from  # noqa: PLC0415 - the CUDA build has no vramtui beside it
-    from tests.golden_workloads import RECORDED  # noqa: PLC0415 - as above
-    from vramtui.core.estimate.devices import card  # noqa: PLC0415 - as above
-    from vramtui.core.schema.workload import Workload  # noqa: PLC0415 - as above
-    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - as above
-    from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - as above
-
-    for job in json.loads(GOLDEN.read_text(encoding="utf-8")):
-        model = msgspec.to_builtins(preset_from(job["config"]).model)
-        run = {"torch": RECORDED, **job["run"]}
-        workload, device = msgspec.convert({"model": model, "run": run}, Workload), card(job["device"])
-        allocated = ANALYTIC.estimate(workload, device).allocated
-        reserved = SIMULATED.estimate(workload, device).reserved or 0
-        yield job["name"], allocated / job["allocated"] - 1, reserved / job["reserved"] - 1
 
 
 def _with_liger(model: Any, *, whole: bool) -> None:  # noqa: ANN401 - many classes
@@ -273,6 +252,8 @@ def answer(target: Path) -> None:
 
 def keep(answers: Path) -> None:
     """Write the jobs with an answer into the golden file."""
+    from tests.recorded.savers import GOLDEN  # noqa: PLC0415 - the CUDA build has no vramtui beside it
+
     found = json.loads(answers.read_text(encoding="utf-8"))
     rows = [
         job | {"allocated": peaks[0], "reserved": peaks[1]}
@@ -290,6 +271,8 @@ def main(arguments: list[str]) -> None:
     elif arguments:
         answer(Path(arguments[0]))
     else:
+        from tests.recorded.savers import compared  # noqa: PLC0415 - the CUDA build has no vramtui beside it
+
         for name, allocated, reserved in compared():
             print(f"{name:<40}allocated {allocated:+.2%}, reserved {reserved:+.2%}")
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from benchmarks.compiled_jobs import compiled_jobs
-from benchmarks.stated_jobs import (
+from benchmarks.stated_more import more_jobs
+from benchmarks.stated_nets import net_jobs
+from tests.recorded.compiled_jobs import compiled_jobs
+from tests.recorded.stated_jobs import (
     ASKED,
     DECODERS,
     DEVICES,
@@ -18,8 +20,6 @@ from benchmarks.stated_jobs import (
     Job,
     shortened,
 )
-from benchmarks.stated_more import more_jobs
-from benchmarks.stated_nets import net_jobs
 
 ADAPTED: tuple[dict[str, Any], ...] = (
     {"precision": "bf16", "batch_size": 4, "sequence_length": 512, "checkpointing": "full"},

@@ -6,7 +6,7 @@ Sizes are those of the public configs that the names say; blocks are cut to six 
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.stated_jobs import DECODERS, Job, classic_config, shortened
+from tests.recorded.stated_jobs import DECODERS, Job, classic_config, shortened
 
 
 def _image(hidden: int, layers: int, heads: int, side: int, patch: int) -> dict[str, Any]:

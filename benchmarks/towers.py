@@ -12,42 +12,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from benchmarks.architectures import preset_from
-from tests.golden_workloads import RECORDED
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.recorded.towers import off, rows
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.devices import card
-from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.estimators.analytic import ANALYTIC
 
 ROOT = Path(__file__).parent.parent
-GOLDEN = ROOT / "tests" / "golden" / "towers.jsonl"
-WORDS = 64
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
-
-
-def estimated(row: dict[str, Any]) -> int:
-    """Bytes allocated at the peak, by the estimate of the row's config and run."""
-    preset = preset_from(row["config"])
-    key = "audio_tokens" if "audio_tokens" in row else "image_tokens"
-    length = {"sequence_length": row[key] + WORDS, key: row[key]}
-    run: TrainRun | InferRun = InferRun(torch=RECORDED, **length, new_tokens=1)
-    if row["run"] == "train":
-        run = TrainRun(torch=RECORDED, **length, precision="bf16", optimizer="adamw")
-    estimate = ANALYTIC.estimate(Workload(model=preset.model, run=run), card("H100"))
-    assert estimate.allocated is not None
-    return estimate.allocated
-
-
-def rows() -> list[dict[str, Any]]:
-    """The recorded traces."""
-    return [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
-
-
-def off(row: dict[str, Any], of: str = "allocated") -> float:
-    """How far the estimate is off, as a fraction of what was traced, or of another figure of the row."""
-    return estimated(row) / int(row[of]) - 1
 
 
 def traced() -> None:

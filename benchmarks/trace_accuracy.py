@@ -5,33 +5,17 @@ Every run is traced in a process of its own on the card it was recorded on, and 
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.recorded.golden_runs import FIGURES, GOLDEN, recorded, request_for
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.estimators.traced.process.run import trace
-
-HERE = Path(__file__).parent
-GOLDEN = HERE.parent / "tests" / "golden" / "training"
-CARDS = {"a100": "A100", "h200": "H200"}
-FIGURES = ("allocated", "reserved", "peak_allocated", "peak_reserved")
-
-
-def recorded(path: Path) -> list[dict[str, Any]]:
-    """What a golden file holds of each phase, without the row before the first."""
-    document = json.loads(path.read_text())
-    rows = [dict(zip(document["columns"], row, strict=True)) for row in document["rows"]]
-    return [row for row in rows if row["phase"] != "start"]
-
-
-def request_for(name: str, folder: str, steps: int = 3) -> TraceRequest:
-    """What traces a recorded run on the card of `folder`."""
-    return TraceRequest(
-        path=str(HERE / "golden_training.py"), arguments=(name,), device=card(CARDS[folder]), steps=steps
-    )
 
 
 def traced(name: str, folder: str, steps: int = 3) -> TraceResult:

@@ -72,6 +72,17 @@ def test_a_late_import_says_itself_why() -> None:
     assert [line for line in leaning if line.startswith("vramtui/")] == []
 
 
+# Tests of a command of `benchmarks` itself.
+OF_BENCHMARKS = {"tests/test_public_scripts.py": "the list of public scripts, and what makes their data"}
+
+
+def test_tests_need_nothing_of_benchmarks() -> None:
+    """What both need stands in `tests/`, above all in `tests/recorded`."""
+    named = re.compile(r"^\s*(?:from|import) benchmarks\b")
+    paths = {line.partition(":")[0] for line in _found(named)}
+    assert {path for path in paths if path.startswith("tests/")} == set(OF_BENCHMARKS)
+
+
 def test_cases_have_an_order() -> None:
     """A set has another in each process: the workers would not have the same tests, and pytest-xdist ends."""
     assert _found(OVER_A_SET) == []

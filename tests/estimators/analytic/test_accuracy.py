@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import as_json, lines
-from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, Measured, measure, spread_of
-from benchmarks.accuracy_page import END, START, markdown, with_table
+from tests.recorded.accuracy_errors import ANALYTIC, FAMILIES, Measured, measure, spread_of
+from tests.recorded.accuracy_figures import as_json, lines
+from tests.recorded.accuracy_page import END, START, markdown, with_table
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from benchmarks.differential_presets import Measured, UnsaidError, job_script, measured, rows, spread, workload_of
+from tests.recorded.differential_presets import Measured, UnsaidError, job_script, measured, rows, spread, workload_of
 from vramtui.core.schema.layer_models import Act, Dropout, Linear, SequentialModel
 from vramtui.core.schema.workload import TrainRun
 

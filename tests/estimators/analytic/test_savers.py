@@ -10,8 +10,8 @@ from statistics import median
 import msgspec
 import pytest
 
-from benchmarks.saver_jobs import GOLDEN, compared
-from benchmarks.stated_errors import workload_of
+from tests.recorded.savers import GOLDEN, compared
+from tests.recorded.stated_errors import workload_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy_errors import CARDS
 from tests.decoder_cases import CASES
 from tests.golden_workloads import WORKLOADS
 from tests.properties import examples
+from tests.recorded.accuracy_errors import CARDS
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.architectures import preset_from
-from benchmarks.compiled_jobs import compiled_jobs
-from benchmarks.stated_errors import GOLDEN, METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
+from tests.recorded.architectures import preset_from
+from tests.recorded.compiled_jobs import compiled_jobs
+from tests.recorded.stated_errors import GOLDEN, METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
@@ -60,7 +60,7 @@ def test_an_estimate_states_the_error_of_its_kind_both_ways() -> None:
 
 
 def test_compiled_jobs_say_how_far_they_were_from_eager_ones() -> None:
-    """The figures are those of the runs; `benchmarks/compiled_jobs.py` has the jobs."""
+    """The figures are those of the runs; `tests/recorded/compiled_jobs.py` has the jobs."""
     peaks = {
         (row["family"], row["run"]["precision"], row["run"]["compile"]): (row["allocated"], row["reserved"])
         for row in (row | {"run": {"compile": False} | row["run"]} for row in json.loads(GOLDEN.read_text("utf-8")))

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.architectures import preset_from
-from benchmarks.towers import WORDS, off, rows
+from tests.recorded.architectures import preset_from
+from tests.recorded.towers import WORDS, off, rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel

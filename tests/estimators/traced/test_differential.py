@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.differential import traced
+from tests.recorded.differential import traced_peaks
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ def test_traced_allocated_is_equal_to_the_byte() -> None:
     assert len(CASES) >= 300
     assert len(sound) >= 0.97 * len(CASES)
     sample = sound[:: len(sound) // SAMPLE]
-    found = traced([(case["device"], case["script"]) for case in sample])
+    found = traced_peaks([(case["device"], case["script"]) for case in sample])
     wrong = [
         (case["script"], case["allocated"], got)
         for case, got in zip(sample, found, strict=True)

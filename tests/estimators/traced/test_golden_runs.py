@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, request_for
+from tests.recorded.golden_runs import FIGURES, GOLDEN, recorded, request_for
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import Device, card
 from vramtui.estimators.torch_facts.context import cuda_context_bytes

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
 from tests.loaded_once import bundled_presets
 from tests.properties import examples
+from tests.recorded.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count

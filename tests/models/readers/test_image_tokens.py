@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from benchmarks.architectures import preset_from, recorded
+from tests.recorded.architectures import preset_from, recorded
 from vramtui.cli.main import program
 from vramtui.core.schema.decoder_models import TransformerModel
 

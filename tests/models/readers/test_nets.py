@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.architectures import KINDS, REASONS, preset_from, recorded
+from tests.recorded.architectures import KINDS, REASONS, preset_from, recorded
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.layer_models import SequentialModel

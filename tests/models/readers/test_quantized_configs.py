@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.architectures import preset_from, recorded
+from tests.recorded.architectures import preset_from, recorded
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel

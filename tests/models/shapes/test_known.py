@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.architectures import KINDS, recorded
 from tests.properties import examples
+from tests.recorded.architectures import KINDS, recorded
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.shapes import known
 from vramtui.models.shapes.known import shape_table

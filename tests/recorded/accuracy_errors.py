@@ -15,7 +15,7 @@ from vramtui.estimators.analytic import ANALYTIC as ESTIMATOR
 from vramtui.estimators.analytic.simulated import SIMULATED as SIMULATOR
 from vramtui.estimators.rules import estimate_rules
 
-RECORDED = Path(__file__).parents[1] / "tests" / "golden" / "training"
+RECORDED = Path(__file__).parents[1] / "golden" / "training"
 CARDS = {"h200": "H200", "a100": "A100"}
 ANALYTIC, SIMULATED = "analytic", "simulated"
 

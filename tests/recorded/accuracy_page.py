@@ -4,13 +4,13 @@ import statistics
 from pathlib import Path
 from textwrap import fill
 
-from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
-from benchmarks.saver_jobs import compared
-from benchmarks.stated_errors import usual_rows
 from tests.golden_workloads import TRANSFORMERS, WORKLOADS
+from tests.recorded.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
+from tests.recorded.savers import compared
+from tests.recorded.stated_errors import usual_rows
 from vramtui.core.estimate.ledger import TITLES
 
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
 WIDTH = 120
 HEAD = ("method", "of", "what it counts", "runs", "fitted to them", "median error", "worst")

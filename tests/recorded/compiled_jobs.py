@@ -7,7 +7,7 @@ in `stated_jobs.py`.
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.stated_jobs import DECODERS, ENCODERS, UNETS, Job, shortened
+from tests.recorded.stated_jobs import DECODERS, ENCODERS, UNETS, Job, shortened
 
 BF16 = {"precision": "bf16", "optimizer": "adamw", "attention": "flash"}
 MIXED = {"precision": "bf16-mixed", "optimizer": "adamw", "attention": "flash"}

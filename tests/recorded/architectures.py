@@ -1,0 +1,191 @@
+"""Transformers' architectures answered from their config alone, beside what transformers builds of each.
+
+The truth is recorded in tests/golden/architectures by `benchmarks/architectures_golden.py`: what transformers builds on
+the meta device from each default config.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import Preset
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.config_json import parse_config
+from vramtui.presets.model_presets import tables_of_config
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "architectures"
+KINDS = {
+    "causal": "causal language models",
+    "image-text": "image-text models",
+    "audio-text": "audio-text models",
+    "masked": "masked language models",
+    "speech": "speech to text",
+    "ctc": "speech, letter by letter (CTC)",
+    "image-classes": "image classification",
+    "zero-shot-images": "images beside texts",
+    "segmentation": "semantic segmentation",
+    "depth": "depth estimation",
+    "detection": "object detection",
+    "mask-generation": "masks for prompts",
+    "text-embedding": "embeddings of texts",
+    "ranking": "classes of texts, and rerankers",
+}
+# What each has that no family and no generated shape describes yet: those that are not equal.
+REASONS: dict[str, dict[str, str]] = {
+    "causal": {
+        "blt": "no size of the whole model, only of its parts",
+    },
+    "image-text": {
+        "dots3_note": "towers with experts, and one for sound",
+        "mistral_large4": "scales of its scores, and layers without rotary keys",
+    },
+    "audio-text": {},
+    "masked": {},
+    "speech": {
+        "speech-encoder-decoder": "two models of any types",
+    },
+    "ctc": {},
+    "image-classes": {
+        "swiftformer": "stages of convolutions",
+    },
+    "zero-shot-images": {},
+    "segmentation": {},
+    "depth": {
+        "depth_pro": "three encoders over patches of three sizes",
+    },
+    "detection": {
+        **dict.fromkeys(("d_fine", "deimv2"), "boxes as distributions, on stages that reuse their inputs"),
+        **dict.fromkeys(("lw_detr", "rf_detr"), "a vision transformer with windows beneath a detector"),
+        **dict.fromkeys(
+            ("pp_doclayout_v2", "pp_doclayout_v3", "pp_doclayout_v4"), "a detector that orders what it finds"
+        ),
+    },
+    "mask-generation": {
+        **dict.fromkeys(("edgetam_video", "sam2_video"), "Hiera with a pyramid, and a memory of frames"),
+        "sam3_video": "a vision transformer with a pyramid, and a memory of frames",
+    },
+    "text-embedding": {},
+    "ranking": {
+        **dict.fromkeys(("canine", "xlnet"), "a head or a stream of its own"),
+        **dict.fromkeys(("zamba", "zamba2"), "a head for classes on layers that other rules read"),
+    },
+}
+# As `architectures_golden.py` ran them.
+TOKENS, WINDOW = 80, 32
+Verdict = Literal["equal", "near", "refused", "unbuilt"]
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One architecture: our count of parameters beside that of the module, and a sentence where they differ."""
+
+    model_type: str
+    architecture: str
+    verdict: Verdict
+    counted: int | None = None
+    true: int | None = None
+    reason: str = ""
+
+    @property
+    def off(self) -> float | None:
+        """How far the count is off, as a fraction of the truth."""
+        if not self.true or self.counted is None:
+            return None
+        return self.counted / self.true - 1
+
+
+def recorded(kind: str) -> list[dict[str, Any]]:
+    """The golden rows of a kind."""
+    lines = (GOLDEN / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def preset_from(config: dict[str, Any]) -> Preset:
+    """The preset that a config file with these values stands for.
+
+    Raises:
+        UserError: it is refused.
+    """
+    try:
+        found = parse_config(config)
+        if found.undescribed:
+            raise UserError(f"the net in {found.undescribed} is not known")
+        return msgspec.convert(tables_of_config("config", found), Preset)
+    except (Damaged, msgspec.ValidationError) as error:
+        raise UserError(str(error)) from None
+
+
+def checked(row: dict[str, Any]) -> Checked:
+    """One architecture's verdict."""
+    known = {"model_type": row["type"], "architecture": row["architecture"]}
+    if "parameters" not in row:
+        return Checked(**known, verdict="unbuilt", reason=row["unbuilt"])
+    true = row["parameters"] + row["router_buffers"]
+    try:
+        preset = preset_from(row["config"])
+        ANALYTIC.estimate(preset.workload, card("H100"))
+        counted = parameter_count(preset.model)
+    except UserError as error:
+        return Checked(**known, verdict="refused", true=true, reason=str(error))
+    if counted in {true, row["parameters"]}:
+        return Checked(**known, verdict="equal", counted=counted, true=true)
+    basis = preset.model.basis if isinstance(preset.model, TransformerModel) else "shapes"
+    return Checked(**known, verdict="near", counted=counted, true=true, reason=f"{basis}: {counted:,} of {true:,}")
+
+
+def table(kinds: Iterable[str] = KINDS) -> list[str]:
+    """The rows of the page's table."""
+    lines = [
+        "| transformers 5.23, default configs | architectures | answered | parameters equal |",
+        "|---|---:|---:|---:|",
+    ]
+    for kind in kinds:
+        found = [one for one in map(checked, recorded(kind)) if one.verdict != "unbuilt"]
+        answered = sum(one.verdict != "refused" for one in found)
+        equal = sum(one.verdict == "equal" for one in found)
+        lines.append(
+            f"| {KINDS[kind]} | {len(found)} | {answered} ({answered / len(found):.1%}) | "
+            f"{equal} ({equal / len(found):.1%}) |"
+        )
+    return lines
+
+
+def page() -> list[str]:
+    """The page of the documentation: the table, and every architecture that is not equal with the reason."""
+    out = [
+        "# Models that are read",
+        "",
+        "`vramtui estimate` reads a model's `config.json` and counts its parameters, KV cache and towers; no torch.",
+        "Below, every architecture of transformers 5.23 by its default config: *answered* where there is an estimate,",
+        "*equal* where the number of parameters is that of the module that transformers builds on the meta device. The",
+        "others are read from the keys that most configs share, and every estimate of them says `generic` and how far",
+        "off it may be. `python benchmarks/architectures.py --markdown` makes this page.",
+        "",
+        *table(),
+        "",
+    ]
+    for kind, title in KINDS.items():
+        rest = [one for one in map(checked, recorded(kind)) if one.verdict not in {"equal", "unbuilt"}]
+        if not rest:
+            continue
+        out += [
+            f"## {title.capitalize()} that are not equal",
+            "",
+            "| type | what no rule describes | off |",
+            "|---|---|---:|",
+        ]
+        for one in rest:
+            off = "refused" if one.off is None else f"{one.off:+.2%}"
+            out.append(f"| `{one.model_type}` | {REASONS[kind][one.model_type]} | {off} |")
+        out.append("")
+    unbuilt = sorted(
+        {one.model_type for kind in KINDS for one in map(checked, recorded(kind)) if one.verdict == "unbuilt"}
+    )
+    named = ", ".join(f"`{name}`" for name in unbuilt)
+    return [*out, f"Not counted, because transformers itself does not build them from their default config: {named}."]
