@@ -78,7 +78,7 @@ OF_BENCHMARKS = {"tests/test_public_scripts.py": "the list of public scripts, an
 
 def test_tests_need_nothing_of_benchmarks() -> None:
     """What both need stands in `tests/`, above all in `tests/recorded`."""
-    named = re.compile(r"^\s*(?:from|import) benchmarks\b")
+    named = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
     paths = {line.partition(":")[0] for line in _found(named)}
     assert {path for path in paths if path.startswith("tests/")} == set(OF_BENCHMARKS)
 
