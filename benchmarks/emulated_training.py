@@ -24,7 +24,7 @@ def measured(python: str, card: str, name: str) -> dict[str, Any]:
     """What `vramtui run --on` says of one run."""
     command = [sys.executable, "-m", "vramtui", "run", "--on", card, "--json", "--"]
     job = [python, str(ROOT / "benchmarks" / "golden_training.py"), name]
-    ran = subprocess.run([*command, *job], capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    ran = subprocess.run([*command, *job], capture_output=True, text=True, check=False, cwd=ROOT, timeout=1800)
     if not ran.stdout.startswith("{"):
         raise SystemExit(f"{name}: {ran.stderr[-500:]}")
     found: dict[str, Any] = json.loads(ran.stdout)["cards"][0]

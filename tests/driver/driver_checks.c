@@ -1,4 +1,5 @@
 /* Checks of the driver from C: `driver_checks NAME` runs one of them; VRAMTUI_CARD says two cards of 4 GiB. */
+#include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,6 +24,14 @@ struct id {
 typedef uint64_t address;
 typedef struct handle *handle;
 
+int cudnnCreate(handle *);
+int cudnnDestroy(handle);
+int cudnnSetStream(handle, handle);
+int cudnnGetStream(handle, handle *);
+int cudnnBackendCreateDescriptor(int, void **);
+int cudnnBackendSetAttribute(void *, int, int, int64_t, const void *);
+int cudnnBackendExecute(handle, void *, void *);
+int cudnnConvolutionForward(void);
 int cuInit(unsigned);
 int cuDeviceGetCount(int *);
 int cuDeviceGet(int *, int);
@@ -267,6 +276,27 @@ static int names(void) {
   return 0;
 }
 
+/* A stand-in for the job's own cuDNN lies in the folder: what reaches it is a letter each. */
+static int deep_learning(void) {
+  void *library = dlopen("libcudnn.so.9", RTLD_NOW), *made, *heuristics;
+  EXPECT(library != NULL);
+  const char *(*told)(void) = (const char *(*)(void))dlsym(library, "told");
+  handle own, stream = NULL, found;
+  EXPECT(cuInit(0) == 0 && cudnnCreate(&own) == 0 && own != NULL);
+  EXPECT(cuStreamCreate(&stream, 0) == 0 && cudnnSetStream(own, stream) == 0);
+  EXPECT(cudnnGetStream(own, &found) == 0 && found == stream);
+  EXPECT(cudnnBackendCreateDescriptor(15, &made) == 0); /* a graph: its handle is not passed on */
+  EXPECT(cudnnBackendSetAttribute(made, 800, 0, 1, &own) == 0 && cudnnBackendSetAttribute(made, 801, 15, 1, &made) == 0);
+  EXPECT(strcmp(told(), "c15 s801 ") == 0);
+  EXPECT(cudnnBackendCreateDescriptor(4, &heuristics) == 0); /* heuristics: told of the card, which is described once */
+  EXPECT(strcmp(told(), "c15 s801 c4 c38 s2702:80000 f s204 ") == 0);
+  EXPECT(cudnnBackendCreateDescriptor(5, &made) == 0);
+  EXPECT(strcmp(told(), "c15 s801 c4 c38 s2702:80000 f s204 c5 s407 ") == 0);
+  EXPECT(cudnnBackendExecute(own, made, NULL) == 0 && cudnnDestroy(own) == 0);
+  EXPECT(cudnnConvolutionForward() == 3000); /* not supported, and reported */
+  return 0;
+}
+
 int main(int count, char **words) {
   static const struct {
     const char *name;
@@ -274,7 +304,7 @@ int main(int count, char **words) {
   } CHECKS[] = {{"devices", devices}, {"allocation", allocation}, {"capacity", capacity},
                 {"virtual_memory", virtual_memory}, {"pools", pools}, {"values", values},
                 {"events", events}, {"collectives", collectives}, {"graphs", graphs},
-                {"kernels", kernels}, {"names", names}};
+                {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
     if (count < 2) {
       puts(CHECKS[at].name);

@@ -34,6 +34,7 @@ NAMES = (
     "graphs",
     "kernels",
     "names",
+    "deep_learning",
 )
 
 
@@ -46,8 +47,17 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("checks") / "driver_checks"
     linked = ("-L", str(libraries()), f"-l:{DRIVER}")
     subprocess.run(
-        ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(CHECKS), *linked], check=True
+        ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(CHECKS), *linked, "-ldl"],
+        check=True,
     )
+    library = [
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(program.with_name("libcudnn.so.9")),
+        str(CHECKS.with_name("graph_library.c")),
+    ]
+    subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", *library], check=True)
     return program
 
 
@@ -55,9 +65,15 @@ def emulated(reports: Path) -> dict[str, str]:
     return emulating(os.environ, CARD, libraries(), reports)
 
 
+def beside(checks: Path, reports: Path) -> dict[str, str]:
+    """The same with what stands in for cuDNN."""
+    environment = emulated(reports)
+    return environment | {"LD_LIBRARY_PATH": f"{environment['LD_LIBRARY_PATH']}{os.pathsep}{checks.parent}"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_driver_does_as_cuda_h_says(checks: Path, tmp_path: Path, name: str) -> None:
-    ran = subprocess.run([checks, name], env=emulated(tmp_path), capture_output=True, text=True, check=False)
+    ran = subprocess.run([checks, name], env=beside(checks, tmp_path), capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

@@ -1,6 +1,4 @@
-"""What a job on an emulated card needs of its own torch: kernels do nothing there, so that results read as zeros, and
-cuDNN does not start.
-"""
+"""What a job on an emulated card needs of its own torch: kernels do nothing there, so that results read as zeros."""
 
 import functools
 import os
@@ -12,11 +10,7 @@ from .reads import Reads, read_ones
 
 
 def prepare(torch: Any) -> Reads:
-    """Take PyTorch's own convolutions and attention, answer checks of results as in a healthy job, count reads."""
-    torch.backends.cudnn.enabled = False
-    choose = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
-    if choose is not None:
-        choose(False)
+    """Answer checks of results as in a healthy job, count reads."""
     asked_by_distributions = "_is_all_true"
     if hasattr(torch, asked_by_distributions):
         setattr(torch, asked_by_distributions, _true_on_card(torch, getattr(torch, asked_by_distributions)))
@@ -93,7 +87,7 @@ def _by_host(torch: Any, reads: Reads) -> Any:
             )
             known = call(*words, **more) if is_known else None
             answer = call(*arguments, **named)
-            if is_known and is_card(answer) and not any(_is_same(answer, one) for one in there):
+            if is_known and is_card(answer) and not any(_is_view(answer, one) for one in there):
                 answer.copy_(known)
             return answer
 
@@ -110,9 +104,9 @@ def _by_host(torch: Any, reads: Reads) -> Any:
     return change
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether it is the same bytes under another shape."""
-    return bool(one.data_ptr() == other.data_ptr() and one.nbytes == other.nbytes)
+def _is_view(one: Any, other: Any) -> bool:
+    """Whether they are of one storage, where what is known lies already."""
+    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
 def _flat(arguments: Any) -> Any:

@@ -18,36 +18,24 @@ API int cublasDestroy_v2(struct blas *handle) {
   free(handle);
   return 0;
 }
-API int cublasGetVersion_v2(void *handle UNUSED, int *version) {
-  *version = 130000;
-  return 0;
-}
+ANSWER(cublasGetVersion_v2, (void *handle UNUSED, int *version), version, 130000)
 API size_t cublasLtGetVersion(void) { return 130000; }
 API size_t cublasLtGetCudartVersion(void) { return 13000; }
 API int cublasSetMathMode(struct blas *handle, int mode) {
   handle->math_mode = mode;
   return 0;
 }
-API int cublasGetMathMode(struct blas *handle, int *mode) {
-  *mode = handle->math_mode;
-  return 0;
-}
+ANSWER(cublasGetMathMode, (struct blas *handle, int *mode), mode, handle->math_mode)
 API int cublasSetPointerMode_v2(struct blas *handle, int mode) {
   handle->pointer_mode = mode;
   return 0;
 }
-API int cublasGetPointerMode_v2(struct blas *handle, int *mode) {
-  *mode = handle->pointer_mode;
-  return 0;
-}
+ANSWER(cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
 API int cublasSetStream_v2(struct blas *handle, void *stream) {
   handle->stream = stream;
   return 0;
 }
-API int cublasGetStream_v2(struct blas *handle, void **stream) {
-  *stream = handle->stream;
-  return 0;
-}
+ANSWER(cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
 API int cublasLtCreate(struct blas **handle) { return cublasCreate_v2(handle); }
 API int cublasLtDestroy(struct blas *handle) { return cublasDestroy_v2(handle); }
 

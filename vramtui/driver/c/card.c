@@ -91,16 +91,8 @@ int device_count(void) {
   return listed < count ? listed : count;
 }
 
-API CUresult cuDriverGetVersion(int *version) {
-  *version = 13000;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuDeviceGetCount(int *count) {
-  *count = device_count();
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuDriverGetVersion, (int *version), version, 13000)
+ANSWER(cuDeviceGetCount, (int *count), count, device_count())
 API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
   if (ordinal < 0 || ordinal >= device_count()) {
     return CUDA_ERROR_INVALID_DEVICE;
@@ -122,11 +114,7 @@ API CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice device) {
 
 API CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
 
-API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device UNUSED) {
-  *bytes = the_card()->memory;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device UNUSED), bytes, the_card()->memory)
 API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device UNUSED) {
   *major = the_card()->major;
   *minor = the_card()->minor;
@@ -219,18 +207,8 @@ API CUresult cuDeviceGetAttribute(int *value, int number, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-  *can = device != peer;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), can, device != peer)
 /* CU_DEVICE_P2P_ATTRIBUTE_…: performance rank 0, access and atomics supported. */
-API CUresult cuDeviceGetP2PAttribute(int *value, int number, CUdevice device UNUSED, CUdevice peer UNUSED) {
-  *value = number != 1;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuDeviceGetExecAffinitySupport(int *value, int kind UNUSED, CUdevice device UNUSED) {
-  *value = 0;
-  return CUDA_SUCCESS;
-}
+ANSWER(cuDeviceGetP2PAttribute, (int *value, int number, CUdevice device UNUSED, CUdevice peer UNUSED), value,
+       number != 1)
+ANSWER(cuDeviceGetExecAffinitySupport, (int *value, int kind UNUSED, CUdevice device UNUSED), value, 0)

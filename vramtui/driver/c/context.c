@@ -193,10 +193,6 @@ API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
-
-API CUresult cuCtxSynchronize_v2(struct context *context UNUSED) { return CUDA_SUCCESS; }
-
 /* CU_LIMIT_…: stack of a thread, printf's buffer, malloc's heap, and what CUDA's documentation gives beside them. */
 static size_t limits[16] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
 
@@ -216,25 +212,9 @@ API CUresult cuCtxSetLimit(int limit, size_t value) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxGetCacheConfig(int *config) {
-  *config = 0;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxSetCacheConfig(int config UNUSED) { return CUDA_SUCCESS; }
-
-API CUresult cuCtxGetSharedMemConfig(int *config) {
-  *config = 1;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxSetSharedMemConfig(int config UNUSED) { return CUDA_SUCCESS; }
-
-API CUresult cuCtxGetApiVersion(struct context *context UNUSED, unsigned *version) {
-  *version = 3020;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuCtxGetCacheConfig, (int *config), config, 0)
+ANSWER(cuCtxGetSharedMemConfig, (int *config), config, 1)
+ANSWER(cuCtxGetApiVersion, (struct context *context UNUSED, unsigned *version), version, 3020)
 API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   if (least != NULL) {
     *least = 0;
@@ -244,8 +224,6 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   }
   return CUDA_SUCCESS;
 }
-
-API CUresult cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
 
 API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) {
   struct context *own = current_context();

@@ -17,9 +17,6 @@ API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size,
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, struct stream *stream) {
   return cuMemcpyAsync((CUdeviceptr)to, from, size, stream);
 }
-API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, struct stream *stream) {
-  return cuMemcpyAsync(to, from, size, stream);
-}
 API CUresult cuMemcpyPeer(CUdeviceptr to, void *there UNUSED, CUdeviceptr from, void *here UNUSED, size_t size) {
   return copy(to, from, size);
 }

@@ -12,6 +12,13 @@
 #define CHUNK (2 * MIB) /* the granularity in which a card's memory is handed out */
 #define MOST_DEVICES 16
 
+/* A function of one sentence: what it is asked stands where it is told to put it. */
+#define ANSWER(name, parameters, where, answer) \
+  API int name parameters {                     \
+    *(where) = answer;                          \
+    return 0;                                   \
+  }
+
 typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
@@ -107,6 +114,10 @@ struct user {
 };
 int users_of(CUdevice device, struct user *users, int room); /* living processes of this run with memory there */
 int64_t used_on(CUdevice device, int without);               /* bytes of all of them but one */
+
+/* runtime.c */
+CUresult keep_error(CUresult result); /* for cudaGetLastError */
+struct context *runtime_context(void);
 
 /* symbols.c */
 const void *unmodelled(const char *name);

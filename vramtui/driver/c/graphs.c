@@ -99,11 +99,7 @@ API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuStreamIsCapturing(struct stream *stream, int *status) {
-  *status = is_capturing(stream);
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuStreamIsCapturing, (struct stream *stream, int *status), status, is_capturing(stream))
 API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
   int before = thread_mode;
   thread_mode = *mode;
@@ -146,17 +142,6 @@ API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, uint64_t
   return cuStreamGetCaptureInfo_v3(stream, status, id, NULL, NULL, NULL, NULL);
 }
 
-API CUresult cuStreamUpdateCaptureDependencies(struct stream *stream UNUSED, void *after UNUSED, size_t count UNUSED,
-                                               unsigned flags UNUSED) {
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuStreamUpdateCaptureDependencies_v2(struct stream *stream UNUSED, void *after UNUSED,
-                                                  const void *edges UNUSED, size_t count UNUSED,
-                                                  unsigned flags UNUSED) {
-  return CUDA_SUCCESS;
-}
-
 /* A graph that can be launched is the graph: it may be destroyed before this, so it is only counted. */
 API CUresult cuGraphInstantiateWithFlags(size_t **ready, struct graph *graph, unsigned long long flags UNUSED) {
   *ready = malloc(sizeof **ready);
@@ -191,11 +176,7 @@ API CUresult cuGraphExecDestroy(size_t *ready) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuGraphExecGetFlags(size_t *ready UNUSED, uint64_t *flags) {
-  *flags = 0;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuGraphExecGetFlags, (size_t *ready UNUSED, uint64_t *flags), flags, 0)
 API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **result) {
   *ready = graph->count;
   if (result != NULL) {
@@ -203,10 +184,6 @@ API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **res
   }
   return CUDA_SUCCESS;
 }
-
-API CUresult cuGraphLaunch(size_t *ready UNUSED, struct stream *stream UNUSED) { return CUDA_SUCCESS; }
-
-API CUresult cuGraphUpload(size_t *ready UNUSED, struct stream *stream UNUSED) { return CUDA_SUCCESS; }
 
 API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
   if (nodes != NULL) {
@@ -227,15 +204,7 @@ API CUresult cuGraphGetRootNodes(struct graph *graph, struct node **nodes, size_
   return CUDA_SUCCESS;
 }
 
-API CUresult cuGraphNodeGetType(struct node *node, int *kind) {
-  *kind = node->kind;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuGraphDebugDotPrint(struct graph *graph UNUSED, const char *path UNUSED, unsigned flags UNUSED) {
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuGraphNodeGetType, (struct node *node, int *kind), kind, node->kind)
 API CUresult cuGraphAddEmptyNode(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED) {
   *node = add_node(graph, 5);
   return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -245,11 +214,6 @@ API CUresult cuGraphAddKernelNode_v2(struct node **node, struct graph *graph, vo
                                      const void *parameters UNUSED) {
   *node = add_node(graph, 0);
   return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-API CUresult cuGraphAddDependencies_v2(struct graph *graph UNUSED, void *from UNUSED, void *to UNUSED,
-                                       void *edges UNUSED, size_t count UNUSED) {
-  return CUDA_SUCCESS;
 }
 
 API CUresult cuUserObjectCreate(struct user_object **object, void *data, void (*destroy)(void *), unsigned owners,
@@ -277,12 +241,4 @@ API CUresult cuUserObjectRelease(struct user_object *object, unsigned count) {
 }
 
 /* A graph that keeps an object keeps it for good: graphs end with the process. */
-API CUresult cuGraphRetainUserObject(struct graph *graph UNUSED, struct user_object *object UNUSED,
-                                     unsigned count UNUSED, unsigned flags UNUSED) {
-  return CUDA_SUCCESS;
-}
 
-API CUresult cuGraphReleaseUserObject(struct graph *graph UNUSED, struct user_object *object UNUSED,
-                                      unsigned count UNUSED) {
-  return CUDA_SUCCESS;
-}

@@ -128,11 +128,7 @@ API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block,
   *stream = pushed[pushed_count].stream;
   return CUDA_SUCCESS;
 }
-API CUresult __cudaGetKernel(struct function **kernel, const void *host) {
-  *kernel = function_of(host);
-  return CUDA_SUCCESS;
-}
-
+ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, function_of(host))
 static CUresult launch(struct stream *stream) {
   if (runtime_context() == NULL) {
     return keep_error(CUDA_ERROR_NO_DEVICE);
@@ -195,7 +191,6 @@ API CUresult cudaFuncGetAttributes(struct function_attributes *answer, const voi
 API CUresult cudaFuncSetAttribute(const void *kernel, int number, int value) {
   return keep_error(cuFuncSetAttribute(function_of(kernel), number, value));
 }
-API CUresult cudaFuncSetCacheConfig(const void *kernel UNUSED, int config UNUSED) { return CUDA_SUCCESS; }
 API CUresult cudaKernelSetAttributeForDevice(struct function *kernel, int number, int value, CUdevice device UNUSED) {
   return keep_error(cuFuncSetAttribute(kernel, number, value));
 }
@@ -211,10 +206,6 @@ API CUresult cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const vo
 API CUresult cudaLibraryLoadData(struct module **library, const void *image, void *options, void **values,
                                  unsigned count, void *own_options, void **own_values, unsigned own_count) {
   return cuLibraryLoadData(library, image, options, values, count, own_options, own_values, own_count);
-}
-API CUresult cudaLibraryUnload(struct module *library) { return cuLibraryUnload(library); }
-API CUresult cudaLibraryGetKernel(struct function **kernel, struct module *library, const char *name) {
-  return cuModuleGetFunction(kernel, library, name);
 }
 
 static CUresult symbol_address(CUdeviceptr *address, const void *host) {

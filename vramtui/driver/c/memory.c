@@ -202,16 +202,9 @@ API CUresult cuMemHostUnregister(void *address) {
   return result;
 }
 
-API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned flags UNUSED) {
-  *address = (CUdeviceptr)host;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuMemHostGetFlags(unsigned *flags, void *host UNUSED) {
-  *flags = 3; /* portable, mapped */
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuMemHostGetDevicePointer_v2, (CUdeviceptr *address, void *host, unsigned flags UNUSED), address,
+       (CUdeviceptr)host)
+ANSWER(cuMemHostGetFlags, (unsigned *flags, void *host UNUSED), flags, 3)
 /* The single values that the host copied, by address. PyTorch gives an address to another tensor without a word to the
  * driver, so a single value is known only where the host wrote that one alone; anything else may be a result. */
 #define MOST_VALUES 4096
@@ -362,10 +355,3 @@ API CUresult cuPointerGetAttributes(unsigned count, const int *numbers, void **a
   return CUDA_SUCCESS;
 }
 
-API CUresult cuPointerSetAttribute(const void *value UNUSED, int number UNUSED, CUdeviceptr address UNUSED) {
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuMemAdvise(CUdeviceptr a UNUSED, size_t n UNUSED, int advice UNUSED, CUdevice d UNUSED) { return 0; }
-
-API CUresult cuMemPrefetchAsync(CUdeviceptr a UNUSED, size_t n UNUSED, CUdevice d UNUSED, void *s UNUSED) { return 0; }

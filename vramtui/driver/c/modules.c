@@ -50,11 +50,7 @@ API CUresult cuModuleLoadDataEx(struct module **module, const void *image UNUSED
   return make_module(module);
 }
 API CUresult cuModuleLoadFatBinary(struct module **module, const void *image UNUSED) { return make_module(module); }
-API CUresult cuModuleUnload(struct module *module UNUSED) { return CUDA_SUCCESS; }
-API CUresult cuModuleGetLoadingMode(int *mode) {
-  *mode = 2; /* lazy */
-  return CUDA_SUCCESS;
-}
+ANSWER(cuModuleGetLoadingMode, (int *mode), mode, 2) /* lazy */
 
 API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
   CUresult result = CUDA_SUCCESS;
@@ -130,40 +126,11 @@ API CUresult cuLibraryLoadFromFile(struct module **library, const char *path UNU
                                    void **own_values UNUSED, unsigned own_count UNUSED) {
   return make_module(library);
 }
-API CUresult cuLibraryUnload(struct module *library UNUSED) { return CUDA_SUCCESS; }
-API CUresult cuLibraryGetKernel(struct function **kernel, struct module *library, const char *name) {
-  return cuModuleGetFunction(kernel, library, name);
-}
-API CUresult cuLibraryGetModule(struct module **module, struct module *library) {
-  *module = library;
-  return CUDA_SUCCESS;
-}
-API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, struct module *library, const char *name) {
-  return cuModuleGetGlobal_v2(address, size, library, name);
-}
-API CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *size, struct module *library, const char *name) {
-  return cuModuleGetGlobal_v2(address, size, library, name);
-}
-API CUresult cuLibraryGetKernelCount(unsigned *count, struct module *library) {
-  return cuModuleGetFunctionCount(count, library);
-}
-API CUresult cuKernelGetFunction(struct function **function, struct function *kernel) {
-  *function = kernel;
-  return CUDA_SUCCESS;
-}
-API CUresult cuKernelGetLibrary(struct module **library, struct function *kernel) {
-  *library = kernel->module;
-  return CUDA_SUCCESS;
-}
-API CUresult cuFuncGetModule(struct module **module, struct function *function) {
-  *module = function->module;
-  return CUDA_SUCCESS;
-}
-API CUresult cuFuncGetName(const char **name, struct function *function) {
-  *name = function->name;
-  return CUDA_SUCCESS;
-}
-API CUresult cuKernelGetName(const char **name, struct function *kernel) { return cuFuncGetName(name, kernel); }
+ANSWER(cuLibraryGetModule, (struct module **module, struct module *library), module, library)
+ANSWER(cuKernelGetFunction, (struct function **function, struct function *kernel), function, kernel)
+ANSWER(cuKernelGetLibrary, (struct module **library, struct function *kernel), library, kernel->module)
+ANSWER(cuFuncGetModule, (struct module **module, struct function *function), module, function->module)
+ANSWER(cuFuncGetName, (const char **name, struct function *function), name, function->name)
 
 API CUresult cuFuncGetAttribute(int *value, int number, struct function *function) {
   if (number < 0 || number >= ATTRIBUTES) {
@@ -179,23 +146,10 @@ API CUresult cuFuncSetAttribute(struct function *function, int number, int value
   function->attributes[number] = value;
   return CUDA_SUCCESS;
 }
-API CUresult cuKernelGetAttribute(int *value, int number, struct function *kernel, CUdevice device UNUSED) {
-  return cuFuncGetAttribute(value, number, kernel);
-}
 API CUresult cuKernelSetAttribute(int number, int value, struct function *kernel, CUdevice device UNUSED) {
   return cuFuncSetAttribute(kernel, number, value);
 }
-API CUresult cuFuncSetCacheConfig(struct function *function UNUSED, int config UNUSED) { return CUDA_SUCCESS; }
-API CUresult cuFuncSetSharedMemConfig(struct function *function UNUSED, int config UNUSED) { return CUDA_SUCCESS; }
-API CUresult cuKernelSetCacheConfig(struct function *kernel UNUSED, int config UNUSED, CUdevice device UNUSED) {
-  return CUDA_SUCCESS;
-}
-API CUresult cuFuncLoad(struct function *function UNUSED) { return CUDA_SUCCESS; }
-API CUresult cuFuncIsLoaded(int *state, struct function *function UNUSED) {
-  *state = 1;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuFuncIsLoaded, (int *state, struct function *function UNUSED), state, 1)
 /* A launch is nothing but a node of the graph that is captured. */
 API CUresult cuLaunchKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
                             unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED, unsigned bz UNUSED,
@@ -246,21 +200,12 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct fun
                                                          size_t dynamic) {
   return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, dynamic, 0);
 }
-API CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, struct function *function UNUSED, int blocks,
-                                                     int threads UNUSED) {
-  *size = blocks > 0 ? (size_t)(the_card()->shared / blocks) : 0;
-  return CUDA_SUCCESS;
-}
-API CUresult cuOccupancyMaxActiveClusters(int *clusters, struct function *function UNUSED,
-                                          const struct launch *launch UNUSED) {
-  *clusters = the_card()->multiprocessors / 8;
-  return CUDA_SUCCESS;
-}
-API CUresult cuOccupancyMaxPotentialClusterSize(int *size, struct function *function UNUSED,
-                                                const struct launch *launch UNUSED) {
-  *size = 8;
-  return CUDA_SUCCESS;
-}
+ANSWER(cuOccupancyAvailableDynamicSMemPerBlock, (size_t *size, struct function *function UNUSED, int blocks,
+       int threads UNUSED), size, blocks > 0 ? (size_t)(the_card()->shared / blocks) : 0)
+ANSWER(cuOccupancyMaxActiveClusters, (int *clusters, struct function *function UNUSED,
+       const struct launch *launch UNUSED), clusters, the_card()->multiprocessors / 8)
+ANSWER(cuOccupancyMaxPotentialClusterSize, (int *size, struct function *function UNUSED,
+       const struct launch *launch UNUSED), size, 8)
 API CUresult cuOccupancyMaxPotentialBlockSize(int *least, int *threads, struct function *function, void *shared UNUSED,
                                               size_t dynamic, int limit) {
   int blocks;
@@ -277,5 +222,19 @@ API CUresult cuTensorMapEncodeTiled(void *map, int type UNUSED, unsigned rank UN
 }
 API CUresult cuTensorMapEncodeIm2col(void *map, int type UNUSED, unsigned rank UNUSED, void *address UNUSED) {
   memset(map, 0, 128);
+  return CUDA_SUCCESS;
+}
+
+/* The linker: what goes in is not read, and what comes out is an image that nobody reads. */
+API CUresult cuLinkCreate_v2(unsigned count UNUSED, void *options UNUSED, void **values UNUSED, struct module **state) {
+  return make_module(state);
+}
+API CUresult cuLinkComplete(struct module *state, const void **image, size_t *size) {
+  *image = state;
+  *size = sizeof *state;
+  return CUDA_SUCCESS;
+}
+API CUresult cuLinkDestroy(struct module *state) {
+  free(state);
   return CUDA_SUCCESS;
 }

@@ -61,17 +61,7 @@ API CUresult cuMemPoolDestroy(struct pool *pool) {
   return CUDA_SUCCESS; /* what is still in use keeps it */
 }
 
-API CUresult cuMemPoolTrimTo(struct pool *pool UNUSED, size_t least UNUSED) { return CUDA_SUCCESS; }
-
-API CUresult cuMemPoolSetAccess(struct pool *pool UNUSED, const void *access UNUSED, size_t count UNUSED) {
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuMemPoolGetAccess(int *flags, struct pool *pool UNUSED, void *location UNUSED) {
-  *flags = 3; /* read and write */
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuMemPoolGetAccess, (int *flags, struct pool *pool UNUSED, void *location UNUSED), flags, 3)
 /* CU_MEMPOOL_ATTR_…: 1 to 3 how freed memory is reused, 4 release threshold, 5 to 8 reserved and used, now and most. */
 API CUresult cuMemPoolGetAttribute(struct pool *pool, int number, void *value) {
   if (number >= 1 && number <= 3) {

@@ -50,21 +50,10 @@ API CUresult cuStreamDestroy_v2(struct stream *stream) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuStreamGetPriority(struct stream *stream, int *priority) {
-  *priority = own(stream)->priority;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuStreamGetFlags(struct stream *stream, unsigned *flags) {
-  *flags = own(stream)->flags;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuStreamGetId(struct stream *stream, unsigned long long *id) {
-  *id = (uintptr_t)stream <= 2 ? (uintptr_t)stream : stream->id;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuStreamGetPriority, (struct stream *stream, int *priority), priority, own(stream)->priority)
+ANSWER(cuStreamGetFlags, (struct stream *stream, unsigned *flags), flags, own(stream)->flags)
+ANSWER(cuStreamGetId, (struct stream *stream, unsigned long long *id), id,
+       (uintptr_t)stream <= 2 ? (uintptr_t)stream : stream->id)
 API CUresult cuStreamGetCtx(struct stream *stream, struct context **context) {
   struct context *found = own(stream)->context;
   *context = found == NULL ? current_context() : found;
@@ -86,8 +75,6 @@ API CUresult cuStreamGetDevice(struct stream *stream, CUdevice *device) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuStreamQuery(struct stream *stream UNUSED) { return CUDA_SUCCESS; }
-
 API CUresult cuStreamSynchronize(struct stream *stream) {
   return is_capturing(stream) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
@@ -106,21 +93,10 @@ API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *), void 
   return CUDA_SUCCESS;
 }
 
-API CUresult cuStreamAttachMemAsync(struct stream *stream UNUSED, CUdeviceptr address UNUSED, size_t size UNUSED,
-                                    unsigned flags UNUSED) {
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuStreamCopyAttributes(struct stream *to UNUSED, struct stream *from UNUSED) { return CUDA_SUCCESS; }
-
 API CUresult cuStreamGetAttribute(struct stream *stream UNUSED, int number UNUSED, unsigned char value[64]) {
   for (int at = 0; at < 64; at++) {
     value[at] = 0;
   }
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuStreamSetAttribute(struct stream *stream UNUSED, int number UNUSED, const void *value UNUSED) {
   return CUDA_SUCCESS;
 }
 
@@ -157,18 +133,10 @@ API CUresult cuEventRecord(struct event *event, struct stream *stream) {
   return cuEventRecordWithFlags(event, stream, 0);
 }
 
-API CUresult cuEventQuery(struct event *event UNUSED) { return CUDA_SUCCESS; }
-
-API CUresult cuEventSynchronize(struct event *event UNUSED) { return CUDA_SUCCESS; }
-
 API CUresult cuEventElapsedTime(float *milliseconds, struct event *from, struct event *to) {
   double seconds = (double)(to->at.tv_sec - from->at.tv_sec) + (double)(to->at.tv_nsec - from->at.tv_nsec) / 1e9;
   *milliseconds = (float)(seconds * 1e3);
   return CUDA_SUCCESS;
-}
-
-API CUresult cuEventElapsedTime_v2(float *milliseconds, struct event *from, struct event *to) {
-  return cuEventElapsedTime(milliseconds, from, to);
 }
 
 /* A stream that waits for an event of a stream that is captured is captured with it. */

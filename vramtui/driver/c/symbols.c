@@ -154,8 +154,3 @@ API CUresult cuLogsRegisterCallback(void *call UNUSED, void *data UNUSED, void *
   return CUDA_SUCCESS;
 }
 
-API CUresult cuLogsUnregisterCallback(void *handle UNUSED) { return CUDA_SUCCESS; }
-
-API CUresult cuProfilerStart(void) { return CUDA_SUCCESS; }
-
-API CUresult cuProfilerStop(void) { return CUDA_SUCCESS; }

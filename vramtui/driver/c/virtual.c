@@ -22,11 +22,8 @@ struct piece {
   int owners; /* its handle and its mappings */
 };
 
-API CUresult cuMemGetAllocationGranularity(size_t *size, const struct property *property UNUSED, int option UNUSED) {
-  *size = CHUNK;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuMemGetAllocationGranularity, (size_t *size, const struct property *property UNUSED, int option UNUSED),
+       size, CHUNK)
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
                                  unsigned long long flags UNUSED) {
   if (size == 0 || size % CHUNK != 0) {
@@ -126,22 +123,10 @@ API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuMemSetAccess(CUdeviceptr address UNUSED, size_t size UNUSED, const void *access UNUSED,
-                            size_t count UNUSED) {
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuMemGetAccess(unsigned long long *flags, const struct location *location UNUSED,
-                            CUdeviceptr address UNUSED) {
-  *flags = 3; /* read and write */
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuMemGetAllocationPropertiesFromHandle(struct property *property, const struct piece *piece) {
-  *property = piece->property;
-  return CUDA_SUCCESS;
-}
-
+ANSWER(cuMemGetAccess, (unsigned long long *flags, const struct location *location UNUSED,
+       CUdeviceptr address UNUSED), flags, 3)
+ANSWER(cuMemGetAllocationPropertiesFromHandle, (struct property *property, const struct piece *piece), property,
+       piece->property)
 API CUresult cuMemRetainAllocationHandle(struct piece **handle, void *address) {
   lock_memory();
   struct range *range = range_of((uint64_t)address);

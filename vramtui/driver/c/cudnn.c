@@ -1,0 +1,152 @@
+/* cuDNN (cudnn_graph.h, cudnn_ops.h, cudnn_adv.h of 9): its handle belongs to this driver, and its graph API, by which
+ * PyTorch asks for convolutions and attention, is the job's own library without a device, as it documents for
+ * compiling ahead of time: it is told of the card by a DEVICEPROP descriptor, and the engines that its heuristics
+ * take and their workspaces are its own. Nothing is executed. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+enum { CUDNN_SUCCESS = 0, CUDNN_NOT_INITIALIZED = 1001, CUDNN_NOT_SUPPORTED = 3000 };
+enum { ENGINE = 2, ENGINE_HEURISTICS = 4, EXECUTION_PLAN = 5, DEVICE_PROPERTIES = 38 }; /* CUDNN_BACKEND_…_DESCRIPTOR */
+enum { TYPE_DESCRIPTOR = 15, TYPE_CHAR = 24 };                                           /* CUDNN_TYPE_… */
+enum { HEURISTICS_DEVICE = 204, PLAN_HANDLE = 400, PLAN_DEVICE = 407, GRAPH_HANDLE = 800, ENGINE_DEVICE = 1307,
+       DEVICE_JSON = 2702 }; /* CUDNN_ATTR_… */
+
+/* The job's own library, which PyTorch has loaded before it calls any of this. */
+void *own_cudnn(const char *name) {
+  static void *library;
+  if (library == NULL) {
+    library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
+  }
+  return library == NULL ? NULL : dlsym(library, name);
+}
+
+#define OWN(name, parameters, arguments)                       \
+  static int (*call) parameters;                               \
+  if (call == NULL) {                                          \
+    call = (int (*) parameters)own_cudnn(#name);                     \
+  }                                                            \
+  return call == NULL ? CUDNN_NOT_INITIALIZED : call arguments
+
+static int create(int type, void **made) { OWN(cudnnBackendCreateDescriptor, (int, void **), (type, made)); }
+static int set(void *what, int name, int type, int64_t count, const void *values) {
+  OWN(cudnnBackendSetAttribute, (void *, int, int, int64_t, const void *), (what, name, type, count, values));
+}
+static int finalize(void *what) { OWN(cudnnBackendFinalize, (void *), (what)); }
+
+struct cudnn_handle {
+  struct stream *stream;
+};
+
+API int cudnnCreate(struct cudnn_handle **handle) {
+  *handle = runtime_context() == NULL ? NULL : calloc(1, sizeof **handle);
+  return *handle == NULL ? CUDNN_NOT_INITIALIZED : CUDNN_SUCCESS;
+}
+API int cudnnDestroy(struct cudnn_handle *handle) {
+  free(handle);
+  return CUDNN_SUCCESS;
+}
+API int cudnnSetStream(struct cudnn_handle *handle, struct stream *stream) {
+  handle->stream = stream;
+  return CUDNN_SUCCESS;
+}
+API int cudnnGetStream(struct cudnn_handle *handle, struct stream **stream) {
+  *stream = handle->stream;
+  return CUDNN_SUCCESS;
+}
+
+static void *described;
+
+static void describe(void) {
+  static const int NUMBERS[] = {5, 6, 7, 16, 8, 97, 111, 106, 39, 13, 36, 38};
+  int n[sizeof NUMBERS / sizeof NUMBERS[0]];
+  for (size_t at = 0; at < sizeof NUMBERS / sizeof NUMBERS[0]; at++) {
+    cuDeviceGetAttribute(&n[at], NUMBERS[at], 0);
+  }
+  const struct card *card = the_card();
+  char text[2048];
+  int length = snprintf(
+      text, sizeof text,
+      "{\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000,\"deviceName\":\"%s\",\"maxGridSize\":[%d,%d,%d],"
+      "\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
+      "\"maxSharedMemoryPerBlock\":%d,\"maxSharedMemoryPerBlockOptin\":%d,\"reservedSharedMemoryPerBlock\":%d,"
+      "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":%d,"
+      "\"pciBusId\":1,\"pciDeviceId\":0,\"pciDomainId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,"
+      "\"totalGlobalMem\":%zu,\"smClockRateKHz\":%d,\"memClockRateKHz\":%d,\"l2CacheSize\":%d}",
+      card->major * 100 + card->minor * 10, card->name, n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8],
+      card->memory, n[9], n[10], n[11]);
+  void *made = NULL;
+  if (create(DEVICE_PROPERTIES, &made) != CUDNN_SUCCESS ||
+      set(made, DEVICE_JSON, TYPE_CHAR, length + 1, text) != CUDNN_SUCCESS || finalize(made) != CUDNN_SUCCESS) {
+    report_unmodelled("CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR", (void *)describe);
+    return;
+  }
+  described = made;
+}
+
+API int cudnnBackendCreateDescriptor(int type, void **made) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  int result = create(type, made);
+  int name = type == ENGINE ? ENGINE_DEVICE
+             : type == ENGINE_HEURISTICS ? HEURISTICS_DEVICE
+             : type == EXECUTION_PLAN ? PLAN_DEVICE : 0;
+  if (result == CUDNN_SUCCESS && name != 0) {
+    pthread_once(&once, describe);
+    set(*made, name, TYPE_DESCRIPTOR, 1, &described);
+  }
+  return result;
+}
+
+/* Handles are not the library's own: without a device it needs none. */
+API int cudnnBackendSetAttribute(void *what, int name, int type, int64_t count, const void *values) {
+  return name == GRAPH_HANDLE || name == PLAN_HANDLE ? CUDNN_SUCCESS : set(what, name, type, count, values);
+}
+API int cudnnBackendExecute(struct cudnn_handle *handle, void *plan UNUSED, void *pack UNUSED) {
+  add_graph_node(handle->stream, 0);
+  return CUDNN_SUCCESS;
+}
+
+/* Batch norm of the older API takes no memory of its own. */
+#define NO_BYTES(name, parameters) \
+  API int name parameters {        \
+    *size = 0;                     \
+    return CUDNN_SUCCESS;          \
+  }
+NO_BYTES(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize,
+         (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *x UNUSED, void *z UNUSED, void *y UNUSED,
+          void *scale UNUSED, void *activation UNUSED, size_t *size))
+NO_BYTES(cudnnGetBatchNormalizationBackwardExWorkspaceSize,
+         (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *x UNUSED, void *y UNUSED, void *dy UNUSED,
+          void *dz UNUSED, void *dx UNUSED, void *scale UNUSED, void *activation UNUSED, size_t *size))
+NO_BYTES(cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
+         (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *activation UNUSED, void *x UNUSED, size_t *size))
+
+#define DONE(name)        \
+  API int name(void) {    \
+    add_work();           \
+    return CUDNN_SUCCESS; \
+  }
+DONE(cudnnBatchNormalizationBackwardEx) DONE(cudnnBatchNormalizationForwardInference)
+DONE(cudnnBatchNormalizationForwardTrainingEx) DONE(cudnnRNNForward) DONE(cudnnRNNBackwardData_v8)
+DONE(cudnnRNNBackwardWeights_v8) DONE(cudnnSetDropoutDescriptor) DONE(cudnnRestoreDropoutDescriptor)
+
+#define REFUSED(name)                                      \
+  API int name(void) {                                     \
+    report_unmodelled(#name, __builtin_return_address(0)); \
+    return CUDNN_NOT_SUPPORTED;                            \
+  }
+REFUSED(cudnnCTCLoss) REFUSED(cudnnCTCLoss_v8) REFUSED(cudnnGetCTCLossWorkspaceSize)
+REFUSED(cudnnGetCTCLossWorkspaceSize_v8) REFUSED(cudnnConvolutionBackwardData) REFUSED(cudnnConvolutionBackwardFilter)
+REFUSED(cudnnConvolutionBiasActivationForward) REFUSED(cudnnConvolutionForward)
+REFUSED(cudnnFindConvolutionBackwardDataAlgorithmEx) REFUSED(cudnnFindConvolutionBackwardFilterAlgorithmEx)
+REFUSED(cudnnFindConvolutionForwardAlgorithmEx) REFUSED(cudnnGetConvolutionBackwardDataAlgorithm_v7)
+REFUSED(cudnnGetConvolutionBackwardDataWorkspaceSize) REFUSED(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
+REFUSED(cudnnGetConvolutionBackwardFilterWorkspaceSize) REFUSED(cudnnGetConvolutionForwardAlgorithm_v7)
+REFUSED(cudnnGetConvolutionForwardWorkspaceSize) REFUSED(cudnnPoolingForward)
+REFUSED(cudnnSpatialTfGridGeneratorBackward) REFUSED(cudnnSpatialTfGridGeneratorForward)
+REFUSED(cudnnSpatialTfSamplerBackward) REFUSED(cudnnSpatialTfSamplerForward)

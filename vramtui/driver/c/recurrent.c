@@ -1,0 +1,123 @@
+/* cuDNN's recurrent layers (cudnn_adv.h of 9): where each matrix lies in the weights, and how much is kept for the
+ * backward pass and worked in, by the rules of vramtui/estimators/torch_facts/recurrent.py, which says where they come
+ * from. */
+#include <stdlib.h>
+
+#include "driver.h"
+
+void *own_cudnn(const char *name); /* cudnn.c */
+
+enum { LSTM = 2, GRU = 3 }; /* CUDNN_RNN_RELU and …_TANH before them */
+
+struct layers {
+  int cell, directions, type, inputs, hidden, output, count;
+  bool has_biases, has_dropout;
+};
+struct data {
+  int type, steps, batch;
+};
+
+#define MADE(name, type)                      \
+  API int cudnnCreate##name(type **made) {    \
+    *made = calloc(1, sizeof **made);         \
+    return *made == NULL ? 1001 : 0;          \
+  }                                           \
+  API int cudnnDestroy##name(type *made) {    \
+    free(made);                               \
+    return 0;                                 \
+  }
+MADE(RNNDescriptor, struct layers)
+MADE(RNNDataDescriptor, struct data)
+
+API int cudnnSetRNNDescriptor_v8(struct layers *layers, int algorithm UNUSED, int cell, int biases, int direction,
+                                 int input UNUSED, int type, int precision UNUSED, int mode UNUSED, int inputs,
+                                 int hidden, int output, int count, void *dropout, unsigned flags UNUSED) {
+  *layers = (struct layers){cell, 1 + direction, type, inputs, hidden, output, count, biases != 0, dropout != NULL};
+  return 0;
+}
+API int cudnnSetRNNDataDescriptor(struct data *data, int type, int layout UNUSED, int steps, int batch,
+                                  int width UNUSED, const int *lengths UNUSED, void *padding UNUSED) {
+  *data = (struct data){type, steps, batch};
+  return 0;
+}
+
+static size_t itemsize(int type) { return type == 0 ? 4 : type == 1 ? 8 : 2; } /* float, double, half and bfloat16 */
+static int gates_of(const struct layers *layers) { return layers->cell == LSTM ? 4 : layers->cell == GRU ? 3 : 1; }
+static int width_of(const struct layers *layers, int layer) {
+  return layer == 0 ? layers->inputs : layers->output * layers->directions;
+}
+static bool is_projected(const struct layers *layers) { return layers->output != layers->hidden; }
+
+/* Numbers of a layer's matrices, of one direction. */
+static size_t matrices_of(const struct layers *layers, int layer) {
+  size_t rows = (size_t)gates_of(layers) * layers->hidden;
+  return rows * (width_of(layers, layer) + layers->output) +
+         (is_projected(layers) ? (size_t)layers->hidden * layers->output : 0);
+}
+
+/* Of all pseudo-layers before one, a direction each: their matrices, or with `count` layers all of them. */
+static size_t matrices_before(const struct layers *layers, int pseudo) {
+  size_t sum = 0;
+  for (int at = 0; at < pseudo; at++) {
+    sum += matrices_of(layers, at / layers->directions);
+  }
+  return sum;
+}
+static size_t biases_of(const struct layers *layers) {
+  return layers->has_biases ? (size_t)2 * gates_of(layers) * layers->hidden : 0;
+}
+
+API int cudnnGetRNNWeightSpaceSize(void *handle UNUSED, const struct layers *layers, size_t *size) {
+  int all = layers->count * layers->directions;
+  *size = (matrices_before(layers, all) + all * biases_of(layers)) * itemsize(layers->type);
+  return 0;
+}
+
+/* All matrices lie before all biases; of a layer those that see its input, its state, and a projection. */
+API int cudnnGetRNNWeightParams(void *handle UNUSED, const struct layers *layers, int pseudo, size_t size UNUSED,
+                                char *weights, int linear, void *matrix_shape, char **matrix, void *bias_shape,
+                                char **bias) {
+  int (*shape)(void *, int, int, const int *, const int *) =
+      (int (*)(void *, int, int, const int *, const int *))own_cudnn("cudnnSetTensorNdDescriptor");
+  int gates = gates_of(layers), width = width_of(layers, pseudo / layers->directions);
+  int all = layers->count * layers->directions, of_state = linear - gates;
+  bool is_projection = linear == 2 * gates;
+  int rows = is_projection ? layers->output : layers->hidden;
+  int columns = linear < gates ? width : is_projection ? layers->hidden : layers->output;
+  size_t before = (size_t)layers->hidden * (linear < gates ? linear * width : gates * width + of_state * layers->output);
+  size_t size_of = itemsize(layers->type);
+  int result = shape == NULL ? 1001 : 0;
+  if (matrix != NULL && result == 0) {
+    const int sizes[] = {1, rows, columns}, strides[] = {rows * columns, columns, 1};
+    *matrix = weights + (matrices_before(layers, pseudo) + before) * size_of;
+    result = shape(matrix_shape, layers->type, 3, sizes, strides);
+  }
+  if (bias != NULL && result == 0) {
+    const int sizes[] = {1, layers->hidden, 1}, strides[] = {layers->hidden, 1, 1};
+    size_t biases = matrices_before(layers, all) + pseudo * biases_of(layers) + (size_t)linear * layers->hidden;
+    *bias = is_projection || !layers->has_biases ? NULL : weights + biases * size_of;
+    result = shape(bias_shape, layers->type, 3, sizes, strides);
+  }
+  return result;
+}
+
+API int cudnnGetRNNTempSpaceSizes(void *handle UNUSED, const struct layers *layers, int is_training,
+                                  const struct data *data, size_t *workspace, size_t *reserve) {
+  static const int KEPT[] = {1, 1, 5, 6}, WORKED[] = {4, 4, 11, 8}; /* numbers of each unit of a state */
+  size_t rows = (size_t)data->batch * data->steps, both = (size_t)layers->count * layers->directions;
+  size_t between = rows * layers->output * layers->directions * (layers->count - 1);
+  size_t kept = rows * layers->hidden * both * (KEPT[layers->cell] + is_projected(layers));
+  size_t worked = (size_t)WORKED[layers->cell] * data->batch * layers->hidden * both;
+  size_t projections = is_projected(layers) ? both * layers->hidden * layers->output : 0;
+  size_t size = itemsize(layers->type);
+  if (workspace != NULL) {
+    *workspace = (matrices_before(layers, (int)both) - projections + worked) * size;
+  }
+  if (reserve != NULL) { /* which a backward pass does not ask again */
+    *reserve = is_training ? (kept + between) * size + (layers->has_dropout ? (between + 7) / 8 : 0) : 0;
+  }
+  return 0;
+}
+
+/* The generator's states of dropout between layers: no size of them is known. */
+ANSWER(cudnnDropoutGetStatesSize, (void *handle UNUSED, size_t *size), size, 0)
