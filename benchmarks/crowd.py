@@ -33,7 +33,7 @@ class Crowd:
         self.world = World()
         for index in range(gpus):
             places = (pids[(index * processes + place) % len(pids)] for place in range(processes))
-            rows = [StubProcess(pid, self._random.randrange(64, 128) * MIB) for pid in places]
+            rows = [StubProcess(pid, self._random.randrange(64, 128) * MIB, sm=self._busy(processes)) for pid in places]
             self.world.gpus.append(StubGpu(used=_used(rows), utilization=50, processes=rows))
         self.world.write(self._state)
         self.environment: dict[str, str | None] = {
@@ -48,15 +48,23 @@ class Crowd:
         return {name: value for name, value in {**os.environ, **self.environment}.items() if value is not None}
 
     def wander(self) -> None:
-        """Let every process hold a little more or less, and every card be a little busier or warmer."""
+        """Let every process hold a little more or less, and every card be a little busier or warmer. A tenth of the
+        processes work more or less than before.
+        """
         for gpu in self.world.gpus:
             for row in gpu.processes:
+                if self._random.randrange(10) == 0:
+                    row.sm = self._busy(len(gpu.processes))
                 row.used = max(16 * MIB, row.used + self._random.randrange(-2, 3) * MIB)
             gpu.used = _used(gpu.processes)
             gpu.utilization = self._random.randrange(40, 60)
             gpu.power = self._random.randrange(300_000, 400_000)
             gpu.temperature = self._random.randrange(50, 55)
         self.world.write(self._state)
+
+    def _busy(self, processes: int) -> int:
+        """A share of a card, in percent, that so many processes could all have."""
+        return self._random.randrange(1 + 2 * 50 // processes)
 
     @contextmanager
     def wandering(self, period: float) -> Iterator[None]:

@@ -7,7 +7,7 @@ import pytest
 
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets import PresetLibrary
-from vramtui.presets.library import bundled_folder
+from vramtui.presets.folders import bundled_folder
 
 
 @cache

@@ -51,8 +51,8 @@ SHORT = {
         estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
-        models/named_files core/base/toml probe/socket_dir records/export/html/text records/export/sanitize
-        sources/feed/line_splitter sources/host/host""",
+        models/named_files presets/folders core/base/toml probe/socket_dir records/export/html/text
+        records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm

@@ -133,3 +133,8 @@ def test_no_import_is_late_in_vain() -> None:
     }
     assert len(arrows) > 500
     assert in_vain == set()
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    loaded = _run("--help")
+    assert not loaded & {*HEAVY, "msgspec", "psutil", "markdown_it", "pygments"} - {"rich"}

@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from tests.properties import examples
-from vramtui.app.terminal.cell_diff import Frame, Pieces, transition
+from vramtui.app.terminal.cell_diff import Frame, Pieces, codes_of, transition_of_codes
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 WIDTH, HEIGHT = 24, 4
@@ -27,6 +27,10 @@ STYLES = (
     Style(color="red", bgcolor="blue"),
     Style(bgcolor="#102030", reverse=True),
 )
+
+
+def transition(before: Style | None, after: Style | None, colours: ColorSystem) -> str:
+    return transition_of_codes(codes_of(before, colours), codes_of(after, colours))
 
 
 def lines_of(*texts: str) -> LayoutUpdate:
@@ -192,7 +196,7 @@ def test_a_piece_right_of_the_edge_is_left_out() -> None:
     assert frame.update(Pieces([(0, 100, [Segment("x" * 30)])]), (80, 24), CONSOLE) is None
     made = frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE)
     assert made is not None
-    assert made.render_segments(CONSOLE) == "\x1b[1;79Hab\x1b[2;80H "
+    assert made.render_segments(CONSOLE) == "\x1b[m\x1b[1;79Hab\x1b[2;80H "
 
 
 def _update_of(kind: str, what: list[Any], size: tuple[int, int]) -> CompositorUpdate:

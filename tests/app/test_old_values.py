@@ -11,8 +11,9 @@ from tests.fuzz.pictures import palette, rows_of, view_of
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.watch.gpu_panel import GpuPanel
-from vramtui.core.observation.alerts import Alert, AlertRules
+from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Memory
+from vramtui.core.schema.settings import AlertRules
 
 
 @pytest.mark.parametrize("what", [ReadFailed("nvmlInit: the NVIDIA driver is not loaded."), SourceStuck(0.0)])

@@ -10,9 +10,9 @@ from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.sections import check_keys
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.core.base.errors import UserError
-from vramtui.core.observation.alerts import Alert, AlertRules
+from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Gpu
-from vramtui.core.schema.settings import DashboardSettings, Settings
+from vramtui.core.schema.settings import AlertRules, DashboardSettings, Settings
 
 
 async def test_a_key_can_be_another_one() -> None:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.dashboard import command
-from vramtui.cli.dashboard.command import signaller_for
+from vramtui.cli.dashboard.services import signaller_for
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter

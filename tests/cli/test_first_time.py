@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vramtui.cli.dashboard.command import first_time_hint
+from vramtui.cli.dashboard.services import first_time_hint
 
 
 def test_it_is_shown_once(tmp_path: Path) -> None:

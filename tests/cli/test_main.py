@@ -4,7 +4,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from vramtui.cli.main import COMMANDS, program
+from vramtui.cli.groups import GROUPS
+from vramtui.cli.main import COMMANDS, listed_program, program
 
 ROOT_OPTIONS = {
     "--demo": (),
@@ -41,3 +42,15 @@ def test_every_option_of_the_root_is_tried() -> None:
     root = get_command(program(()))
     names = {max(parameter.opts, key=len) for parameter in root.params}
     assert names - {"--version", "--help"} == ROOT_OPTIONS.keys()
+
+
+def test_commands_are_listed_by_the_first_sentence_of_their_own_help() -> None:
+    loaded = get_command(program()).commands  # type: ignore[attr-defined]  # a group has them
+    listed = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
+    assert listed == {name: " ".join(one.help.split("\n\n")[0].split()) for name, one in loaded.items()}
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_the_list_of_commands_is_that_of_the_whole_program(word: str) -> None:
+    shown = [CliRunner().invoke(app, [word], env={"COLUMNS": "80"}).output for app in (program(), listed_program())]
+    assert sorted(shown[0].splitlines()) == sorted(shown[1].splitlines())

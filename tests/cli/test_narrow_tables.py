@@ -1,10 +1,18 @@
 """Tables on a terminal of 80 columns: no row takes two lines, and what matters most stays."""
 
 import sys
+from io import StringIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tests.examples import a_run
+from tests.properties import examples
 from vramtui.cli.common.console import print_table
 from vramtui.cli.history.text import print_list, print_run
 from vramtui.core.runs.run import StoredRun
@@ -55,3 +63,23 @@ def test_the_history_keeps_when_what_and_how_it_ended(
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert "none, so nothing was predicted" in shown
+
+
+CELLS = st.text(st.sampled_from("abc é世界…-1"), max_size=24).map(str.strip)
+
+
+@examples(60)
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4), st.sampled_from([(), (1,), (0, 2)]))
+def test_a_table_is_the_one_that_rich_draws(rows: list[tuple[str, str, str]], right: tuple[int, ...]) -> None:
+    headings = ("FIRST", "SECOND", "THIRD")
+    made, drawn = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", made)
+        print_table(headings, rows, right=right)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for at, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if at in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(file=drawn, width=400, highlight=False).print(table)
+    assert made.getvalue() == drawn.getvalue()

@@ -5,9 +5,10 @@ import pytest
 
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.alerts import Alert, AlertRules, Alerts, trend_of
+from vramtui.core.observation.alerts import Alert, Alerts, trend_of
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
+from vramtui.core.schema.settings import AlertRules
 
 GIB, MIB = 1 << 30, 1 << 20
 KEY = ProcessKey("gpu01", "GPU-0", 1, 5.0)

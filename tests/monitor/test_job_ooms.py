@@ -3,10 +3,11 @@
 import pytest
 
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.alerts import Alert, AlertRules
+from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import Hello, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.job_memory import STANDS, oom_alerts
 from vramtui.monitor.session import MonitorSession
 

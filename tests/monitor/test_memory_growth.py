@@ -11,8 +11,8 @@ import pytest
 from tests.app.fakes import RoundEstimator
 from vramtui.cli.common.open_source import use_one_heap
 from vramtui.core.observation import history
-from vramtui.core.observation.alerts import AlertRules
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 

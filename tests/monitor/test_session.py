@@ -10,7 +10,6 @@ import pytest
 from tests.app import scenes
 from tests.app.fakes import PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.alerts import AlertRules
 from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import (
     Beat,
@@ -23,6 +22,7 @@ from vramtui.core.observation.readings import Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger

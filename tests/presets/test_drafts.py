@@ -20,9 +20,9 @@ from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary, preset_files
 from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, draft_copy, draft_from_model
+from vramtui.presets.folders import bundled_folder
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
-from vramtui.presets.library import bundled_folder
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.schema import dotted, find_faults
 from vramtui.presets.toml.positions import key_of

@@ -11,9 +11,9 @@ from tests.properties import examples
 from vramtui.core.base import toml
 from vramtui.presets import preset_files
 from vramtui.presets.draft.draft import Draft
+from vramtui.presets.folders import bundled_folder
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
-from vramtui.presets.library import bundled_folder
 from vramtui.presets.toml.edits import put_value, quoted
 from vramtui.presets.toml.item_edits import copy_item, put_item, swap_items, take_item, value_text
 from vramtui.presets.toml.positions import key_of

@@ -7,7 +7,7 @@
  *   gpu NVIDIA H200                                       (the lines below, up to the next gpu, are about it)
  *     uuid U  memory TOTAL USED RESERVED FREE  and so on: see `words` in read_line()
  *     records STRIDE                                      (bytes per process record; 0 scrambles them)
- *     process PID BYTES C|G GPU_INSTANCE COMPUTE_INSTANCE
+ *     process PID BYTES C|G GPU_INSTANCE COMPUTE_INSTANCE [SM]
  *     accounted PID PEAK                                  (with `accounting 1`: the most the process ever held)
  *     xid CODE                                            (an error, for those who registered before it stood here)
  *     mig PROFILE UUID GPU_INSTANCE COMPUTE_INSTANCE TOTAL USED RESERVED FREE GPU_SLICES COMPUTE_SLICES
@@ -32,7 +32,7 @@ enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, S
 enum { GPUS = 64, MIGS = 8, FAULTS = 1024, ACCOUNTS = 128, TEXT = 96, NONE = 0xFFFFFFFFu };
 
 typedef struct { u64 total, used, reserved, free; } Memory;
-typedef struct { u32 pid; u64 used; char type; u32 instance, compute; } Row;
+typedef struct { u32 pid; u64 used; char type; u32 instance, compute; int sm; } Row;
 typedef struct { char function[64], how[16]; int gpu, code; double seconds; } Fault;
 
 typedef struct Device {
@@ -96,6 +96,7 @@ static void read_row(char *rest, Device *device) {
     row->type = type[0];
     row->instance = (u32)number(&rest);
     row->compute = (u32)number(&rest);
+    row->sm = *rest ? atoi(rest) : -1;
     device->rows++;
 }
 
@@ -568,6 +569,28 @@ LISTS(, 16)
 LISTS(_v2, 24)
 LISTS(_v3, device->records)
 #endif
+
+/* A sample of now for each process of which the world says how busy it is. */
+typedef struct { u32 pid; u64 time; u32 sm, memory, encoder, decoder; } Busy;
+int nvmlDeviceGetProcessUtilization(Device *device, Busy *out, u32 *count, u64 since) {
+    (void)since;
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, *count * sizeof *out);
+    if (device->is_mig || device->mig_mode > 0) return UNSUPPORTED;
+    const Row *rows = world.row + device->first_row;
+    u32 found = 0;
+    for (int i = 0; i < device->rows; ++i) found += rows[i].sm >= 0;
+    u32 room = *count;
+    *count = found;
+    if (!found) return NOT_FOUND;
+    if (!out || room < found) return SMALL;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (int i = 0; i < device->rows; ++i)
+        if (rows[i].sm >= 0)
+            *out++ = (Busy){rows[i].pid, (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000, (u32)rows[i].sm, 0, 0, 0};
+    return OK;
+}
 
 /* ---- accounting ---- */
 

@@ -21,13 +21,16 @@ PROCESS_CALLS = tuple(
 
 @dataclass
 class StubProcess:
-    """One line of a process list; `used` in bytes, or NOT_AVAILABLE. `gpu_instance` is set under MIG only."""
+    """One line of a process list; `used` in bytes, or NOT_AVAILABLE. `gpu_instance` is set under MIG only; `sm` in
+    percent, where the driver has a sample of it.
+    """
 
     pid: int
     used: int
     type: str = "C"
     gpu_instance: int = 0xFFFFFFFF
     compute_instance: int = 0xFFFFFFFF
+    sm: int = NOT_AVAILABLE
 
 
 @dataclass
@@ -126,7 +129,7 @@ class StubGpu:
                 f" {mig.total} {mig.used} {mig.reserved} {free} {mig.gpu_slices} {mig.compute_slices}"
             )
         for row in self.processes:
-            yield f"process {row.pid} {row.used} {row.type} {row.gpu_instance} {row.compute_instance}"
+            yield f"process {row.pid} {row.used} {row.type} {row.gpu_instance} {row.compute_instance} {row.sm}"
         yield from _fault_lines(self.faults, self.hangs, self.spoils)
 
 

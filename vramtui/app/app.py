@@ -108,10 +108,8 @@ class Dashboard(App[None]):
         self.shared = AppContext(
             self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings
         )
-        forget = self.painter.forget_frame
-        self.parts = Features(
-            self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=forget
-        )
+        wipe = self.painter.forget_frame
+        self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
         self.screens.makers = self.parts.screens
         if services.fleet is not None:
             self.parts.watch_fleet(services.fleet, self.feed)
@@ -151,6 +149,7 @@ class Dashboard(App[None]):
             self.state.take(first)
         self.draw()
         self.parts.begin()
+        self.closed_screens.give_back_what_starting_took()
 
     def on_load(self) -> None:
         """While the screen is being put together: let the poller run, or the recording play."""

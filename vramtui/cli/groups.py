@@ -11,12 +11,70 @@ from typer.core import TyperCommand, TyperGroup
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, ErrorForm, exit_on_user_error, fail
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Watch": ("ps", "snapshot", "record", "export", "serve"),
-    "Predict": ("estimate", "fit", "card", "trace", "presets"),
-    "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
-    "Set up": ("doctor", "config", "help"),
-    "Rarely used": ("stream", "convert", "lab", "allocator", "completion", "man", "schema"),
+# Each command and its first sentence, which its module says too: who asks for the list loads none of them.
+GROUPS: dict[str, dict[str, str]] = {
+    "Watch": {
+        "ps": "Processes on the GPUs with their memory now, at its peak, and as predicted.",
+        "snapshot": "Write what is seen and predicted as JSON, CSV, Markdown, SVG, HTML and PNG; never overwrites.",
+        "record": "Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`.",
+        "export": (
+            "Export memory, predictions and their errors for Prometheus; what DCGM knows as well "
+            "has its names and units."
+        ),
+        "serve": (
+            "Show the dashboard in a browser, to look at: nothing is signalled, traced, edited or written from there."
+        ),
+    },
+    "Predict": {
+        "estimate": (
+            "What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."
+        ),
+        "fit": "The largest batch that fits, what each change would free, and the cheapest way to make it fit.",
+        "card": "A picture to share: title, card, verdict and the stacked memory of a job.",
+        "trace": "Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.",
+        "presets": "List, show, check and write presets.",
+    },
+    "Run and explain": {
+        "run": "Run a training job unchanged and see its memory from the inside: parts, phases, peaks.",
+        "pick": (
+            "Print the index of the GPU with most room, for a job or for any, for scripts. Exit "
+            "code 1 when none has enough."
+        ),
+        "attach": (
+            "Load the probe into a running job (its Python 3.14 or newer): the dashboard shows it from the inside then."
+        ),
+        "oom": (
+            "Explain an out-of-memory message: want of room, fragmentation, a neighbour, or "
+            "memory that is not the GPU's."
+        ),
+        "history": "Past runs: what was predicted, what was observed, and how far they were apart.",
+        "report": (
+            "Write a past run as JSON, CSV, Markdown and HTML: comparison, timeline, memory over "
+            "time; never overwrites."
+        ),
+    },
+    "Set up": {
+        "doctor": (
+            "Check the driver, permissions, terminal, folders and torch, each with a next step; "
+            "with --host other machines."
+        ),
+        "config": "Show, check and edit the settings.",
+        "help": "Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic.",
+    },
+    "Rarely used": {
+        "stream": "Write a recording of this machine to standard output until its reader closes the pipe.",
+        "convert": "Write a recording as CSV or Parquet: a row for each process on each GPU at each moment.",
+        "lab": (
+            "Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU."
+        ),
+        "allocator": "What another allocator setting would have done with the requests of a recorded job.",
+        "completion": "Print the script that lets a shell complete commands, presets, cards and keys.",
+        "man": "Print the manual page: vramtui man > ~/.local/share/man/man1/vramtui.1",
+        "schema": (
+            "Print the JSON Schema of what a command prints with --json, of an error, of a "
+            "preset, or of what Python gives."
+        ),
+    },
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),

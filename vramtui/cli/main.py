@@ -13,7 +13,8 @@ import typer
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.completion import asked_words, presets
-from vramtui.cli.groups import EXIT_CODES, WordedCommand, WordedGroup, epilog_of, group_of
+from vramtui.cli.groups import EXIT_CODES, GROUPS, WordedCommand, WordedGroup, epilog_of, group_of
+from vramtui.cli.light_imports import leave_out_markdown
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 
@@ -158,6 +159,30 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
+    app = _without_commands()
+    for name in names:
+        command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, epilog=epilog_of(name), rich_help_panel=group_of(name))
+        else:
+            app.command(cls=WordedCommand, epilog=epilog_of(name), rich_help_panel=group_of(name))(command)
+    return app
+
+
+def listed_program() -> typer.Typer:
+    """The command line as `vramtui --help` lists it: each command is its name and its first sentence."""
+    app = _without_commands()
+    for title, commands in GROUPS.items():
+        for name, summary in commands.items():
+            app.command(name, help=summary, rich_help_panel=title)(_nothing)
+    return app
+
+
+def _nothing() -> None:
+    """What a command does that is listed alone."""
+
+
+def _without_commands() -> typer.Typer:
     app = typer.Typer(
         name="vramtui",
         cls=WordedGroup,
@@ -167,12 +192,6 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True, epilog=EXIT_CODES)(_root)
-    for name in names:
-        command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, epilog=epilog_of(name), rich_help_panel=group_of(name))
-        else:
-            app.command(cls=WordedCommand, epilog=epilog_of(name), rich_help_panel=group_of(name))(command)
     return app
 
 
@@ -183,7 +202,11 @@ def run() -> None:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
 
         completion_init()
+    if not {"--help", "-h"}.isdisjoint(sys.argv):
+        leave_out_markdown()
     with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end
+        if sys.argv[1:] in (["--help"], ["-h"]) and asked is None:
+            listed_program()(prog_name="vramtui")
         program(_needed(sys.argv[1:] if asked is None else asked))(prog_name="vramtui")
 
 

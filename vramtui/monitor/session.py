@@ -9,12 +9,13 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction, prediction_of
-from vramtui.core.observation.alerts import Alert, AlertRules, Alerts
+from vramtui.core.observation.alerts import Alert, Alerts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of, estimates_of, take_snapshot
 from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.settings import AlertRules
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest

@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vramtui.presets.library import PresetLibrary, config_dir, preset_files
+    from vramtui.presets.folders import config_dir
+    from vramtui.presets.library import PresetLibrary, preset_files
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
     from vramtui.presets.toml.writer import set_values, write_preset_text
@@ -23,7 +24,8 @@ __all__ = [
     "write_preset_text",
 ]
 _HOMES = {
-    "library": ("PresetLibrary", "config_dir", "preset_files"),
+    "folders": ("config_dir",),
+    "library": ("PresetLibrary", "preset_files"),
     "overrides": ("apply_overrides",),
     "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
     "toml.writer": ("set_values", "write_preset_text"),

@@ -94,7 +94,7 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise UserError(f"{display_path(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
-        content = read_plain(path, PRESET, display_path(path))
+        content = _read(path)
     except OSError as error:
         raise UserError(f"{display_path(path)} cannot be read: {os_reason(error)}") from None
     try:
@@ -102,6 +102,14 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{display_path(path)}:{line}: not UTF-8 text") from None
+
+
+def _read(path: Path) -> bytes:
+    """The file; a sentence about it has the path as people see it, which takes longer to find out than the file."""
+    try:
+        return read_plain(path, PRESET)
+    except UserError:
+        return read_plain(path, PRESET, display_path(path))
 
 
 def display_path(path: Path) -> str:

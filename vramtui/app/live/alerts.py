@@ -11,8 +11,9 @@ from textual.app import App
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.core.base.text import printable
-from vramtui.core.observation.alerts import Alert, AlertRules, Kind
+from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.settings import AlertRules, Kind
 
 LIMIT = 30.0  # seconds that a command may take
 

@@ -18,6 +18,8 @@ from vramtui.app.terminal.textual_private import ChopsUpdate, CompositorUpdate, 
 
 Piece = tuple[int, int, Iterable[Segment]]
 Cell = tuple[str, Style | None]
+Codes = tuple[str, str, str]  # attributes, foreground and background, as they are sent
+PLAIN: Codes = ("", "", "")
 NOTHING: Cell = ("\0", None)
 # The last gate: whatever a widget was given to show, these never reach the terminal as text. They have no width.
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
@@ -25,6 +27,8 @@ OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 JUMP = 4
 # As many stretches of one style are put in order by their styles.
 FEW = 500
+# Up to so many a move is shorter as single characters than as a sequence.
+MOST_TABS, MOST_BACK = 3, 5
 # Of bars and graphs. All that is drawn here takes them for one column each.
 BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
 
@@ -39,11 +43,13 @@ class Frame:
     def __init__(self) -> None:
         self._lines: list[list[Cell]] = []
         self.size = (0, 0)
+        self._codes: Codes | None = None  # what the terminal writes in; None where somebody else may have set that
 
     def forget(self) -> None:
         """Take nothing for granted: the next update is sent whole."""
         self._lines = []
         self.size = (0, 0)
+        self._codes = None
 
     def update(self, update: CompositorUpdate, size: tuple[int, int], console: Console) -> CompositorUpdate | None:
         """What has to be sent so that a terminal of `size` (columns, rows) shows `update`; None when nothing has."""
@@ -57,12 +63,14 @@ class Frame:
         elif isinstance(update, Pieces):
             pieces = iter(update.pieces)
         else:
+            self._codes = None
             return update
         writer = _Writer(console._color_system or ColorSystem.TRUECOLOR, size[0])  # noqa: SLF001 - its public name is a string
         for y, x, strip in pieces:
             if 0 <= y < size[1]:
                 self._lay(writer, y, x, _cells(strip))
-        return writer.finish()
+        made, self._codes = writer.finish(self._codes)
+        return Ready(made) if made else None
 
     def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
         line = self._lines[y]
@@ -87,14 +95,15 @@ class _Stretch(NamedTuple):
     x: int
     columns: int
     text: str
-    style: Style | None
+    codes: "Codes"
 
 
 class _Writer:
     """Collects what is sent, and sends it in the order that takes the fewest bytes.
 
     A true colour takes 20 bytes and a move of the cursor at most 9: where few cells change, all of one style are
-    written before those of the next. More of them are written line by line, as they are seen.
+    written before those of the next, begun with the style that the last update ended in. More of them are written line
+    by line, as they are seen.
     """
 
     def __init__(self, color_system: ColorSystem, width: int) -> None:
@@ -107,41 +116,62 @@ class _Writer:
         for at in range(1, len(cells) + 1):
             if at == len(cells) or (cells[at][1] is not cells[start][1] and cells[at][0]):
                 text = "".join(character for character, _ in cells[start:at])
-                self._stretches.append(_Stretch(y, x + start, at - start, text, cells[start][1]))
+                codes = codes_of(cells[start][1], self._color_system)
+                self._stretches.append(_Stretch(y, x + start, at - start, text, codes))
                 start = at
 
-    def finish(self) -> "CompositorUpdate | None":
+    def finish(self, codes: Codes | None) -> tuple[str, Codes | None]:
+        """What is sent to a terminal that writes in `codes`, and in what it writes then."""
         if not self._stretches:
-            return None
-        made = self._text(self._stretches)
+            return "", codes
+        begun = PLAIN if codes is None else codes
         if len(self._stretches) <= FEW:
-            by_style: dict[Style | None, list[_Stretch]] = {}
-            for one in self._stretches:
-                by_style.setdefault(one.style, []).append(one)
-            # Those with the same attributes and background beside each other: between them only the colour changes.
-            order = sorted(by_style.items(), key=lambda kind: _by_background(kind[0], self._color_system))
-            made = min(made, self._text([one for _, kind in order for one in kind]), key=len)
-        return _Ready(made)
+            made, ended = self._by_style(begun)
+        else:
+            made, ended = self._text(self._stretches, _Place(None, is_sure=False), begun)[0], self._stretches[-1].codes
+        return ("\x1b[m" + made if codes is None else made), ended
 
-    def _text(self, stretches: Iterable[_Stretch]) -> str:
+    def _by_style(self, codes: Codes) -> tuple[str, Codes]:
+        by_codes: dict[Codes, list[_Stretch]] = {}
+        for one in self._stretches:
+            by_codes.setdefault(one.codes, []).append(one)
         out: list[str] = []
-        style: Style | None = None
-        at: tuple[int, int] | None = None
-        # Terminals disagree about how wide some characters are, and at the margin a cursor stands on the last column.
-        is_sure = False
+        place = _Place(None, is_sure=False)
+        while by_codes:
+            # The nearest next: between those with one background and the same attributes only the colour changes.
+            nearest = min(by_codes, key=lambda wanted: len(transition_of_codes(codes, wanted)))
+            of_style = by_codes.pop(nearest)
+            # Figures below each other are a column's, and the cursor goes down by one byte.
+            orders = (of_style, sorted(of_style, key=lambda one: (one.x, one.y)))
+            made, place = min((self._text(order, place, codes) for order in orders), key=lambda pair: len(pair[0]))
+            out.append(made)
+            codes = nearest
+        return "".join(out), codes
+
+    def _text(self, stretches: Iterable[_Stretch], place: "_Place", codes: Codes) -> tuple[str, "_Place"]:
+        """These stretches in their order, from where the cursor is, and where it is then."""
+        out: list[str] = []
+        at, is_sure = place
         for one in stretches:
             if at != (one.y, one.x):
                 move = _move(at, one, is_sure=is_sure)
                 is_sure = is_sure or move.endswith("H")
                 out.append(move)
-            if one.style is not style:
-                out.append(transition(style, one.style, self._color_system))
-                style = one.style
+            if one.codes != codes:
+                out.append(transition_of_codes(codes, one.codes))
+                codes = one.codes
             out.append(one.text)
             at = (one.y, one.x + one.columns)
+            # Terminals disagree about how wide some characters are, and at the margin a cursor stays in the last one.
             is_sure = is_sure and at[1] < self._width and (one.text.isascii() or not one.text.strip(BLOCKS))
-        out.append(transition(style, None, self._color_system))
-        return "".join(out)
+        return "".join(out), _Place(at, is_sure=is_sure)
+
+
+class _Place(NamedTuple):
+    """Row and column of the cursor, None where nobody knows, and whether every terminal has it there."""
+
+    at: tuple[int, int] | None
+    is_sure: bool
 
 
 def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
@@ -152,16 +182,17 @@ def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
     down, ahead = to.y - at[0], to.x - at[1]
     if down == 0 and ahead > 0:
         return f"\x1b[{ahead}C" if ahead > 1 else "\x1b[C"
-    if not is_sure or down < 0:
+    if not is_sure:
         return absolute
-    across = "\b" * -ahead if ahead <= 0 else f"\x1b[{ahead}C"
-    below = "" if down == 0 else "\x1b[B" if down == 1 else f"\x1b[{down}B"
+    if down < 0:
+        below = f"\x1b[{-down}A" if down < -1 else "\x1b[A"
+    else:
+        # A vertical tab is a line feed that stays in its column, also where the kernel adds a return to line feeds.
+        below = "\v" * down if down <= MOST_TABS else f"\x1b[{down}B"
+    across = "\b" * -ahead if -MOST_BACK <= ahead <= 0 else f"\x1b[{to.x + 1}G"
+    if ahead > 0:
+        across = min(across, f"\x1b[{ahead}C", key=len)
     return min(absolute, across + below, key=len)
-
-
-def _by_background(style: Style | None, color_system: ColorSystem) -> tuple[str, str, str]:
-    attributes, foreground, background = _codes(style, color_system)
-    return background, attributes, foreground
 
 
 class Pieces(CompositorUpdate):
@@ -171,16 +202,16 @@ class Pieces(CompositorUpdate):
         self.pieces = pieces
 
 
-class _Ready(CompositorUpdate):
-    """An update that is already text."""
+class Ready(CompositorUpdate):
+    """An update that is already text. Textual adds where the cursor is to be."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self.text = text
 
     def render_segments(self, console: Console) -> str:
         """The text, whatever the console."""
         del console
-        return self._text
+        return self.text
 
 
 def _layout_pieces(update: LayoutUpdate) -> Iterator[Piece]:
@@ -277,22 +308,14 @@ def _whole(cells: list[Cell], stop: int) -> int:
     return stop
 
 
-Codes = tuple[str, str, str]
-
-
-def transition(before: Style | None, after: Style | None, color_system: ColorSystem) -> str:
-    """The escape sequence that turns one style on the terminal into another; None is the terminal's own."""
-    return transition_of_codes(_codes(before, color_system), _codes(after, color_system))
-
-
 # By what is seen of styles: Textual gives a style to each place that a text begins at, so that there are ten times as
 # many styles as looks, and pairs of styles without an end.
 @lru_cache(maxsize=1024)
 def transition_of_codes(old: Codes, new: Codes) -> str:
-    """The same of what is seen of them."""
+    """The escape sequence that turns one look on the terminal into another."""
     if old == new:
         return ""
-    if new == ("", "", ""):
+    if new == PLAIN:
         return "\x1b[m"
     changes = _attribute_changes(old[0], new[0])
     if old[1] != new[1]:
@@ -323,10 +346,10 @@ _ATTRIBUTES = (
 
 
 @lru_cache(maxsize=512)
-def _codes(style: Style | None, color_system: ColorSystem) -> Codes:
+def codes_of(style: Style | None, color_system: ColorSystem) -> Codes:
     """Attributes, foreground and background of a style as SGR codes."""
     if style is None:
-        return ("", "", "")
+        return PLAIN
     attributes = ";".join(code for name, code in _ATTRIBUTES if getattr(style, name))
     foreground = background = ""
     if style.color is not None:

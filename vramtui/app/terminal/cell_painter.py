@@ -4,15 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 from textual.app import App
 from textual.filter import ANSIToTruecolor, LineFilter
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.widget import Widget
 
-from vramtui.app.terminal.cell_diff import Frame, Piece, Pieces
+from vramtui.app.terminal.cell_diff import Frame, Piece, Pieces, Ready
 from vramtui.app.terminal.colours import Colours
 from vramtui.app.terminal.textual_private import CompositorUpdate
 
+RESTING = Offset(0, 0)  # Textual's own, until a field for text has the focus
 Visible = Mapping[Widget, tuple[Region, Region]]
 
 
@@ -26,6 +29,17 @@ class Spot(NamedTuple):
     size: Size
     place: Region
     is_free: bool
+
+
+class _Alone:
+    """Text for the terminal, to which Textual adds nothing."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        del console, options
+        yield Segment(self._text)
 
 
 class CellPainter:
@@ -49,7 +63,9 @@ class CellPainter:
         app = self._app
         is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - there is no other way
         if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above
-            return self.frame.update(renderable, (app.size.width, app.size.height), app.console)
+            update = self.frame.update(renderable, (app.size.width, app.size.height), app.console)
+            # The cursor is not seen: where it is matters to an input method alone, and there is none where it rests.
+            return _Alone(update.text) if isinstance(update, Ready) and app.cursor_position == RESTING else update
         return renderable
 
     @contextmanager

@@ -1,5 +1,7 @@
 """Closed windows are released: without this a dashboard that runs for weeks would keep every one of them."""
 
+import contextlib
+import ctypes
 import gc
 from collections.abc import Callable
 
@@ -29,6 +31,7 @@ REMEMBERED = (
 )
 # Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
 PATIENCE = 2.0
+STARTED = 5.0  # seconds after which all that a start needs once has come and gone
 
 
 class ClosedScreens:
@@ -50,6 +53,10 @@ class ClosedScreens:
         self._forget_spots = forget_spots
         self.due = False
 
+    def give_back_what_starting_took(self) -> None:
+        """The dashboard has begun."""
+        call_after(self._app, STARTED, _give_memory_back)
+
     def collect_soon(self) -> None:
         """A window closes."""
         if not self.due:
@@ -70,3 +77,10 @@ class ClosedScreens:
                 signal.unsubscribe(node)
         self._forget_spots()
         gc.collect()
+        _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    """Let the system have the pages that the C library keeps for later; one that is not glibc keeps none so."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -23,7 +23,7 @@ from vramtui.app.terminal.textual_private import XTermParser
 
 # tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
 ALTERNATE = "\x1b[?1049h"
-WIPE = "\x1b[H\x1b[2J"
+WIPE = "\x1b[m\x1b[H\x1b[2J"  # in the terminal's own colours, whatever was drawn last
 PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 AT_ONCE = 0.01  # seconds between two signals that are heard of in one turn of the loop
 SETTLING = 0.05  # seconds in which what continues it may follow what stops it

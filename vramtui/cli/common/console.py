@@ -65,10 +65,7 @@ def _least_width(headings: Sequence[str], rows: Sequence[Sequence[str]], kept: S
 
 
 def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> None:
-    from rich import box
     from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
 
     widths = [max(cell_len(row[number]) for row in (headings, *rows)) for number in range(len(headings))]
     # The last column gives way first, then the gaps, then the widest text.
@@ -80,20 +77,29 @@ def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right
         if widths[widest] <= NARROWEST:
             break
         widths[widest] -= 1
-    padding = (0, 1) if gap == GAP else (0, 1, 0, 0)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=padding)
-    for number, heading in enumerate(headings):
-        table.add_column(
-            Text(heading),
-            justify="right" if number in right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            width=widths[number],
-        )
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
     whole = sum(widths) + gap * (len(headings) - 1)
-    plain_console(whole).print(table)
+    heading = _line(headings, widths, right, gap)
+    sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if _shows_bold() else heading + "\n")
+    sys.stdout.writelines(f"{line}\n" for line in ("─" * whole, *(_line(row, widths, right, gap) for row in rows)))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], gap: int) -> str:
+    """A row of a table, each cell cut or filled up to its width."""
+    from rich.cells import cell_len, set_cell_size
+
+    made = []
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        length = cell_len(cell)
+        if length > width:
+            made.append(set_cell_size(cell, width - 1) + "…")
+        else:
+            filling = " " * (width - length)
+            made.append(filling + cell if number in right else cell + filling)
+    return (" " * gap).join(made)
+
+
+def _shows_bold() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def table_width() -> int:

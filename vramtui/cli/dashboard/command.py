@@ -3,8 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -12,62 +11,27 @@ from typing import TYPE_CHECKING, TextIO
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
 from vramtui.cli.common.open_source import OpenedSource, open_source, with_gpus
-from vramtui.cli.common.paths import config_dir, data_dir, run_history, trace_cache, welcome_marker
-from vramtui.cli.common.probe_client import ProbeClient
+from vramtui.cli.common.paths import config_dir, welcome_marker
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame
-from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
-from vramtui.cli.dashboard.tracer import ChildTracer
-from vramtui.cli.dashboard.writers import FileRecorder, SnapshotSaver
+from vramtui.cli.light_imports import without_unused
 from vramtui.cli.remote.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
-from vramtui.models.named_files import path_named
-from vramtui.monitor.derived_presets import DerivedPresets
-from vramtui.monitor.job_presets import from_library
-from vramtui.monitor.poller import Poller
-from vramtui.monitor.predictor import LazyDefault
-from vramtui.monitor.refiner import Refiner
-from vramtui.monitor.run_writer import HistoryRunWriter
+from vramtui.monitor.poller import Poller, ReadResult
 
 if TYPE_CHECKING:
-    from vramtui.app.services import Services
-    from vramtui.core.observation.signals import Signaller
     from vramtui.monitor.fleet import Fleet
     from vramtui.sources.feed.served import ServedFeed
 
 
 # For those who develop with Textual: a module to load, a file to write, a name that is not looked for first.
 TEXTUALS_OWN = "TEXTUAL"
-FEED = "feed"  # whoever writes one keeps its runs
-# The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
-HEAD_START = 0.1
-HINT = (
-    "New here? p chooses a preset to predict, x explains it, 1 to 4 are the screens, ? lists all keys; Esc hides this."
-)
-
-
-def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: bool) -> "tuple[Signaller | None, str]":
-    """What sends signals, or None and the sentence that says why nothing does.
-
-    Args:
-        opened: what the dashboard shows.
-        no_signals: no signal is ever sent to a process.
-        from_command_line: that was said on the command line, not in the settings.
-    """
-    if opened.recording is not None:
-        return None, "No signals in a replay: its pids may belong to other processes now."
-    if opened.banner:
-        return None, "No signals from the demo: its processes are not real."
-    if opened.elsewhere:
-        return None, "No signals to another host: its pids are not those of this machine."
-    if no_signals:
-        where = "started with --no-signals" if from_command_line else "dashboard.no_signals is set in the settings"
-        return None, f"Signals are off: {where}."
-    from vramtui.sources.host.signals import Signals
-
-    return Signals(), ""
+# The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own. A host
+# whose processors are taken is no driver that hangs: while the reader gets on it is waited for, for a second.
+HEAD_START, MOST_HEAD_START = 0.1, 1.0
+GETS_ON = 0.001  # seconds of the processor in each HEAD_START
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,20 +81,23 @@ def _open(options: DashboardOptions) -> None:
     opened, fleet, hosts_feed = _opened(options, pace)
     pace = pace if hosts_feed is None else hosts_feed.header.interval
     give_keys(options.feed)
-    from vramtui.presets import PresetLibrary
-
-    library = PresetLibrary()
-    shown = from_library(preset) if preset is not None else None
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
-        with _without_ssl():
+        # What follows is loaded while the first frame stands.
+        with without_unused():
             from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
 
+        from vramtui.cli.dashboard.services import first_time_hint, viewed_services, whole_services
+        from vramtui.monitor.job_presets import from_library
+        from vramtui.presets import PresetLibrary
+
+        library = PresetLibrary()
+        shown = from_library(preset) if preset is not None else None
         _check_keys(settings)
         services = (
-            _view_only_services(opened, settings, hosts_feed)
+            viewed_services(opened, settings, hosts_feed)
             if options.view_only
-            else _services(opened, settings, demo=options.demo, no_signals=options.no_signals)
+            else whole_services(opened, settings, demo=options.demo, no_signals=options.no_signals)
         )
         app = Dashboard(
             source=opened.source,
@@ -173,31 +140,25 @@ def _prepare_process() -> None:
         os.environ.pop(name, None)
 
 
-@contextmanager
-def _without_ssl() -> Iterator[None]:
-    """Keep asyncio from loading OpenSSL, 4.5 MB that no dashboard on this machine's GPUs has a use for; asyncio does
-    without it where there is none. Whoever needs it later (Prometheus over https) loads it as ever.
-    """
-    if "ssl" in sys.modules:
-        yield
-        return
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # how Python is told that there is none
-    try:
-        yield
-    finally:
-        del sys.modules["ssl"]
-
-
 def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:
     """Begin to read what is live, and show what comes at once; a recording is read by its replay."""
     if opened.recording is not None:
         return None
     poller = Poller(opened.source, interval)
     poller.start()
-    first = poller.first_answer(HEAD_START)
+    first = _first_answer(poller)
     if isinstance(first, Sample):
         frame.show(first, opened.banner)
     return poller
+
+
+def _first_answer(poller: Poller) -> ReadResult | None:
+    until = time.monotonic() + MOST_HEAD_START
+    while True:
+        worked = time.process_time()
+        first = poller.first_answer(HEAD_START)
+        if first is not None or time.monotonic() > until or time.process_time() - worked < GETS_ON:
+            return first
 
 
 def _check_terminal(feed: str | None) -> None:
@@ -261,59 +222,3 @@ def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
     }
     opened, fleet = _source_of(hosts, header.interval)
     return opened, fleet, feed
-
-
-def _view_only_services(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> "Services":
-    """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
-    from vramtui.app.services import Services
-    from vramtui.app.view_only import NOTICE
-
-    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
-    runs = viewed_runs(saver, feed.run_hosts) if feed is not None and feed.header.runs_of else None
-    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs)
-
-
-def _services(opened: OpenedSource, settings: Settings, *, demo: bool, no_signals: bool) -> "Services":
-    """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
-    of other hosts the runs.
-    """
-    from vramtui.app.services import Services
-
-    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
-    folder = path_named(settings.recording.folder) if settings.recording.folder else data_dir() / "recordings"
-    is_real = opened.is_real
-    probes = ProbeClient("dashboard")
-    signaller, refusal = signaller_for(
-        opened, no_signals=no_signals or settings.dashboard.no_signals, from_command_line=no_signals
-    )
-    return Services(
-        tracer=ChildTracer(trace_cache()),
-        save=saver,
-        snapshots=saver,
-        keep_settings=saver.keep,
-        signaller=signaller,
-        no_signals=refusal,
-        runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),
-        recorder=FileRecorder(folder) if opened.recording is None else None,
-        run_writer=HistoryRunWriter(run_history)
-        if is_real or (opened.elsewhere and opened.source.name != FEED)
-        else None,
-        jobs=probes.jobs if is_real else opened.jobs,
-        leave=probes.vanish,
-        derived=DerivedPresets() if is_real else None,
-        peaks=opened.peaks,
-        refiner=Refiner(LazyDefault),
-    )
-
-
-def first_time_hint(marker: Path) -> str:
-    """The hint for somebody who opens the dashboard for the first time; `marker` is the file that remembers it."""
-    if marker.exists():
-        return ""
-    try:
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-    except OSError:
-        # It would be said again at every start.
-        return ""
-    return HINT

@@ -1,13 +1,16 @@
 """A command whose options are one frozen value: Typer is shown its fields as if they were the function's parameters."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import Parameter, Signature
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from vramtui.presets.job_flags import FLAGS, JobFlag
+if TYPE_CHECKING:  # loading it takes as long as all of `vramtui --help`
+    from vramtui.presets.job_flags import JobFlag
 
 OptionsT = TypeVar("OptionsT")
 PANEL = "The job"
@@ -49,6 +52,8 @@ def command_of(
 
 def job_flags(*without: str) -> tuple[JobFlag, ...]:
     """The flags of a job, but for those that a command has as options of its own."""
+    from vramtui.presets.job_flags import FLAGS  # only for commands that take a job's flags
+
     return tuple(flag for flag in FLAGS if flag.name not in without)
 
 

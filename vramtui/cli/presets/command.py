@@ -24,7 +24,7 @@ from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets import PresetLibrary, check_file
 from vramtui.presets.draft.external_editor import run_editor
-from vramtui.presets.library import bundled_folder
+from vramtui.presets.folders import bundled_folder
 from vramtui.presets.reader import display_path, read_text
 from vramtui.presets.toml.whole_files import write_whole
 

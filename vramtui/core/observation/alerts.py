@@ -6,10 +6,8 @@ Among it: whether memory grows steadily, and when it would reach a limit. A job 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import Meta
 
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
@@ -18,15 +16,13 @@ from vramtui.core.observation.history import SET_BACK, History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.track import Track
 from vramtui.core.observation.xids import xid_sentence
+from vramtui.core.schema.settings import AlertRules, Kind
 
 WINDOW = 300.0  # seconds looked back
 LEAST_SPAN = 60.0
 LEAST_RISES = 6
 LEAST_GROWTH = 64 << 20  # bytes in the window
 STEADY = 0.9  # share of the changes in the window that go up
-Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "xid", "out_of_memory"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 XID_STANDS = 600.0  # seconds for which the last error of a GPU is shown as something to know now
 GROWTH_EVERY = 15.0  # seconds: trends take minutes, and a look reads what thousands of processes held
 
@@ -75,30 +71,6 @@ def _by_thirds(points: list[tuple[float, int]], now: float) -> list[float]:
 def _value_at(points: list[tuple[float, int]], at: float) -> int:
     known = [value for time, value in points if time <= at]
     return known[-1] if known else points[0][1]
-
-
-class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `[alerts]` table of the config file.
-
-    Attributes:
-        kinds: which alerts there are.
-        after: seconds that something has to last before it is said.
-        until: seconds that it has to be over before it can be said again.
-        horizon: seconds ahead within which growth has to reach the limit.
-        held: bytes that exited processes may hold.
-        bell: ring the terminal's bell.
-        notification: ask the terminal for a desktop notification (OSC 9).
-        command: a command to run, with the sentence in VRAMTUI_ALERT; nothing is run when absent.
-    """
-
-    kinds: tuple[Kind, ...] = KINDS
-    after: Seconds = 2.0
-    until: Seconds = 10.0
-    horizon: Seconds = 3600.0
-    held: Annotated[int, Meta(ge=0)] = 256 << 20
-    bell: bool = False
-    notification: bool = False
-    command: str | None = None
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

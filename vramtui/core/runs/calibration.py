@@ -7,7 +7,6 @@ memory is a share itself; what is simulated for the very job is nearer than the 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
 
 import msgspec
 
@@ -174,6 +173,8 @@ def _share_of(run: Run) -> float | None:
 
 
 def _learned(seen: Sequence[tuple[float, float]]) -> Learned:
+    from statistics import median  # noqa: PLC0415 - a host with runs alone needs it
+
     values = [value for _, value in seen]
     return Learned(
         runs=len(values),

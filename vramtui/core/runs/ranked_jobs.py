@@ -1,7 +1,6 @@
 """Jobs of several ranks: what each rank holds beside what it was predicted to, on as many hosts as it runs on."""
 
 from collections.abc import Callable, Iterable
-from statistics import fmean
 
 import msgspec
 
@@ -75,7 +74,7 @@ class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def imbalance(self) -> float | None:
         """How far the highest peak is above the mean of all: 0.0 where they are equal; None of a single rank."""
-        mean = fmean(rank.peak for rank in self.ranks)
+        mean = sum(rank.peak for rank in self.ranks) / len(self.ranks)
         return max(rank.peak for rank in self.ranks) / mean - 1 if len(self.ranks) > 1 and mean else None
 
     @property

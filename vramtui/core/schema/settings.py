@@ -1,11 +1,9 @@
 """A person's settings: the config file's tables."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
-
-from vramtui.core.observation.alerts import AlertRules
 
 # Ours, then Textual's own.
 # fmt: off
@@ -25,6 +23,33 @@ CONFIG = "config.toml"
 FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
 # Made of the SVG by another program, which not every machine has: only where it is asked for.
 DRAWN: Format = "png"
+Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "xid", "out_of_memory"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[alerts]` table of the config file.
+
+    Attributes:
+        kinds: which alerts there are.
+        after: seconds that something has to last before it is said.
+        until: seconds that it has to be over before it can be said again.
+        horizon: seconds ahead within which growth has to reach the limit.
+        held: bytes that exited processes may hold.
+        bell: ring the terminal's bell.
+        notification: ask the terminal for a desktop notification (OSC 9).
+        command: a command to run, with the sentence in VRAMTUI_ALERT; nothing is run when absent.
+    """
+
+    kinds: tuple[Kind, ...] = KINDS
+    after: Seconds = 2.0
+    until: Seconds = 10.0
+    horizon: Seconds = 3600.0
+    held: Annotated[int, Meta(ge=0)] = 256 << 20
+    bell: bool = False
+    notification: bool = False
+    command: str | None = None
 
 
 class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
