@@ -44,7 +44,7 @@ CASES = 3  # of each test, in the fast tier
 LONGEST = (
     "test_plugin.py",
     "test_jobs.py",
-    "test_items.py",
+    "test_item_edits.py",
     "test_plan.py",
     "test_editor_pictures.py",
     "test_keys.py",
@@ -52,13 +52,13 @@ LONGEST = (
     "test_run_command.py",
     "test_trace_command.py",
     "test_workloads.py",
-    "test_golden_runs.py",
+    "test_traced_golden_runs.py",
     "test_editor.py",
     "test_history_screen.py",
     "test_plan_changes.py",
     "test_lab_command.py",
     "test_dashboard.py",
-    "test_as_it_is.py",
+    "test_traced_as_it_is.py",
 )
 
 

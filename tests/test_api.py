@@ -193,9 +193,12 @@ def test_examples_of_the_docstrings(module: ModuleType, runtime: Path) -> None:
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if "trace(" not in example])
-def test_the_readmes_examples(example: str, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes_examples(
+    example: str, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(runtime)
     exec(compile(example, "README.md", "exec"), {"__name__": "example"})  # noqa: S102 - it is the documentation's own
+    assert bool(capsys.readouterr().out) == ("print(" in example)
 
 
 @pytest.mark.torch

@@ -295,6 +295,47 @@ def test_what_a_module_defines_is_used_by_the_package() -> None:
     assert set(READ_ELSEWHERE) - set(unused) == set()
 
 
+# Files of tests that begin with no module's, folder's or command's name, by what each is about instead.
+OF_SEVERAL = {
+    "the installed program as a whole, by what a person does with it": """
+        installed/test_few_open_files installed/test_kept_runs installed/test_odd_terminals installed/test_painting
+        installed/test_selection installed/test_slurmd installed/test_sshd installed/test_two_distributions
+        installed/test_wheel""",
+    "every screen": "app/test_every_screen app/test_old_values app/test_pictures app/test_resizing",
+    "every command": """
+        cli/test_impossible_workloads cli/test_narrow_tables cli/test_one_verdict cli/test_wrong_input""",
+    "every way to ask for one figure": "estimators/test_one_answer",
+    "every source": """
+        sources/test_contract sources/test_edge_cases sources/test_impossible_figures sources/test_second_user""",
+    "a command of the tests themselves: python -m tests.NAME": """
+        articles/test_articles crashes/test_crashes faults/test_faults faults/test_generated test_fuzz""",
+    "the whole package, or the files around it": """
+        test_current_folder test_docs test_hostile_inputs test_house_rules test_house_shape
+        test_import_circles test_imports test_outside_values test_project_files test_public_scripts
+        test_worked_examples""",
+}
+
+
+def test_a_file_of_tests_is_named_after_what_it_tests() -> None:
+    """So that what tests a module is found by its name: `test_grouped_rows.py`, `test_plan_maps.py`."""
+    names = {part for path in files() for part in (Path(path).stem, Path(path).parent.name)}
+    names |= {path.stem for path in (ROOT / "benchmarks").glob("*.py")}  # commands as well
+
+    def is_named(path: Path) -> bool:
+        words = path.stem.split("_")[1:]
+        begins = {"_".join(words[:count]) for count in range(1, len(words) + 1)}
+        return bool({form for word in begins for form in (word, f"{word}s", word.removesuffix("s"))} & names)
+
+    others = {
+        path.relative_to(ROOT / "tests").with_suffix("").as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if not is_named(path)
+    }
+    listed = {name for names in OF_SEVERAL.values() for name in names.split()}
+    assert others - listed == set()
+    assert listed - others == set()
+
+
 # Names that begin with an underscore and are another's all the same, by the reason.
 OTHERS_PRIVATE = {
     "the standard library's documented names": """

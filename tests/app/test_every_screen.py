@@ -104,7 +104,7 @@ async def test_a_place_survives_every_size() -> None:
 async def test_from_every_place_to_every_other() -> None:
     async with dashboard([*climbing(), scenes.usual(1)]) as driver:
         for number, place in enumerate(SCREENS):
-            await go(driver, place)
+            before = await go(driver, place)
             for other in SCREENS[number + 1 :]:
-                await go(driver, other)
-                await go(driver, place)
+                assert await go(driver, other) != before, (place, other)
+                assert await go(driver, place) == before, (place, other)

@@ -279,10 +279,10 @@ def test_no_number_breaks_it(digits: str) -> None:
     for message in (LIMITED, OLD, MPS, VLLM, ONE_SEQUENCE, AT_THE_START, NO_BLOCKS, SGLANG, LLAMA_CPP, XLA_PARTS, BFC):
         for place in re.finditer(r"\d+(?:\.\d+)?", message):
             with suppress(UserError):
-                list(read_oom(message[: place.start()] + digits + message[place.end() :]).sentences())
+                assert list(read_oom(message[: place.start()] + digits + message[place.end() :]).sentences())
     for message in (TENSOR, CUPY, TRITON, HOST, NUMPY, KERNEL):
         with suppress(UserError):
-            list(read_oom(re.sub(r"\d+", digits, message)).sentences())
+            assert list(read_oom(re.sub(r"\d+", digits, message)).sentences())
 
 
 @given(st.sampled_from([ONE_SEQUENCE, AT_THE_START, NO_BLOCKS, SGLANG, LLAMA_CPP, XLA_PARTS, BFC, MPS]), st.data())
@@ -291,7 +291,9 @@ def test_no_cut_or_repeated_message_breaks_it(message: str, data: st.DataObject)
     end = data.draw(st.integers(begin, len(message)))
     digits = data.draw(st.sampled_from(["0", "9" * 400, "-1", ".", "1e9"]))
     with suppress(UserError):
-        list(read_oom(f"{message[begin:end]}{digits}{message}{message[begin:end]}").sentences())
+        sentences = list(read_oom(f"{message[begin:end]}{digits}{message}{message[begin:end]}").sentences())
+        assert sentences
+        assert all(sentence.strip() and "None" not in sentence for sentence in sentences)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.fuzz.binary import sqlite_bytes
 from tests.fuzz.far import CONFIGS, LIBRARY
 from tests.fuzz.targets import HOSTILE, sentence, shown
 from tests.models.readers.test_weights import gguf_llama, llama_shapes, safetensors
-from tests.presets.test_offers import COMMANDS
+from tests.presets.test_process_offers import COMMANDS
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD

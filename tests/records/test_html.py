@@ -1,5 +1,6 @@
 """The page is whole, needs nothing from anywhere, and nothing written by others comes alive in it."""
 
+import re
 from html.parser import HTMLParser
 
 import msgspec
@@ -10,7 +11,7 @@ from tests.records.moments import GIB, moment
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.records.export.html import html_page
-from vramtui.records.export.html.drawings import BarDrawing, BarPiece, over_time, stacked
+from vramtui.records.export.html.drawings import HEIGHT, WIDTH, BarDrawing, BarPiece, over_time, stacked
 
 VOID = {"meta"}
 
@@ -88,6 +89,21 @@ def test_nothing_at_all() -> None:
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=5), st.none() | st.integers(0, 1 << 50))
 def test_drawings_stay_in_their_frames(sizes: list[int], mark: int | None) -> None:
     bars = [BarDrawing("a", tuple(BarPiece("p", "weights", size) for size in sizes))]
-    Page(stacked(bars, sum(sizes), mark))
-    Page(over_time([float(at) for at in range(len(sizes))], sizes, mark))
-    Page(over_time([1.0] * len(sizes), sizes, mark))
+    assert_inside(stacked(bars, sum(sizes), mark))
+    assert_inside(over_time([float(at) for at in range(len(sizes))], sizes, mark))
+    assert_inside(over_time([1.0] * len(sizes), sizes, mark))
+
+
+def assert_inside(drawing: str) -> None:
+    """Everything is within the box, but for what is rounded."""
+    assert "svg" in Page(drawing).tags
+    for x, width in re.findall(r'<rect [^>]*?\bx="([^"]+)"[^>]*? width="([^"]+)"', drawing):
+        assert 0 <= float(x) <= float(x) + float(width) <= WIDTH + 0.2
+    ends = re.findall(r'\b([xy])[12]="([^"]+)"', drawing)
+    ends += [pair for point in re.findall(r'points="([^"]+)"', drawing) for pair in corners(point)]
+    for axis, place in ends:
+        assert 0 <= float(place) <= (WIDTH if axis == "x" else HEIGHT)
+
+
+def corners(points: str) -> list[tuple[str, str]]:
+    return [pair for corner in points.split() for pair in zip("xy", corner.split(","), strict=True)]
