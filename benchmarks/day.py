@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
+from vramtui.app.services import StartOptions
 from vramtui.cli.common.open_source import use_one_heap
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
@@ -115,7 +116,7 @@ def held() -> dict[str, int]:
 async def live(options: argparse.Namespace) -> list[dict[str, int]]:
     """What it held after each hour."""
     host, chance = Host8(options), random.Random(options.seed)
-    app = Dashboard(host, FixedPresets(), interval=0.001, now=host.now, estimator=RoundEstimator())
+    app = Dashboard(host, FixedPresets(), interval=0.001, start=StartOptions(estimator=RoundEstimator(), now=host.now))
     after: list[dict[str, int]] = []
     looks = pressed = 0
     async with app.run_test(size=(160, 50)) as pilot:

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 
 from vramtui.app.app import Dashboard
+from vramtui.app.services import StartOptions
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.grid import plan_grid
@@ -46,7 +47,7 @@ async def on_screen(key: str, library: PresetLibrary) -> float:
 
     Returns the longest stall in seconds.
     """
-    app = Dashboard(source=DemoSource(), presets=library, preset=library.get(key))
+    app = Dashboard(source=DemoSource(), presets=library, start=StartOptions(preset=library.get(key)))
     async with app.run_test(size=(200, 50)) as pilot:
         await pilot.pause(0.5)
         start = time.perf_counter()

@@ -18,7 +18,7 @@ import msgspec
 from moving import Moment, moving
 
 from vramtui.app.export.portable_svg import portable
-from vramtui.app.screenshot import picture
+from vramtui.app.screenshot import Look, picture
 from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.cli.dashboard.past_runs import DemoPast
@@ -101,7 +101,7 @@ class Studio:
 
     @cache  # noqa: B019 - there is one studio, and some pictures are in the tour, too
     def _drawn(self, size: tuple[int, int], theme: str, keys: tuple[str, ...]) -> str:
-        drawn = picture(self._samples, self._presets, size=size, theme=theme, keys=keys, services=self._services)
+        drawn = picture(self._samples, self._presets, look=Look(size, theme, keys), services=self._services)
         return portable(_RANDOM.sub("terminal-", drawn)) + "\n"
 
     def draw(self, shot: Shot) -> str:

@@ -63,17 +63,10 @@ SHORT = {
 }
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.
 WIDE = {
-    "what options come to, handed on by name": """
-        cli/record/host_follower:__init__=9""",
-    "the sizes and settings of one kernel or layer, each with its default": """
-        estimators/torch_facts/attention_workspaces:efficient_staging_bytes=7
-        estimators/torch_facts/attention_workspaces:efficient_backward_bytes=7
-        estimators/torch_facts/convolution_workspaces:convolved_of=8
+    "the arguments of another library's kernel, as that library has them": """
         estimators/traced/libraries/compiled_kernels:scan_forward=7""",
-    "what the parts of a program or an answer are put together from": """
-        app/app:__init__=11 app/screenshot:picture=8 core/observation/snapshot:_holding=7
-        estimators/allocator/failure:__init__=7 estimators/rules/base:add=7
-        monitor/session:__init__=7""",
+    "every figure of PyTorch's own message; a part of a published rule with all that is printed of it": """
+        estimators/allocator/failure:__init__=7 estimators/rules/base:add=7""",
     "a documented function for others' code": """
         api/tracing:trace=11""",
 }

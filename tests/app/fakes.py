@@ -1,11 +1,13 @@
 """Stand-ins for what the dashboard is given: an estimator with round figures, presets, a source of made samples."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from textual.notifications import Notification, SeverityLevel
 
 from vramtui.app.app import Dashboard
+from vramtui.app.services import StartOptions
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
@@ -148,7 +150,9 @@ class Announcing(Dashboard):
 
     def __init__(self, source: Source, presets: Presets, **given: Any) -> None:
         self.announced: list[Notification] = []
-        super().__init__(source, presets, **given)
+        names = {field.name for field in fields(StartOptions)} & given.keys()
+        start = StartOptions(**{name: given.pop(name) for name in names if given[name] is not None})
+        super().__init__(source, presets, start=start, **{n: value for n, value in given.items() if n not in names})
 
     def notify(
         self,

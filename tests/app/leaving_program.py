@@ -7,6 +7,7 @@ import time
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app import Dashboard, run_dashboard
+from vramtui.app.services import StartOptions
 from vramtui.core.observation.readings import Sample
 
 
@@ -38,7 +39,7 @@ def jump() -> None:
 
 
 if __name__ == "__main__":
-    dashboard = Dashboard(Hangs(), FixedPresets(), interval=0.05, estimator=RoundEstimator())
+    dashboard = Dashboard(Hangs(), FixedPresets(), interval=0.05, start=StartOptions(estimator=RoundEstimator()))
     if "break" in sys.argv:
         dashboard.call_later(lambda: 1 / 0)
     if "clock" in sys.argv:

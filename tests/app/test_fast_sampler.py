@@ -46,7 +46,7 @@ class GivenSampler(FastSampler):
 
     def __init__(self) -> None:
         super().__init__(Close())
-        self.targets: list[ProcessKey] = []
+        self.aimed_at: list[ProcessKey] = []
         self.looks: list[FastSample] = []
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class GivenSampler(FastSampler):
 
     def aim(self, keys: Collection[ProcessKey]) -> None:
         """Note what is wanted."""
-        self.targets = list(keys)
+        self.aimed_at = list(keys)
 
     def pop_until(self, until: float) -> list[FastSample]:
         """Those up to then; the others wait."""
@@ -70,7 +70,7 @@ def text_of(app: Still) -> str:
 async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> None:
     sampler = GivenSampler()
     async with dashboard(climbing(), sampler=sampler) as (app, pilot):
-        assert sampler.targets == [TRAINER]
+        assert sampler.aimed_at == [TRAINER]
         sampler.looks += [
             FastSample(TRAINER, scenes.START + at, used, 0.1)
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
@@ -93,7 +93,7 @@ async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
     async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
         await pilot.press("down")
         await settle(app, pilot)
-        assert set(sampler.targets) == {TRAINER, JUPYTER}
+        assert set(sampler.aimed_at) == {TRAINER, JUPYTER}
 
 
 async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pyte
     async with dashboard([scenes.sample(scenes.gpu(0, *jobs))], sampler=sampler) as (app, pilot):
         await pilot.press("down", "down", "down", "down")
         await settle(app, pilot)
-        assert {key.pid for key in sampler.targets} == {4001, 4005, 4004}  # the last row is chosen
+        assert {key.pid for key in sampler.aimed_at} == {4001, 4005, 4004}  # the last row is chosen
 
 
 async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
@@ -111,9 +111,9 @@ async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
     async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
         app.post_message(SourceStuck(0.0))
         await settle(app, pilot)
-        assert sampler.targets == []
+        assert sampler.aimed_at == []
         await give(app, pilot, scenes.usual(1))
-        assert sampler.targets == [TRAINER]
+        assert sampler.aimed_at == [TRAINER]
 
 
 async def test_a_paused_screen_does_not_stop_the_looks() -> None:

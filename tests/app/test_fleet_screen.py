@@ -8,7 +8,7 @@ from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.model import FleetModel, FleetRow, holds
 from vramtui.app.fleet.screen import FleetScreen
-from vramtui.app.services import Services
+from vramtui.app.services import Services, StartOptions
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import GIB
@@ -48,7 +48,9 @@ def three() -> Fleet:
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
 async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, int]) -> None:
     fleet = three()
-    app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
+    app = Dashboard(
+        fleet, FixedPresets(), start=StartOptions(estimator=RoundEstimator()), services=Services(fleet=fleet)
+    )
     async with app.run_test(size=size) as pilot:
         for _ in range(100):
             await settle(app, pilot)
@@ -194,7 +196,9 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
     ranks = [JobRank(job="slurm 47.0", rank=at, size=4, launcher="srun") for at in (1, 2)]
     hosts = [Far(f"gpu0{place.rank}", "anna", rank=place) for place in ranks]
     fleet = Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
-    app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
+    app = Dashboard(
+        fleet, FixedPresets(), start=StartOptions(estimator=RoundEstimator()), services=Services(fleet=fleet)
+    )
     async with app.run_test(size=size) as pilot:
         await pilot.press("5", "b")
         text = ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.schema.rule_inputs.base import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
-from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes
+from vramtui.estimators.torch_facts.attention_workspaces import EfficientKernel, efficient_backward_bytes
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -66,15 +66,8 @@ def test_the_memory_efficient_kernel_takes_what_the_cuda_build_takes() -> None:
     assert len(rows) > 150
     for capability, kind, heads, tokens, width, dropout, true in rows:
         major, minor = map(int, capability.split("."))
-        found = efficient_backward_bytes(
-            heads,
-            tokens,
-            tokens,
-            (width, width),
-            half=kind == "half",
-            capability=(major, minor),
-            dropout=bool(dropout),
-        )
+        called = EfficientKernel(kind == "half", (major, minor), bool(dropout))
+        found = efficient_backward_bytes(heads, tokens, tokens, (width, width), called)
         assert found == true, (capability, kind, heads, tokens, width, dropout)
 
 

@@ -70,7 +70,7 @@ class Spiking:
 def test_those_that_are_known_or_wanted_are_sampled_fast(targets: FastTargets, sampled: set[int]) -> None:
     source = Spiking()
     sampler = fast_sampler_for(source, targets)
-    session = MonitorSession(jobs=lambda: (ObservedJob(pid=7),), sampler=sampler, targets=targets)
+    session = MonitorSession(jobs=lambda: (ObservedJob(pid=7),), sampler=sampler)
     session.match_by(Matcher([preset_of("job 8")]))
     session.ingest(sample(1.0))
     assert {each.pid: peak.bytes for each, peak in session.peaks().items()} == {7: 700, 8: 800, 9: 900}
@@ -85,7 +85,7 @@ def test_those_that_are_known_or_wanted_are_sampled_fast(targets: FastTargets, s
 
 def test_the_selected_process_is_sampled_whatever_it_runs() -> None:
     source = Spiking()
-    session = MonitorSession(sampler=fast_sampler_for(source, "matched"), targets="matched")
+    session = MonitorSession(sampler=fast_sampler_for(source, "matched"))
     session.ingest(sample(1.0))
     session.select(key(9))
     assert source.looked_twice.wait(60)

@@ -13,6 +13,7 @@ from tests.app.test_process_columns import PALETTE
 from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_parts import RunLedger
+from vramtui.app.services import StartOptions
 from vramtui.cli.doctor import amd
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.errors import SourceFailed
@@ -255,7 +256,7 @@ def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(
 
 async def test_the_estimate_panel_says_which_constants_are_cudas(machine: Machine) -> None:
     machine.holds(machine.pid, 5, client(1, "1048576 KiB"))
-    app = Dashboard(machine.source(), FixedPresets(), estimator=RoundEstimator(), preset=PRESETS[0])
+    app = Dashboard(machine.source(), FixedPresets(), start=StartOptions(estimator=RoundEstimator(), preset=PRESETS[0]))
     async with app.run_test(size=(160, 45)) as pilot:
         for _ in range(100):
             await settle(app, pilot)

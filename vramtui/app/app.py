@@ -18,7 +18,7 @@ from vramtui.app.help.bindings import commands
 from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, REPLAY_BINDINGS, REPLAY_KEYS
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.screens import ScreenRouter
-from vramtui.app.services import Services, session_of
+from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
@@ -31,11 +31,8 @@ from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.view_only import NOTICE, is_refused
 from vramtui.app.watch.screen import Watch
-from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source, answerer
-from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.settings import Settings
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import MonitorSession, Presets
@@ -54,13 +51,8 @@ class Dashboard(App[None]):
         presets: where presets come from; they are read after the first paint, on a thread of their own.
         poller: what reads `source`, where it has begun already.
         interval: seconds between reads.
-        banner: a sentence shown above everything.
-        preset: the preset in the estimate panel from the beginning.
-        now: seconds that only staleness and drawing look at; tests freeze it.
-        estimator: what predicts; the analytic one by default.
-        settings: the person's; theme, keys and alerts are taken from them.
         services: what it uses of the outside world.
-        hint: a line for somebody who is here for the first time.
+        start: how it begins.
 
     Raises UserError where there is no such preset.
     """
@@ -76,22 +68,18 @@ class Dashboard(App[None]):
         *,
         poller: Poller | None = None,
         interval: float = 1.0,
-        banner: str | None = None,
-        preset: PresetFile | None = None,
-        now: Callable[[], float] = time.time,
-        estimator: Estimator | None = None,
-        settings: Settings | None = None,
         services: Services | None = None,
-        hint: str = "",
+        start: StartOptions | None = None,
     ) -> None:
-        self.settings = settings or Settings()
+        start = start or StartOptions()
+        self.settings, now = start.settings, start.now
         self.leave: Callable[[int], None] | None = None
         self.colours = Colours(self, self.settings.dashboard.theme, self.draw)
         super().__init__(ansi_color=True if self.colours.plain else None)
         self.colours.register()
         self.animation_level = "none"
         self._keys_in_order = KeyQueue(self, super().on_event)
-        self.feed = FeedStatus(interval, banner or "", now, answerer(source))
+        self.feed = FeedStatus(interval, start.banner or "", now, answerer(source))
         self.poller = poller or Poller(source, interval)
         self.painter = CellPainter(self, self.colours)
         self.closed_screens = ClosedScreens(self, self.painter.forget_spots)
@@ -101,9 +89,9 @@ class Dashboard(App[None]):
         self._vanish = services.leave
         self._view_only = services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
-        predictor = services.predictor(estimator, traces.kept, lambda: self.call_later(self.redraw.soon))
+        predictor = services.predictor(start.estimator, traces.kept, lambda: self.call_later(self.redraw.soon))
         session = session_of(source, services, predictor, self.settings)
-        self.state = DashboardState(session, hint, self.settings.columns)
+        self.state = DashboardState(session, start.hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
         self.shared = AppContext(
             self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings
@@ -114,8 +102,8 @@ class Dashboard(App[None]):
         if services.fleet is not None:
             self.parts.watch_fleet(services.fleet, self.feed)
             self._bindings = BindingsMap.merge([BindingsMap(HOSTS_BINDINGS), self._bindings])
-        if preset is not None:
-            self.state.show_preset(preset)
+        if start.preset is not None:
+            self.state.show_preset(start.preset)
 
     @property
     def session(self) -> MonitorSession:

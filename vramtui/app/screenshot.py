@@ -3,18 +3,29 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from textual.pilot import Pilot
 
 from vramtui.app.app import Dashboard
-from vramtui.app.services import Services
+from vramtui.app.services import Services, StartOptions
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.predictor import LazyDefault
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import Presets
 
-SIZE = (160, 48)
-LOOK, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more
+PAUSE, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more
+
+
+class Look(NamedTuple):
+    """How the screen is looked at: columns and rows, a theme in place of its own, keys as Textual names them."""
+
+    size: tuple[int, int] = (160, 48)
+    theme: str | None = None
+    keys: tuple[str, ...] = ()
+
+
+USUAL_LOOK = Look()
 
 
 class _Still:
@@ -37,23 +48,17 @@ def picture(
     presets: Presets,
     *,
     banner: str | None = None,
-    size: tuple[int, int] = SIZE,
-    theme: str | None = None,
-    keys: Sequence[str] = (),
+    look: Look = USUAL_LOOK,
     services: Services | None = None,
-    hint: str = "",
 ) -> str:
-    """SVG of the screen after `samples`, with these keys pressed and everything done that they began.
+    """SVG of the screen after `samples`, with the look's keys pressed and everything done that they began.
 
     Args:
         samples: what was seen, in order; at least one.
         presets: where presets come from.
         banner: a sentence above everything.
-        size: columns and rows.
-        theme: its name; the dashboard's own where it is None.
-        keys: as Textual names them.
+        look: how it is looked at.
         services: what the dashboard uses of the outside world.
-        hint: a line for somebody who is here for the first time.
     """
     last = samples[-1]
     services = services or Services()
@@ -62,28 +67,24 @@ def picture(
     app = Dashboard(
         source=_Still(last),
         presets=presets,
-        banner=banner,
-        now=lambda: last.taken_at,
         services=services,
-        hint=hint,
+        start=StartOptions(banner=banner, now=lambda: last.taken_at),
     )
     app.state.take_presets(presets.all())
     for sample in samples:
         app.state.take(sample)
-    return asyncio.run(_draw(app, size, theme, keys, services.refiner))
+    return asyncio.run(_draw(app, look, services.refiner))
 
 
-async def _draw(
-    app: Dashboard, size: tuple[int, int], theme: str | None, keys: Sequence[str], refiner: Refiner | None
-) -> str:
-    async with app.run_test(size=size) as pilot:
-        if theme is not None:
-            app.theme = theme
+async def _draw(app: Dashboard, look: Look, refiner: Refiner | None) -> str:
+    async with app.run_test(size=look.size) as pilot:
+        if look.theme is not None:
+            app.theme = look.theme
         await pilot.pause()
-        for key in keys:
+        for key in look.keys:
             await pilot.press(key)
             await pilot.pause()
-        await _settle(app, pilot, refiner, patient=bool(keys))
+        await _settle(app, pilot, refiner, patient=bool(look.keys))
         return app.parts.export.picture()
 
 
@@ -92,7 +93,7 @@ async def _settle(app: Dashboard, pilot: Pilot[None], refiner: Refiner | None, *
     former, same = "", 0
     while same < STILL:
         app.draw()
-        await pilot.pause(LOOK if patient else None)
+        await pilot.pause(PAUSE if patient else None)
         busy = app.parts.busy or (refiner is not None and not refiner.wait(0.0))
         shown = "" if busy else app.parts.export.picture()
         same = same + 1 if shown and shown == former else 0

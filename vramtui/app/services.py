@@ -1,7 +1,8 @@
 """What the dashboard uses of the outside world, handed in once by whoever starts it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vramtui.core.observation.source import Source
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.signals import Signaller
+    from vramtui.core.schema.preset import PresetFile
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.fleet import Fleet
@@ -78,6 +80,27 @@ class Services:
         return lambda: Predictor(estimator, traces=traces, refiner=self.refiner)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """How the dashboard begins.
+
+    Attributes:
+        banner: a sentence shown above everything.
+        preset: the preset in the estimate panel from the beginning.
+        now: seconds that only staleness and drawing look at; tests freeze it.
+        estimator: what predicts; the analytic one by default.
+        settings: the person's; theme, keys and alerts are taken from them.
+        hint: a line for somebody who is here for the first time.
+    """
+
+    banner: str | None = None
+    preset: "PresetFile | None" = None
+    now: "Callable[[], float]" = time.time
+    estimator: "Estimator | None" = None
+    settings: Settings = field(default_factory=Settings)
+    hint: str = ""
+
+
 def session_of(
     source: Source, services: Services, predictor: Callable[[], Predictor], settings: Settings
 ) -> MonitorSession:
@@ -92,7 +115,6 @@ def session_of(
         predictor=predictor(),
         jobs=services.jobs or no_jobs,
         sampler=services.sampler or fast_sampler_for(source, "matched"),
-        targets="matched",
         alert_rules=settings.alerts,
         run_writer=services.run_writer,
         derived=services.derived,

@@ -36,10 +36,18 @@ class FastSampler(threading.Thread):
         source: what is asked.
         clock: seconds since the epoch, as in samples.
         interval: seconds between looks.
+        targets: which processes it is there for; whoever knows them aims it.
     """
 
-    def __init__(self, source: FastSource, clock: Callable[[], float] = time.time, interval: float = INTERVAL) -> None:
+    def __init__(
+        self,
+        source: FastSource,
+        clock: Callable[[], float] = time.time,
+        interval: float = INTERVAL,
+        targets: FastTargets = "matched",
+    ) -> None:
         super().__init__(name=f"sample {source.name}", daemon=True)
+        self.targets = targets
         self._source = source
         self._clock = clock
         self._interval = interval
@@ -106,4 +114,4 @@ class FastSampler(threading.Thread):
 
 def fast_sampler_for(source: Source, targets: FastTargets) -> FastSampler | None:
     """One for `source`, not started; None where it cannot sample single processes, or need not."""
-    return FastSampler(source) if targets != "none" and isinstance(source, FastSource) else None
+    return FastSampler(source, targets=targets) if targets != "none" and isinstance(source, FastSource) else None

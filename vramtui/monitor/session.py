@@ -82,8 +82,7 @@ class MonitorSession:
     Args:
         predictor: makes estimates and keeps them; by default what `vramtui estimate` answers, without a screen to wait.
         jobs: what the jobs' own probes report by now.
-        sampler: looks at a few processes between samples; None where the source cannot.
-        targets: which processes it looks at, beside the selected one.
+        sampler: looks at a few processes between samples, and says at which; None where the source cannot.
         alert_rules: what is worth an alert; None where nothing is.
         run_writer: takes the runs of processes that run a preset; None where they are not kept.
         derived: finds a preset for a process that none matches; None where no process is looked into.
@@ -110,7 +109,6 @@ class MonitorSession:
         predictor: Predictor | None = None,
         jobs: Jobs = no_jobs,
         sampler: FastSampler | None = None,
-        targets: FastTargets = "auto",
         alert_rules: AlertRules | None = None,
         run_writer: "RunWriter | None" = None,
         derived: DerivedPresets | None = None,
@@ -135,7 +133,6 @@ class MonitorSession:
         self._job_presets = JobPresets(self.predictor.traces)
         self.is_matching = False
         self._sampler = sampler
-        self._targets = targets
         self._selected: ProcessKey | None = None
         self._alert_rules = alert_rules
         self._alerts = None if alert_rules is None else Alerts(alert_rules)
@@ -254,20 +251,20 @@ class MonitorSession:
         if self._sampler is None or self.sample is None:
             return
         tracks = self.history.tracks
-        wanted = self._wanted(self.sample)
-        targets = heaviest((key, tracks[key].last_used or 0) for key in wanted if key in tracks)
-        if self._selected is not None and self._selected not in targets:
-            targets.append(self._selected)
-        self._sampler.aim(targets)
+        wanted = self._wanted(self.sample, self._sampler.targets)
+        aims = heaviest((key, tracks[key].last_used or 0) for key in wanted if key in tracks)
+        if self._selected is not None and self._selected not in aims:
+            aims.append(self._selected)
+        self._sampler.aim(aims)
         if self._sampler.ident is None:  # a thread starts once; after `close` a last sample may still come
             self._sampler.start()
 
-    def _wanted(self, sample: Sample) -> Collection[ProcessKey]:
-        if isinstance(self._targets, frozenset):
-            return _keys_with(self._targets, sample)
-        if self._targets == "none":
+    def _wanted(self, sample: Sample, targets: FastTargets) -> Collection[ProcessKey]:
+        if isinstance(targets, frozenset):
+            return _keys_with(targets, sample)
+        if targets == "none":
             return ()
-        if self._targets == "matched":
+        if targets == "matched":
             return self.matched.keys()
         return self.matched.keys() | set(_keys_with({job.pid for job in self.jobs()}, sample))
 

@@ -165,9 +165,9 @@ def test_a_convolution_asks_for_what_was_measured_for_it_or_one_near(
 ) -> None:
     shapes = (images, inputs, side, side), (outputs, inputs, 3, 3), (images, outputs, side - 2, side - 2)
     form = ConvolutionForm(dtype="float32", window=(3, 3))
-    convolved = convolved_of(*shapes, 4, 1, transposed=False, form=form, padding=(0, 0))
+    convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(0, 0))
     assert measured_workspace(convolved, "forward") == asked
-    unknown = convolved_of(*shapes, 4, 1, transposed=False)
+    unknown = convolved_of(shapes, 4, 1, transposed=False)
     assert measured_workspace(unknown, "forward") is None
 
 
@@ -206,7 +206,7 @@ def test_one_dimension_is_a_height_of_one_and_a_dilation_another_form() -> None:
     for dilation in (1, 2):
         form = ConvolutionForm(dtype="float32", window=(1, 7), dilation=(1, dilation))
         shapes = (32, 30, 400), (30, 30, 7), (32, 30, 400 + 6 * dilation)
-        convolved = convolved_of(*shapes, 4, 1, transposed=False, form=form, padding=(6 * dilation,))
+        convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(6 * dilation,))
         assert convolved.size == (1, 400)
         asked[dilation] = measured_workspace(convolved, "weight")
     assert asked == {1: (4_170_047, True), 2: (4_193_087, True)}
@@ -216,7 +216,7 @@ def test_cudnn_tries_kernels_with_more_workspace_than_it_asks_for() -> None:
     """The first layer of PyTorch's DCGAN: its kernel needs nothing, the largest tried 23 MB."""
     form = ConvolutionForm(dtype="float32", window=(4, 4), stride=(2, 2))
     shapes = (64, 3, 64, 64), (64, 3, 4, 4), (64, 64, 32, 32)
-    convolved = convolved_of(*shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+    convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
     assert measured_workspace(convolved, "forward") == (0, True)
     assert tried_workspace(convolved, "forward") == (23_085_267, True)
 
@@ -230,9 +230,7 @@ def test_convolutions_ask_for_what_cudnn_asked_for() -> None:
     for case in json.loads(GOLDEN.read_text(encoding="utf-8")):
         images, inputs, size, outputs, kernel, after, groups, itemsize, transposed, *asked = case
         convolved = convolved_of(
-            (images, inputs, size, size),
-            (1, 1, kernel, kernel),
-            (images, outputs, after, after),
+            ((images, inputs, size, size), (1, 1, kernel, kernel), (images, outputs, after, after)),
             itemsize,
             groups,
             transposed=transposed,

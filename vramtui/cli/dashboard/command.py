@@ -86,6 +86,7 @@ def _open(options: DashboardOptions) -> None:
         # What follows is loaded while the first frame stands.
         with without_unused():
             from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
+            from vramtui.app.services import StartOptions
 
         from vramtui.cli.dashboard.services import first_time_hint, viewed_services, whole_services
         from vramtui.monitor.job_presets import from_library
@@ -104,11 +105,13 @@ def _open(options: DashboardOptions) -> None:
             presets=library,
             poller=poller,
             interval=pace,
-            banner=opened.banner,
-            preset=shown,
-            settings=settings,
             services=replace(services, fleet=fleet),
-            hint="" if options.view_only or settings.dashboard.monitor else first_time_hint(welcome_marker()),
+            start=StartOptions(
+                banner=opened.banner,
+                preset=shown,
+                settings=settings,
+                hint="" if options.view_only or settings.dashboard.monitor else first_time_hint(welcome_marker()),
+            ),
         )
         if settings.dashboard.monitor:
             app.state.toggle_monitor()

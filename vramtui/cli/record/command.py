@@ -15,7 +15,7 @@ from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.record.follow import OVERDUE, Follower, TickSink, fast_targets, preset_matchers, recording_session
-from vramtui.cli.record.host_follower import HostFollower
+from vramtui.cli.record.host_follower import FollowOptions, HostFollower
 from vramtui.cli.remote.hosts import open_hosts
 from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError
@@ -71,11 +71,9 @@ def record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float,
     taken = next((one.file for one in reports.values() if one.file.exists()), None)
     if taken is not None:
         raise UserError(f"{taken} exists already; a recording never overwrites")
-    presets = preset_matchers()
+    presets, options = preset_matchers(), FollowOptions(duration=duration)
     followers = {
-        host: HostFollower(
-            opened, interval, _opens(reports[host].file, interval), reports[host], presets, duration=duration
-        )
+        host: HostFollower(opened, interval, _opens(reports[host].file, interval), reports[host], presets, options)
         for host, opened in hosts.items()
     }
 

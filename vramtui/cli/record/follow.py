@@ -66,7 +66,7 @@ def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "Pro
     sampler = fast_sampler_for(opened.source, targets)
     if isinstance(targets, frozenset) and sampler is None:
         sys.stderr.write(f"vramtui: no fast sampling: {opened.source.name} cannot sample single processes\n")
-    session = MonitorSession(jobs=opened.jobs or probes.jobs, sampler=sampler, targets=targets)
+    session = MonitorSession(jobs=opened.jobs or probes.jobs, sampler=sampler)
     session.recorded_peaks = opened.peaks
     if opened.jobs is None:
         probes.listen()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.common.probe_client import ProbeClient
@@ -17,6 +18,23 @@ from vramtui.monitor.poller import ReadQueue
 LONG = 10**9  # seconds: until it is ended
 
 
+@dataclass(frozen=True, kw_only=True)
+class FollowOptions:
+    """How a host is followed.
+
+    Attributes:
+        duration: seconds.
+        newest: hand on only the newest of samples that had to wait.
+        targets: which processes are looked at between samples.
+        probes: hears this machine's jobs, where it is this machine that is followed.
+    """
+
+    duration: float = LONG
+    newest: bool = False
+    targets: FastTargets = "none"
+    probes: ProbeClient | None = None
+
+
 class HostFollower(threading.Thread):
     """Hands on what a host shows until the time is over, or `finish`.
 
@@ -26,10 +44,7 @@ class HostFollower(threading.Thread):
         open_sink: opens what the samples go to, when the first has come.
         report: is told how it goes.
         presets: gives what matches its processes. It is read once for all hosts, on one thread.
-        duration: seconds.
-        newest: hand on only the newest of samples that had to wait.
-        targets: which processes are looked at between samples.
-        probes: hears this machine's jobs, where it is this machine that is followed.
+        options: how.
 
     Attributes:
         problem: what ended it before its time; empty while nothing has.
@@ -42,11 +57,7 @@ class HostFollower(threading.Thread):
         open_sink: Callable[[Sample], AbstractContextManager[TickSink]],
         report: TroubleReport,
         presets: Callable[[], Matcher],
-        *,
-        duration: float = LONG,
-        newest: bool = False,
-        targets: FastTargets = "none",
-        probes: ProbeClient | None = None,
+        options: FollowOptions,
     ) -> None:
         super().__init__(name="follow host", daemon=True)
         self.problem = ""
@@ -54,10 +65,9 @@ class HostFollower(threading.Thread):
         self._open_sink = open_sink
         self._report = report
         self._presets = presets
-        self._newest = newest
-        self._targets = targets
-        self._probes = probes or ProbeClient("record")
-        self._until = time.monotonic() + duration
+        self._options = options
+        self._probes = options.probes or ProbeClient("record")
+        self._until = time.monotonic() + options.duration
         self._reads = ReadQueue(opened.source, interval)
         self._follower: Follower | None = None
         self._is_over = False
@@ -68,10 +78,10 @@ class HostFollower(threading.Thread):
             first = self._first()
             if first is None:
                 return
-            session = recording_session(self._opened, self._targets, self._probes)
+            session = recording_session(self._opened, self._options.targets, self._probes)
             with self._open_sink(first) as sink:
                 self._follower = Follower(
-                    self._reads, session, sink, self._report, newest=self._newest, presets=self._presets
+                    self._reads, session, sink, self._report, newest=self._options.newest, presets=self._presets
                 )
                 if not self._is_over:
                     self._follower.follow(first, self._until - time.monotonic())

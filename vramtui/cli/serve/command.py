@@ -117,7 +117,7 @@ def place_of(listen: str, name: str, certificate: Path | None, key: Path | None)
 def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, OpenedSource]") -> None:
     from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.cli.record.follow import preset_matchers
-    from vramtui.cli.record.host_follower import HostFollower
+    from vramtui.cli.record.host_follower import FollowOptions, HostFollower
     from vramtui.cli.serve.broadcast import Broadcast
     from vramtui.records.recording.recording import RecordingHeader
     from vramtui.sources.feed.served import ServedHeader
@@ -135,9 +135,8 @@ def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, Opene
             host = broadcast.host(at)
             begin = partial(_begin, host, interval)
             targets: FastTargets = "none" if one.elsewhere else "auto"
-            followers.append(
-                HostFollower(one, interval, begin, host, presets, newest=True, targets=targets, probes=probes)
-            )
+            options = FollowOptions(newest=True, targets=targets, probes=probes)
+            followers.append(HostFollower(one, interval, begin, host, presets, options))
         for follower in followers:
             follower.start()
         try:

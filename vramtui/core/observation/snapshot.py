@@ -15,7 +15,7 @@ from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
-from vramtui.core.observation.track import Peak
+from vramtui.core.observation.track import Peak, Track
 from vramtui.core.schema.preset import PresetFile
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
@@ -121,43 +121,38 @@ def take_snapshot(
     told: LedgerOf = no_ledger,
 ) -> Snapshot:
     """Put together what is known of every process in `sample`; `told` is what each says of itself."""
-    holdings = tuple(
-        _holding(gpu, process, sample=sample, history=history, matched=matched, estimate=estimate, told=told)
-        for gpu in sample.gpus
-        for process in gpu.processes
-    )
-    return Snapshot(sample=sample, holdings=holdings, versions=versions)
+    holdings = []
+    for gpu in sample.gpus:
+        for process in gpu.processes:
+            key = process_key(sample.host.name, gpu, process)
+            found = matched.get(key)
+            predicted = estimate(found, device_of(gpu)) if found else None
+            track = history.tracks.get(key)
+            comparison = None
+            if found and predicted:
+                peak = track.peak.bytes if track and track.peak else process.used_memory
+                comparison = compare(
+                    found.key, predicted, observed_ledger(peak, told(gpu, process)), process.used_memory
+                )
+            holding = _holding(key, gpu.index, process, track, found)
+            holdings.append(msgspec.structs.replace(holding, estimate=predicted, comparison=comparison))
+    return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)
 
 
 def _holding(
-    gpu: Gpu,
-    process: Process,
-    *,
-    sample: Sample,
-    history: History,
-    matched: Mapping[ProcessKey, PresetFile],
-    estimate: EstimateFor,
-    told: LedgerOf,
+    key: ProcessKey, gpu_index: int, process: Process, track: Track | None, found: PresetFile | None
 ) -> Holding:
-    key = process_key(sample.host.name, gpu, process)
-    track = history.tracks.get(key)
-    peak = track.peak if track else None
-    found = matched.get(key)
-    predicted = estimate(found, device_of(gpu)) if found else None
-    comparison = None
-    if found and predicted:
-        observed = observed_ledger(peak.bytes if peak else process.used_memory, told(gpu, process))
-        comparison = compare(found.key, predicted, observed, process.used_memory)
+    """What is known of a process without a prediction."""
     return Holding(
         key=key,
-        gpu_index=gpu.index,
+        gpu_index=gpu_index,
         process=process,
-        peak=peak,
+        peak=track.peak if track else None,
         gone_at=track.gone_at if track else None,
         preset=found.key if found else None,
         is_assumed=found is not None and found.is_assumed,
-        estimate=predicted,
-        comparison=comparison,
+        estimate=None,
+        comparison=None,
         times=(*track.times, track.last_seen) if track and track.times else (),
         values=(*track.values, track.values[-1]) if track and track.times else (),
     )

@@ -31,32 +31,31 @@ class _Tile(NamedTuple):
     keys_width: int = 0
 
 
-def _tile(widest: int, *, half: bool, dropout: bool, capability: tuple[int, int]) -> _Tile:
+class EfficientKernel(NamedTuple):
+    """What decides which memory-efficient kernel runs: fp16 or bf16, the card, and whether there is dropout."""
+
+    half: bool
+    capability: tuple[int, int]
+    dropout: bool = False
+
+
+def _tile(widest: int, kernel: EfficientKernel) -> _Tile:
     """Which kernel of kernels/cutlassB.h takes heads so wide, as measured over widths, types and cards."""
-    small = capability in _SMALL_SHARED_MEMORY
-    if not half:
-        return _Tile(128, 64) if widest > 64 and capability >= (8, 0) and not small else _Tile(64, 64)
+    small = kernel.capability in _SMALL_SHARED_MEMORY
+    if not kernel.half:
+        return _Tile(128, 64) if widest > 64 and kernel.capability >= (8, 0) and not small else _Tile(64, 64)
     if widest <= 64:
         return _Tile(64, 64)
     if widest > 128:
         return _Tile(128, 64, 128)
     if not small:
         return _Tile(128, 128)
-    if capability == (7, 5) or (widest <= 96 and not dropout):
+    if kernel.capability == (7, 5) or (widest <= 96 and not kernel.dropout):
         return _Tile(128, 64)
     return _Tile(64, 64, 64)
 
 
-def efficient_staging_bytes(
-    heads: int,
-    s: int,
-    t: int,
-    widths: tuple[int, int],
-    *,
-    half: bool,
-    capability: tuple[int, int],
-    dropout: bool = False,
-) -> int:
+def efficient_staging_bytes(heads: int, s: int, t: int, widths: tuple[int, int], kernel: EfficientKernel) -> int:
     """The memory-efficient kernel's own buffer, for partial gradients that do not fit in registers.
 
     `AttentionBackwardKernel::Params::workspace_size` of transformers/cuda/mem_eff_attention/kernel_backward.h
@@ -67,12 +66,10 @@ def efficient_staging_bytes(
         s: queries.
         t: keys.
         widths: d and e.
-        half: fp16 or bf16.
-        capability: decides the size of a block.
-        dropout: whether there is any.
+        kernel: decides the size of a block.
     """
     d, e = widths
-    tile = _tile(max(d, e), half=half, dropout=dropout, capability=capability)
+    tile = _tile(max(d, e), kernel)
     numbers = -(-s // tile.queries) * -(-d // tile.columns) * (tile.queries * tile.columns + 4)
     if tile.keys_width:
         splits = -(-t // _KEY_BLOCK)
@@ -83,24 +80,14 @@ def efficient_staging_bytes(
     return heads * _up(numbers, 4) * FLOAT
 
 
-def efficient_backward_bytes(
-    heads: int,
-    s: int,
-    t: int,
-    widths: tuple[int, int],
-    *,
-    half: bool,
-    capability: tuple[int, int],
-    dropout: bool = False,
-) -> int:
+def efficient_backward_bytes(heads: int, s: int, t: int, widths: tuple[int, int], kernel: EfficientKernel) -> int:
     """The most that the memory-efficient kernel's backward takes at once, in whole blocks.
 
     One number for each row of scores, in fp32 out of a product made before; then the staging buffer.
     """
     rows = rounded(heads * s * FLOAT)
-    staging = efficient_staging_bytes(heads, s, t, widths, half=half, capability=capability, dropout=dropout)
-    staged = rows + rounded(staging)
-    return staged if half else max(staged, 2 * rows + rounded(heads * s * widths[1] * FLOAT))
+    staged = rows + rounded(efficient_staging_bytes(heads, s, t, widths, kernel))
+    return staged if kernel.half else max(staged, 2 * rows + rounded(heads * s * widths[1] * FLOAT))
 
 
 def _up(number: int, to: int) -> int:

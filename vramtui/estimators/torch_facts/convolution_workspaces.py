@@ -277,9 +277,7 @@ def convolution_workspace(convolved: Convolved, direction: Direction) -> int:
 
 
 def convolved_of(
-    tensor: Sequence[int],
-    weight: Sequence[int],
-    out: Sequence[int],
+    shapes: tuple[Sequence[int], Sequence[int], Sequence[int]],
     itemsize: int,
     groups: int,
     *,
@@ -289,8 +287,15 @@ def convolved_of(
 ) -> Convolved:
     """The convolution of these shapes; a transposed one as the plain one whose input gradient it is.
 
-    Without `form` (and its padding) no measured one is looked up.
+    Args:
+        shapes: of what is read, of the weight, of what is written.
+        itemsize: bytes of a number.
+        groups: of channels.
+        transposed: whether it is.
+        form: without it, and its padding, no measured one is looked up.
+        padding: on each side.
     """
+    tensor, weight, out = shapes
     before, after = (out, tensor) if transposed else (tensor, out)
     return Convolved(
         images=tensor[0],

@@ -12,7 +12,11 @@ from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
-from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
+from vramtui.estimators.torch_facts.attention_workspaces import (
+    EfficientKernel,
+    efficient_backward_bytes,
+    fused_backward_bytes,
+)
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
 
 NAMES = "queries", "keys", "values"
@@ -76,9 +80,7 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
             heads.queries,
             heads.keys,
             (heads.head_dim, heads.value_dim),
-            half=q.itemsize == 2,
-            capability=ops.card.capability,
-            dropout=bool(heads.dropout),
+            EfficientKernel(q.itemsize == 2, ops.card.capability, bool(heads.dropout)),
         )
     else:
         seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]

@@ -114,9 +114,11 @@ class LayerOps:
             groups=layer.groups,
         )
         convolved = convolved_of(
-            (self.batch, *before),
-            (wide[0], narrow[0] // layer.groups, layer.kernel_size, layer.kernel_size),
-            (self.batch, *after),
+            (
+                (self.batch, *before),
+                (wide[0], narrow[0] // layer.groups, layer.kernel_size, layer.kernel_size),
+                (self.batch, *after),
+            ),
             x.itemsize,
             layer.groups,
             transposed=layer.transposed,

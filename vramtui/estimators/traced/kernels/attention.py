@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.torch_facts.attention_workspaces import efficient_staging_bytes
+from vramtui.estimators.torch_facts.attention_workspaces import EfficientKernel, efficient_staging_bytes
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
@@ -90,9 +90,7 @@ def _staging(call: Any) -> int:
         length,
         key.shape[-2],
         (width, value.shape[-1]),
-        half=query.dtype in _HALF,
-        capability=call.memory.device.capability,
-        dropout=bool(call.args[_DROPOUT]),
+        EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.args[_DROPOUT])),
     )
 
 

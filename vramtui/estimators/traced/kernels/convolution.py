@@ -68,9 +68,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         groups=groups,
     )
     convolved = convolved_of(
-        tensor.shape,
-        weight.shape,
-        out.shape,
+        (tensor.shape, weight.shape, out.shape),
         tensor.element_size(),
         groups,
         transposed=transposed,
