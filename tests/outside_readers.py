@@ -16,6 +16,7 @@ import msgspec
 
 from tests.app import scenes
 from tests.examples import a_run
+from tests.fuzz.pictures import pictures
 from tests.outside_values import every_field
 from vramtui.cli.history.text import print_list, print_run
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -132,6 +133,14 @@ def read_line(document: dict[str, Any]) -> None:
         job.ledger(0)
 
 
+def draw_line(document: dict[str, Any]) -> None:
+    """What the dashboard draws of a line: all panels, the table's first rows, the details of the first of them."""
+    sample = LiveRecording().take(json.dumps(document).encode())
+    if sample is not None:
+        for text in pictures([sample]):
+            assert text.isprintable(), text[:200]
+
+
 def check_sample(sample: Sample) -> None:
     """Nothing in it is beyond what a GPU can be, or what a person can read."""
     texts = [gpu.name for gpu in sample.gpus] + [row.command or "" for gpu in sample.gpus for row in gpu.processes]
@@ -216,6 +225,7 @@ READERS: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[type[Exception]
     "preset": (estimate_preset, (UserError,)),
     "config": (read_config, (UserError, Damaged)),
     "line": (read_line, (UserError, msgspec.DecodeError)),
+    "dashboard": (draw_line, (UserError,)),
     "message": (hear_message, ()),
     "prometheus": (read_answer, (SourceFailed,)),
     "slurm": (read_accounting, ()),
@@ -226,6 +236,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "preset": SHAPES,
     "config": tuple(CONFIGS),
     "line": ("sample", "job"),
+    "dashboard": ("sample",),
     "message": tuple(MESSAGES),
     "prometheus": ("answer",),
     "slurm": ("sacct",),

@@ -51,7 +51,7 @@ def through_json(delta: Delta) -> Delta:
 def test_there_and_back(before: Sample, after: Sample) -> None:
     delta = difference(before, after)
     assert delta is not None
-    assert following(before, through_json(delta)) == after
+    assert following(before, through_json(delta), []) == after
 
 
 def test_what_did_not_change_costs_nothing_and_is_shared() -> None:
@@ -59,7 +59,7 @@ def test_what_did_not_change_costs_nothing_and_is_shared() -> None:
     later = msgspec.structs.replace(sample, taken_at=sample.taken_at + 1)
     delta = difference(sample, later)
     assert delta == Delta(taken_at=later.taken_at)
-    assert following(sample, through_json(delta)).gpus[0] is sample.gpus[0]
+    assert following(sample, through_json(delta), []).gpus[0] is sample.gpus[0]
 
 
 def test_a_processs_cpu_waits_for_the_next_whole_sample() -> None:
@@ -91,7 +91,7 @@ def test_other_devices_need_a_whole_sample() -> None:
 )
 def test_a_delta_that_does_not_follow_is_refused(changes: dict[int, dict[str, object]], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=said):
-        following(moment().sample, Delta(taken_at=1.0, gpus=changes))
+        following(moment().sample, Delta(taken_at=1.0, gpus=changes), [])
 
 
 def test_a_field_of_a_newer_version_is_passed_over() -> None:
@@ -101,12 +101,12 @@ def test_a_field_of_a_newer_version_is_passed_over() -> None:
         "utilization": 5,
         "processes": {"0": {"colour": 1, "used_memory": 9}},
     }
-    after = following(sample, Delta(taken_at=1.0, gpus={0: changes}))
+    after = following(sample, Delta(taken_at=1.0, gpus={0: changes}), [])
     assert (after.gpus[0].utilization, after.gpus[0].processes[0].used_memory) == (5, 9)
 
 
 def test_nothing_of_the_sample_before_is_changed() -> None:
     before = moment().sample
     was = encode_sample(before)
-    following(before, Delta(taken_at=1.0, gpus={0: {"processes": {"0": {"used_memory": 1}}, "index": 7}}))
+    following(before, Delta(taken_at=1.0, gpus={0: {"processes": {"0": {"used_memory": 1}}, "index": 7}}), [])
     assert encode_sample(before) == was

@@ -304,19 +304,24 @@ def test_whatever_is_in_the_file_is_a_recording_or_a_sentence(lines: list[bytes]
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("used_memory", 1 << 63),
-        ("used_memory", -(1 << 70)),
-        ("pid", 1 << 80),
-        ("started_at", 1e300),
-        ("peak_memory", 1e30),
-    ],
+    [("used_memory", 1 << 63), ("used_memory", -(1 << 70)), ("started_at", 1e300), ("peak_memory", 1e30)],
 )
-def test_figures_that_no_machine_has_are_refused_where_they_stand(field: str, value: float, tmp_path: Path) -> None:
+def test_figures_that_no_machine_has_are_unknown_and_told(field: str, value: float, tmp_path: Path) -> None:
+    (sample,) = read_recording(_with_figure(tmp_path, field, value)).samples
+    row = next(gpu for gpu in sample.gpus if gpu.processes).processes[0]
+    assert getattr(row, field) is None
+    assert f".processes[0].{field}" in sample.problems[-1].message
+
+
+def test_a_pid_that_no_machine_has_is_refused_where_it_stands(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"r\.jsonl, line 2: .*pid"):
+        read_recording(_with_figure(tmp_path, "pid", 1 << 80))
+
+
+def _with_figure(folder: Path, field: str, value: float) -> Path:
     sample = msgspec.to_builtins(moment().sample)
     holder = next(gpu for gpu in sample["gpus"] if gpu["processes"])
     holder["processes"][0][field] = value
-    path = tmp_path / "r.jsonl"
+    path = folder / "r.jsonl"
     path.write_bytes(HEAD + msgspec.json.encode(sample) + b"\n")
-    with pytest.raises(UserError, match=rf"r\.jsonl, line 2: .*{field}"):
-        read_recording(path)
+    return path

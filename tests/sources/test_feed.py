@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.source import silence_limit
 from vramtui.core.observation.track import Peak
@@ -94,6 +94,39 @@ def test_what_is_no_recording_is_said(content: bytes, sentence: str) -> None:
     with pytest.raises(SourceFailed, match=sentence):
         source.read()
     os.close(writer)
+
+
+def test_a_damaged_line_hides_itself_and_is_told() -> None:
+    live = LiveRecording()
+    lines = [encode_sample(sample(float(at))) for at in range(1, 100)]
+    assert live.take(b'{"vramtui_recording":1}') is None
+    assert live.take(lines[0]) == sample(1.0)
+    assert live.take(b"\xff\x00") is None
+    after = live.take(lines[1])
+    assert after is not None
+    assert [problem.where for problem in after.problems] == ["damaged lines"]
+    assert after.gpus == sample(2.0).gpus
+    assert live.take(lines[-1]) == sample(99.0)  # for a minute
+
+
+def test_what_says_only_what_changed_waits_for_a_whole_sample() -> None:
+    live = LiveRecording()
+    header, first, *changes = whole(*(sample(float(at), at) for at in range(1, 9))).splitlines()
+    for line in (header, first, changes[0]):
+        live.take(line)
+    assert live.take(b"{}") is None
+    assert [live.take(line) for line in changes[1:]] == [None] * 6  # is no reason to end
+    after = live.take(encode_sample(sample(9.0)))
+    assert after is not None
+    assert after.taken_at == 9.0
+
+
+def test_damage_in_a_row_is_no_recording_any_more() -> None:
+    live = LiveRecording()
+    live.take(encode_sample(sample(1.0)))
+    assert [live.take(b"{}") for _ in range(2)] == [None, None]
+    with pytest.raises(UserError, match="missing required field"):
+        live.take(b"{}")
 
 
 def test_peaks_between_samples_come_along() -> None:

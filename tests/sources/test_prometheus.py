@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from vramtui.cli.common.open_source import say_waiting
 from vramtui.cli.remote.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import MIB
@@ -271,3 +272,15 @@ def test_what_goes_together(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not with --host"):
         open_hosts(OtherHosts(["a"], None, "http://localhost"), 1.0)
     assert open_hosts(OtherHosts(), 1.0, other=True) == {}
+
+
+def test_a_server_that_is_waited_for_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before there is a screen nothing else tells that the program lives."""
+    answered = threading.Event()
+    monkeypatch.setattr("vramtui.cli.remote.hosts.OVERDUE", 0.01)
+    monkeypatch.setattr("vramtui.cli.common.open_source.say_waiting", lambda name: (say_waiting(name), answered.set()))
+    monkeypatch.setattr(PrometheusFleet, "begin", lambda _: [answered.wait(60), ()][1])
+    assert open_hosts(OtherHosts(prometheus="http://localhost:9"), 1.0) == {}
+    assert capsys.readouterr().err == "vramtui: localhost:9 does not answer; still waiting\n"

@@ -111,7 +111,12 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
 
 def say_overdue(source: Source) -> None:
     """Say that a read takes longer than it should; it is waited for all the same."""
-    sys.stderr.write(f"vramtui: {printable(answerer(source))} does not answer; still waiting\n")
+    say_waiting(answerer(source))
+
+
+def say_waiting(name: str) -> None:
+    """Say on standard error whose answer is overdue."""
+    sys.stderr.write(f"vramtui: {printable(name)} does not answer; still waiting\n")
 
 
 def _demo(banner: str) -> OpenedSource:

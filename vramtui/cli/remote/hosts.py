@@ -1,5 +1,6 @@
 """What `--host` names: other machines, each a source of its own."""
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from vramtui.core.observation.readings import ProcessKey
     from vramtui.core.observation.track import Peak
     from vramtui.records.recording.live import LiveRecording
+
+OVERDUE = 2.0  # seconds after which it is said that a server is waited for
 
 
 class OtherHosts(NamedTuple):
@@ -75,14 +78,22 @@ def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> "dic
 
 
 def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dict[str, OpenedSource]":
-    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.cli.common.open_source import OpenedSource, say_waiting
     from vramtui.sources.prometheus.client import PrometheusClient
     from vramtui.sources.prometheus.source import PrometheusFleet, PrometheusSource
 
-    fleet = PrometheusFleet(PrometheusClient(url, token_file), interval)
+    client = PrometheusClient(url, token_file)
+    fleet = PrometheusFleet(client, interval)
+    overdue = threading.Timer(OVERDUE, say_waiting, (client.title,))
+    overdue.daemon = True
+    overdue.start()
+    try:
+        hosts = fleet.begin()
+    finally:
+        overdue.cancel()
     return {
         name: OpenedSource(PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=fleet.past(name))
-        for name in fleet.begin()
+        for name in hosts
     }
 
 

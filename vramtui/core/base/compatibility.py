@@ -1,6 +1,7 @@
-"""Reading what a newer version of the program may have written: it is refused only where its format says so."""
+"""Reading what a newer version of the program, or one that errs, may have written: as much of it as can be read."""
 
 import re
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,7 +10,10 @@ from vramtui.core.base.errors import UserError
 
 Value = TypeVar("Value")
 MOST_DROPPED = 256  # fields; what has more is no newer version of anything
+MOST_MENDED = 16  # fields with a wrong value in one line; each has the line looked at once more
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+# The last of a path's fields, and what is inside of it.
+_WRONG = re.compile(r" - at `\$(?P<path>.*)\.(?P<name>[^.\[`]+)(?P<inside>(?:\[(?:\d+|\.\.\.)\])*)`$", re.DOTALL)
 _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<place>\d+|\.\.\.)\]")
 
 
@@ -54,18 +58,63 @@ def with_known_fields(data: bytes, kind: type[Value]) -> Value:
     raise found
 
 
-def _drop(document: Any, path: str, name: str) -> bool:  # noqa: ANN401 - whatever JSON can hold
+def with_possible_fields(data: bytes, kind: type[Value], rows: Collection[str], left_out: list[str]) -> Value:
+    """The JSON in `data` as a `kind`; a field that may be unknown is so where its value is none that it can have.
+
+    Args:
+        data: a line that another host or program wrote.
+        kind: what it should be.
+        rows: fields that are lists of rows: a wrong row in one is no reason to leave out all of them.
+        left_out: where each such field stands; more are added.
+
+    Raises:
+        msgspec.DecodeError: it is no `kind` without them either, or there is too much of that.
+    """
+    document = msgspec.json.decode(data)
+    found = first = _refusal(document, kind)
+    if first is None:  # of a field that stands there twice the wrong one is gone
+        return msgspec.json.decode(data, type=kind)
+    for _ in range(MOST_MENDED):
+        wrong = None if found is None else _WRONG.search(str(found))
+        if wrong is None or (wrong["inside"] and wrong["name"] in rows):
+            break
+        holders = [one for one in _holders(document, wrong["path"], wrong["name"]) if one[wrong["name"]] is not None]
+        if not holders:
+            break
+        for holder in holders:
+            holder[wrong["name"]] = None
+        left_out.append(f"{wrong['path']}.{wrong['name']}".removeprefix("."))
+        found = _refusal(document, kind)
+    if found is not None:
+        raise first
+    return msgspec.convert(document, kind, str_keys=True)
+
+
+def _refusal(document: object, kind: type[Value]) -> msgspec.ValidationError | None:
+    try:
+        msgspec.convert(document, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        return error
+    return None
+
+
+def _drop(document: object, path: str, name: str) -> bool:
     """Take the field away from the objects at that path; False where there is none."""
-    places = [document]
-    for step in _STEP.finditer(path):
-        places = [inner for place in places for inner in _inside(place, step["key"], step["place"])]
-    holders = [place for place in places if isinstance(place, dict) and name in place]
+    holders = _holders(document, path, name)
     for holder in holders:
         del holder[name]
     return bool(holders)
 
 
-def _inside(value: Any, key: str | None, place: str | None) -> list[Any]:  # noqa: ANN401 - as above
+def _holders(document: object, path: str, name: str) -> list[dict[str, Any]]:
+    """The objects at that path that have the field."""
+    places: list[Any] = [document]
+    for step in _STEP.finditer(path):
+        places = [inner for place in places for inner in _inside(place, step["key"], step["place"])]
+    return [place for place in places if isinstance(place, dict) and name in place]
+
+
+def _inside(value: Any, key: str | None, place: str | None) -> list[Any]:  # noqa: ANN401 - whatever JSON can hold
     if key is not None:
         return [value[key]] if isinstance(value, dict) and key in value else []
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

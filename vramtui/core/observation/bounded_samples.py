@@ -5,6 +5,7 @@ shown has to be measured, and one of a megabyte would hold the screen. Every rea
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -46,7 +47,7 @@ _SIZES: Final = ("used_memory", "peak_memory", "host_memory")
 Read = TypeVar("Read", bound=msgspec.Struct)
 
 
-def bounded(sample: Sample, before: Sample | None = None) -> Sample:
+def bounded(sample: Sample, before: Sample | None = None, left_out: Sequence[str] = ()) -> Sample:
     """`sample` without what no host says; the very same where there is nothing of that.
 
     GPUs and processes keep their places, by which a recording's next line speaks of them.
@@ -54,9 +55,10 @@ def bounded(sample: Sample, before: Sample | None = None) -> Sample:
     Args:
         sample: as it was decoded.
         before: the one before it, as this gave it: what both share was looked at.
+        left_out: what could not be read of it.
     """
     old = () if before is None else before.gpus
-    told: list[str] = []
+    told = [*left_out]
     gpus = [
         gpu
         if place < len(old) and gpu is old[place]

@@ -54,19 +54,24 @@ def difference(before: Sample, after: Sample) -> Delta | None:
     )
 
 
-def following(before: Sample, delta: Delta) -> Sample:
+def following(before: Sample, delta: Delta, left_out: list[str]) -> Sample:
     """The sample that came after `before`; what did not change is shared between the two.
+
+    Args:
+        before: the sample before it.
+        delta: what changed.
+        left_out: the fields whose new value is none of theirs, and which are unknown from here on; more are added.
 
     Raises:
         msgspec.ValidationError: the delta does not follow that sample.
     """
     gpus = list(before.gpus)
     for place, changes in delta.gpus.items():
-        gpus[place] = _gpu_after(_at(before.gpus, place), changes)
+        gpus[place] = _gpu_after(_at(before.gpus, place), changes, left_out)
     return msgspec.structs.replace(
         before,
         taken_at=delta.taken_at,
-        host=_after(before.host, delta.host),
+        host=_after(before.host, delta.host, left_out),
         problems=before.problems if delta.problems is None else delta.problems,
         gpus=tuple(gpus),
     )
@@ -93,39 +98,46 @@ def _gpu_changes(old: Gpu, new: Gpu) -> Changes:
     return changes
 
 
-def _gpu_after(gpu: Gpu, changes: Changes) -> Gpu:
+def _gpu_after(gpu: Gpu, changes: Changes, left_out: list[str]) -> Gpu:
     rest = {name: value for name, value in changes.items() if name != "processes"}
     rows = changes.get("processes")
     if isinstance(rows, list):
-        return msgspec.structs.replace(_after(gpu, rest), processes=msgspec.convert(rows, tuple[Process, ...]))
+        listed = msgspec.convert(rows, tuple[Process, ...])
+        return msgspec.structs.replace(_after(gpu, rest, left_out), processes=listed)
     if isinstance(rows, dict):
         processes = list(gpu.processes)
         for place, found in msgspec.convert(rows, dict[int, Changes], strict=False, str_keys=True).items():
-            processes[place] = _after(_at(gpu.processes, place), found)
-        return msgspec.structs.replace(_after(gpu, rest), processes=tuple(processes))
+            processes[place] = _after(_at(gpu.processes, place), found, left_out)
+        return msgspec.structs.replace(_after(gpu, rest, left_out), processes=tuple(processes))
     if rows is not None:
         raise msgspec.ValidationError("`processes` is neither a list nor an object")
-    return _after(gpu, rest)
+    return _after(gpu, rest, left_out)
 
 
 def _changes(old: Read, new: Read, left_out: frozenset[str]) -> Changes:
     return {
         name: msgspec.to_builtins(value)
-        for name in _types(type(new))
+        for name in _fields(type(new))
         if name not in left_out and (value := getattr(new, name)) != getattr(old, name)
     }
 
 
-def _after(reading: Read, changes: Changes) -> Read:
+def _after(reading: Read, changes: Changes, left_out: list[str]) -> Read:
     if not changes:
         return reading
-    types = _types(type(reading))  # a newer version may have more
-    fields = {
-        name: msgspec.convert(value, types[name], strict=False, str_keys=True)
-        for name, value in changes.items()
-        if name in types
-    }
-    return msgspec.structs.replace(reading, **fields)
+    fields = _fields(type(reading))
+    values: Changes = {}
+    for name, value in changes.items():
+        if name not in fields:  # a newer version may have more
+            continue
+        try:
+            values[name] = msgspec.convert(value, fields[name].type, strict=False, str_keys=True)
+        except msgspec.ValidationError:
+            if fields[name].default is not None:
+                raise
+            values[name] = None
+            left_out.append(name)
+    return msgspec.structs.replace(reading, **values)
 
 
 def _at(values: tuple[Read, ...], place: int) -> Read:
@@ -135,5 +147,5 @@ def _at(values: tuple[Read, ...], place: int) -> Read:
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
-    return {field.name: field.type for field in msgspec.structs.fields(kind)}
+def _fields(kind: type) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.name: field for field in msgspec.structs.fields(kind)}

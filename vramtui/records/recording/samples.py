@@ -14,12 +14,14 @@ from typing import overload
 
 import msgspec
 
+from vramtui.core.base.compatibility import with_possible_fields
 from vramtui.core.observation.bounded_samples import bounded
 from vramtui.core.observation.readings import Sample, decode_sample
 from vramtui.records.recording.deltas import DeltaLine, following
 
 BLOCK = 30  # samples at least; a whole one comes once a minute
 READY = 120  # blocks held decoded: two hours with a sample each second
+MOST_MENDED = 8 << 20  # bytes of a line; 16 cards with 1,024 processes are 6 MB
 OF_MORE = 30  # held decoded where there are more than that
 
 
@@ -29,16 +31,27 @@ def is_whole(line: bytes) -> bool:
 
 
 def sample_in(line: bytes, before: Sample | None) -> Sample:
-    """The sample that a line of a recording tells, after the one before it; without what no host has.
+    """The sample that a line of a recording tells, after the one before it; without what no host has. A figure that
+    cannot be one hides itself and no more, and a problem of the sample names it.
 
     Raises:
         msgspec.DecodeError: it is none, or does not follow (which UnicodeDecodeError also tells).
     """
+    left_out: list[str] = []
     if is_whole(line):
-        return bounded(decode_sample(line))
+        return bounded(_whole(line, left_out), left_out=left_out)
     if before is None:
         raise msgspec.ValidationError("it says what changed, and there is no sample before it")
-    return bounded(following(before, msgspec.json.decode(line, type=DeltaLine).delta), before)
+    return bounded(following(before, msgspec.json.decode(line, type=DeltaLine).delta, left_out), before, left_out)
+
+
+def _whole(line: bytes, left_out: list[str]) -> Sample:
+    try:
+        return decode_sample(line)
+    except msgspec.ValidationError:
+        if len(line) > MOST_MENDED:
+            raise
+        return with_possible_fields(line, Sample, ("gpus", "processes"), left_out)
 
 
 class Samples(Sequence[Sample]):
