@@ -137,6 +137,13 @@ def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), read
     return EmulatedRun(device=DEVICE, devices=1, finished=finished, seen=seen, reports=(report,))
 
 
+def test_a_job_that_tells_of_a_card_that_is_not_there_is_left_as_it_is() -> None:
+    run = emulated()
+    (one,) = run.seen
+    beyond = msgspec.structs.replace(one, counters=msgspec.structs.replace(one.counters, index=99))
+    assert with_process(beyond, run.reports, 512 * MIB) == beyond
+
+
 def test_a_job_that_ends_fits() -> None:
     run = emulated()
     document = document_of(run)

@@ -38,7 +38,7 @@ READERS = {
     "vramtui/sources/feed/served.py": "LineSplitter bounds a line, LiveRecording its sample",
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
-    "vramtui/driver": "the job that this program itself started, in a folder of its own",
+    "vramtui/driver": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE",
     "vramtui/estimators": "this program's own children, and what comes with it",
     "vramtui/pytest_plugin": "this program's own children",
 }

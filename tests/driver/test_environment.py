@@ -69,3 +69,13 @@ def test_a_file_that_is_no_report_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "1.report").write_bytes(b"short")
     (tmp_path / "2.report").write_bytes(bytes(70000))
     assert read_reports(tmp_path) == ()
+
+
+def test_what_a_job_left_in_the_place_of_reports_is_no_report(tmp_path: Path) -> None:
+    """It may write there: what waits, what has no end and what is larger than any report."""
+    os.mkfifo(tmp_path / "1.report")
+    (tmp_path / "2.report").mkdir()
+    (tmp_path / "3.report").symlink_to("/dev/zero")
+    (tmp_path / "4.report").touch()
+    os.truncate(tmp_path / "4.report", 1 << 40)
+    assert read_reports(tmp_path) == ()

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import CARDS
 from vramtui.driver.build import build
 from vramtui.driver.environment import EmulatedCard, emulating
 from vramtui.driver.live import SUFFIX, CardInUse, announced, cards_in_use
+from vramtui.sources.emulated import open_here
 
 CARD = EmulatedCard(device=CARDS["RTX4090"], multiprocessors=128, context=460 << 20)
 JOB = """
@@ -54,6 +56,33 @@ def test_what_is_no_announcement_is_passed_over(runtime: Path) -> None:
     (runtime / f"name{SUFFIX}").write_text("{}")
     (runtime / f"{1 << 30}{SUFFIX}").write_text("{}")  # no such process
     assert cards_in_use() == ()
+
+
+def test_names_and_files_that_nobody_announced_are_passed_over(runtime: Path) -> None:
+    runtime.mkdir(mode=0o700)
+    (runtime / f"{'9' * 30}{SUFFIX}").write_text("{}")
+    os.mkfifo(runtime / f"{os.getpid()}{SUFFIX}")
+    (runtime / f"{os.getppid()}{SUFFIX}").symlink_to("/dev/zero")
+    assert cards_in_use() == ()
+
+
+def test_a_path_that_no_system_has_is_a_sentence(runtime: Path) -> None:
+    used = CardInUse(card=CARD.text, reports="/a\0b", libraries="/libraries")
+    with announced(used), pytest.raises(SourceFailed, match="cannot be loaded"):
+        open_here()
+    assert list(runtime.iterdir()) == []
+
+
+def test_nothing_is_written_where_another_user_could_have_laid_a_link(runtime: Path, tmp_path: Path) -> None:
+    """XDG_RUNTIME_DIR may be a folder of all users'; under a link of this command's pid anything could stand."""
+    runtime.mkdir(mode=0o777)
+    runtime.chmod(0o777)
+    target = tmp_path / "precious"
+    target.write_text("as it was")
+    (runtime / f"{os.getpid()}{SUFFIX}").symlink_to(target)
+    with announced(CardInUse(card=CARD.text, reports="/reports", libraries="/libraries")):
+        assert target.read_text() == "as it was"
+    assert target.read_text() == "as it was"
 
 
 @pytest.mark.usefixtures("runtime")

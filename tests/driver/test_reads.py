@@ -1,6 +1,7 @@
 """What is made of the lines that read computed values: whether the way of the job may hang on them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,23 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
         (1, 8, False),
     ]
     assert read_places(tmp_path)[0].words == "train.py:2 in main, 2 times: if loss.item() > 3:"
+
+
+def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path) -> None:
+    """It may write there, and name any file as one of its own."""
+    os.mkfifo(tmp_path / "1.reads")
+    (tmp_path / "2.reads").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.py")
+    files = ["/dev/zero", str(tmp_path / "pipe.py"), str(tmp_path), "a\0b", "n" * 5000, "../" * 3000]
+    (tmp_path / "3.reads").write_text(json.dumps([[file, 1, "main", "", 1] for file in files]))
+    places = read_places(tmp_path)
+    assert {place.path for place in places} == set(files)
+    assert {place.code for place in places} <= {"?"}
+
+
+def test_a_sum_of_thousands_of_terms_is_read(tmp_path: Path) -> None:
+    """As in a generated file: deeper than Python's own limit of recursion."""
+    script = tmp_path / "train.py"
+    script.write_text(f"x = {' + '.join(['a'] * 5000)}\nprint(loss.item())\n")
+    (tmp_path / "1.reads").write_text(json.dumps([[str(script), 2, "main", "", 1]]))
+    assert [place.code for place in read_places(tmp_path)] == ["print(loss.item())"]

@@ -1,6 +1,7 @@
 """A job under `vramtui run --preset X` is matched to X by whoever watches, whatever its command line is."""
 
 import gzip
+import os
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.traced.process.results import JobCommand, TraceResult
 from vramtui.estimators.traced.traces import JobTrace, Traces, preset_of_command, write_job_trace
-from vramtui.monitor.job_presets import JobPresets, from_library
+from vramtui.monitor.job_presets import MOST_FOUND, JobPresets, from_library
 from vramtui.monitor.session import MonitorSession
 
 PROCESS = Process(pid=7, type="C", used_memory=50, command="python main.py", started_at=1.0)
@@ -117,3 +118,34 @@ def test_a_path_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resolved_preset("mine.toml") == str(tmp_path / "mine.toml")
     assert resolved_preset("gpt2-124m") == "gpt2-124m"
     assert resolved_preset("owner/name") == "owner/name"
+
+
+@pytest.mark.parametrize("name", ["n" * 300 + ".trace", "/proc/1/root/x/y.trace", "a\0b.trace", "/dev/stdin.trace"])
+def test_a_path_of_another_machine_ends_nothing(name: str) -> None:
+    """A feed or another host may tell of any: one that is too long, or in another user's folder here."""
+    assert JobPresets(Traces()).of(SAMPLE, [job(name)]) == {}
+
+
+def test_a_pipe_in_the_place_of_a_trace_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "run-1.trace"
+    os.mkfifo(path)
+    assert JobPresets(Traces()).of(SAMPLE, [job(str(path))]) == {}
+
+
+def test_a_job_that_tells_of_another_preset_each_second_fills_no_memory() -> None:
+    def find(name: str) -> PresetFile:
+        raise UserError(name)
+
+    presets = JobPresets(Traces(), find)
+    for number in range(2 * MOST_FOUND):
+        presets.of(SAMPLE, [job(f"p{number}")])
+    assert len(presets.found) == MOST_FOUND
+
+
+def test_a_link_in_the_place_of_a_traces_draft_is_not_followed(tmp_path: Path) -> None:
+    path, target = tmp_path / "run-1.trace", tmp_path / "precious"
+    target.write_text("as it was")
+    path.with_suffix(".new").symlink_to(target)
+    write_job_trace(path, JobTrace(preset=preset_of_command(COMMAND, kept()), device=device_of(GPU), result=kept()))
+    assert target.read_text() == "as it was"
+    assert not path.is_symlink()

@@ -279,8 +279,18 @@ def test_a_server_that_is_waited_for_is_named(
 ) -> None:
     """Before there is a screen nothing else tells that the program lives."""
     answered = threading.Event()
+
+    def say(name: str) -> None:
+        say_waiting(name)
+        answered.set()
+
+    def begin(fleet: PrometheusFleet) -> tuple[str, ...]:
+        del fleet
+        answered.wait(60)
+        return ()
+
     monkeypatch.setattr("vramtui.cli.remote.hosts.OVERDUE", 0.01)
-    monkeypatch.setattr("vramtui.cli.common.open_source.say_waiting", lambda name: (say_waiting(name), answered.set()))
-    monkeypatch.setattr(PrometheusFleet, "begin", lambda _: [answered.wait(60), ()][1])
+    monkeypatch.setattr("vramtui.cli.common.open_source.say_waiting", say)
+    monkeypatch.setattr(PrometheusFleet, "begin", begin)
     assert open_hosts(OtherHosts(prometheus="http://localhost:9"), 1.0) == {}
     assert capsys.readouterr().err == "vramtui: localhost:9 does not answer; still waiting\n"

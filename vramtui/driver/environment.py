@@ -3,13 +3,17 @@
 import os
 import struct
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device
 from vramtui.driver.build import DRIVER
+from vramtui.models.readers.bounded import read_plain
 
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
 MOST_DEVICES = 16
@@ -80,8 +84,8 @@ def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Pat
 
 
 def read_reports(folder: Path) -> tuple[DriverReport, ...]:
-    """The reports of all processes that used the card, by pid."""
-    found = (_read(path) for path in folder.glob("*.report"))
+    """The reports of all processes that used the card, by pid; the job can write there, so each is read with bounds."""
+    found = (_read(path) for path in islice(folder.glob("*.report"), DRIVER_REPORT.count))
     return tuple(sorted((report for report in found if report is not None), key=lambda report: report.pid))
 
 
@@ -91,7 +95,10 @@ def unmodelled_calls(reports: Iterable[DriverReport]) -> tuple[tuple[str, str], 
 
 
 def _read(path: Path) -> DriverReport | None:
-    content = path.read_bytes()
+    try:
+        content = read_plain(path, DRIVER_REPORT)
+    except UserError:
+        return None
     if len(content) < _HEAD.size:
         return None
     magic, pid, reads, read_bytes, *numbers = _HEAD.unpack_from(content)
@@ -103,7 +110,7 @@ def _read(path: Path) -> DriverReport | None:
         pid=pid,
         reads=reads,
         read_bytes=read_bytes,
-        peaks=tuple(numbers[MOST_DEVICES:]),
+        peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES:]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
 

@@ -3,14 +3,18 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import CARD_IN_USE
+from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import listeners_folder, private
 
 SUFFIX = ".card"
-LARGEST = 4096  # bytes of what is announced
+MOST = 1024  # commands of one user that run at once
 
 
 class CardInUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,16 +27,21 @@ class CardInUse(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def announced(card: CardInUse) -> Iterator[None]:
-    """As long as this lasts, `cards_in_use` finds the card. Where that cannot be written down, the job runs as well."""
+    """As long as this lasts, `cards_in_use` finds the card. Where that cannot be written down, or another user could
+    reach the folder, the job runs as well.
+    """
     path = Path(listeners_folder()) / f"{os.getpid()}{SUFFIX}"
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.encode(card))
+        if private(str(path.parent)):
+            path.unlink(missing_ok=True)  # of a command that was killed, and had this pid
+            path.write_bytes(msgspec.json.encode(card))
     try:
         yield
     finally:
-        with suppress(OSError):
-            path.unlink()
+        if private(str(path.parent)):
+            with suppress(OSError):
+                path.unlink()
 
 
 def cards_in_use() -> tuple[CardInUse, ...]:
@@ -41,9 +50,9 @@ def cards_in_use() -> tuple[CardInUse, ...]:
     if not private(str(folder)):
         return ()
     found: list[tuple[float, CardInUse]] = []
-    for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(OSError, ValueError, msgspec.DecodeError):
+    for path in islice(folder.glob(f"*{SUFFIX}"), MOST):
+        with suppress(OSError, ValueError, OverflowError, UserError, msgspec.DecodeError):
             os.kill(int(path.stem), 0)  # asks whether it exists; sends nothing
-            if path.stat().st_size <= LARGEST:
-                found.append((path.stat().st_mtime, msgspec.json.decode(path.read_bytes(), type=CardInUse)))
+            card = msgspec.json.decode(read_plain(path, CARD_IN_USE), type=CardInUse)
+            found.append((path.stat().st_mtime, card))
     return tuple(card for _, card in sorted(found, key=lambda pair: -pair[0]))

@@ -3,13 +3,17 @@
 import ast
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
+from vramtui.models.readers.bounded import read_plain
 
-LONGEST_FILE = 1 << 20  # bytes of a job's file that is looked into
+JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
 # sizes of pickled objects (which are known), learning rates, what a compiler tries out, reads of the
 # probe's own.
@@ -56,12 +60,12 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 def read_places(folder: Path) -> tuple[ReadPlace, ...]:
     """The places of all processes that wrote theirs into `folder`, those that decide first, then by how often."""
     times: dict[tuple[str, int, str, str], int] = {}
-    for file in folder.glob("*.reads"):
+    for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
-            rows = msgspec.json.decode(file.read_bytes(), type=list[tuple[str, int, str, str, int]])
-        except (OSError, msgspec.DecodeError):
+            rows = msgspec.json.decode(read_plain(file, READ_PLACES), type=list[tuple[str, int, str, str, int]])
+        except (UserError, msgspec.DecodeError, UnicodeDecodeError):
             continue
-        for path, line, function, inside, count in rows:
+        for path, line, function, inside, count in rows[: READ_PLACES.count]:
             times[path, line, function, inside] = times.get((path, line, function, inside), 0) + count
     places = (
         ReadPlace(
@@ -88,9 +92,9 @@ def may_decide(text: str, line: int) -> bool:
     """
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+        statement, function = _place(tree, line)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last where the parser's own stack is full
         return True
-    statement, function = _place(tree, line)
     if getattr(function, "name", "") in SHOWING:
         return False
     if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
@@ -209,9 +213,8 @@ def _decides(node: ast.AST, values: set[str]) -> bool:
 @lru_cache(maxsize=64)
 def _text(path: str) -> str:
     try:
-        file = Path(path)
-        return file.read_text(encoding="utf-8", errors="replace") if file.stat().st_size <= LONGEST_FILE else "?"
-    except OSError:
+        return read_plain(Path(path), JOB_FILE).decode(errors="replace")
+    except UserError:
         return "?"
 
 

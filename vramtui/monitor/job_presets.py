@@ -2,6 +2,7 @@
 its command line matches, with the values of that line.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from vramtui.estimators.traced.traces import SUFFIX, Traces, read_job_trace
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.presets import PresetLibrary
+
+MOST_FOUND = 1024  # presets that jobs tell of; a feed or another host could name another each second
 
 
 def from_library(name: str) -> PresetFile:
@@ -81,8 +84,12 @@ class JobPresets:
 
     def _preset(self, name: str) -> PresetFile | None:
         if name not in self.found:
-            if name.endswith(SUFFIX) and not Path(name).exists():
+            # Path.exists raises where a folder is another user's, and of a name that is too long: a feed or another
+            # host may tell any.
+            if name.endswith(SUFFIX) and not os.path.exists(name):  # noqa: PTH110 - as above
                 return None  # the job is still being traced
+            if len(self.found) >= MOST_FOUND:
+                return None
             try:
                 is_trace = name.endswith(SUFFIX)
                 self.found[name] = self._traces.take(read_job_trace(Path(name))) if is_trace else self._find(name)

@@ -53,15 +53,15 @@ def open_here(because: Problem | None = None) -> EmulatedSource:
     used = next(iter(cards_in_use()), None)
     if used is None:
         raise SourceFailed("")
-    os.environ[CARD], os.environ[REPORT] = used.card, used.reports
     try:
+        os.environ[CARD], os.environ[REPORT] = used.card, used.reports
         # pynvml asks for the library by this name, and gets the one that is loaded already.
         count = ctypes.c_uint()
         ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of a path with a NUL
         raise SourceFailed(f"The emulated card's library cannot be loaded: {error}.") from error
     finally:
-        del os.environ[CARD]  # which the library has read; no child of this process runs there
+        os.environ.pop(CARD, None)  # which the library has read; no child of this process runs there
     nvml = open_nvml()
     if not isinstance(nvml, FastSource):
         raise SourceFailed("The emulated card's library does not answer.")

@@ -20,6 +20,7 @@ from vramtui.cli.run.child import NOT_FOUND
 from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
 from vramtui.cli.run.shielded import REFUSED, shielded
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device, card
@@ -40,6 +41,7 @@ from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.context import cuda_context
+from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import STEPS, VALUES, listeners_folder
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ WITHOUT_CUDA = (
 )
 PARTS: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations")
 MOST_PLACES = 5
+LONGEST_NOTE = 2000
 Values = Literal["zeros", "ones"]
 OWN_RUNTIME = "cuGetExportTable"  # what NVIDIA's runtime asks first where a library brings its own
 
@@ -213,18 +216,27 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
             command = list(job.command) if job.keeps_files else shielded(job.command, scratch, kept)
             finished = msgspec.structs.replace(finished_run(command, environment, job.preset), command=job.command)
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
-        refused = Path(folder, REFUSED)
-        if refused.exists():
-            sys.stderr.write(for_terminal(f"note: what it wrote is not thrown away: {refused.read_text()}") + "\n")
+        refused = _why_refused(Path(folder, REFUSED))
+        if refused:
+            sys.stderr.write(for_terminal(f"note: what it wrote is not thrown away: {refused}") + "\n")
     seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
     return EmulatedRun(
         device=device, devices=devices, finished=finished, seen=seen, reports=reports, places=places, values=job.values
     )
 
 
+def _why_refused(path: Path) -> str:
+    """What the shield wrote, or the job in its place."""
+    try:
+        return read_plain(path, DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
+    except UserError:
+        return ""
+
+
 def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:
     """The process with what the driver held for it beside PyTorch: its `context`, and what others allocated."""
-    process = next((report.peaks[one.counters.index] for report in reports if report.pid == one.job.pid), None)
+    place = slice(one.counters.index, one.counters.index + 1)  # of as many cards as the job says, not as there are
+    process = next((peak for report in reports if report.pid == one.job.pid for peak in report.peaks[place]), None)
     if process is None or one.ledger.reserved is None:
         return one
     other = max(0, process - one.ledger.reserved - context)

@@ -22,7 +22,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.traced.traces import SUFFIX, JobTrace, Traces, write_job_trace
-from vramtui.probe.socket_dir import listeners_folder
+from vramtui.probe.socket_dir import listeners_folder, private
 
 if TYPE_CHECKING:
     from vramtui.cli.run.monitor import GpuWatch
@@ -86,7 +86,7 @@ class RunTrace:
 
     def hand_on(self) -> None:
         """Let whoever watches the job know; nobody else is told where the file cannot be written."""
-        if self._found is not None:
+        if self._found is not None and private(str(self.path.parent)):
             with contextlib.suppress(OSError):
                 write_job_trace(self.path, self._found)
 

@@ -74,5 +74,12 @@ SHARED = FileLimits(what="file of shared runs", size=64 * MIB, count=20_000)
 BASELINE = FileLimits(what="baseline", size=16 * MIB, count=20_000)
 # A sample of 1,024 cards with 65,536 processes is 20 MB.
 RECORDING = FileLimits(what="sample", size=64 * MIB)
+# What the emulated card's driver (driver/c/report.c) and the probe write of one process of a job: 64 KiB of names at
+# most, and a line for each place that reads.
+DRIVER_REPORT = FileLimits(what="report of an emulated card", size=MIB, count=4096)
+READ_PLACES = FileLimits(what="list of reads", size=4 * MIB, count=20_000)
+# What a run tells of its emulated card, three paths; and the trace that it hands on, thinned to some 100 KB.
+CARD_IN_USE = FileLimits(what="announcement of a card", size=1 << 14)
+JOB_TRACE = FileLimits(what="trace of a job", size=32 * MIB)
 # Of a log the end is read: a second, whatever stands there.
 LOG = FileLimits(what="log", size=16 * MIB)

@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import JOB_TRACE
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.traced.process.results import JobCommand, TraceResult
+from vramtui.models.readers.bounded import open_plain
 
 Job = tuple[Workload, Device]
 SUFFIX = ".trace"  # of the file that a run hands on; it is there once the trace has ended
-LARGEST = 32 << 20  # bytes of such a file, which this program itself wrote; a fine trace is thinned to some 100 KB
 
 
 class FinishedTrace(msgspec.Struct, frozen=True):
@@ -113,8 +114,9 @@ def write_job_trace(path: Path, found: JobTrace) -> None:
         OSError: it cannot be written.
     """
     draft = path.with_suffix(".new")
-    draft.touch(mode=0o600)
-    draft.write_bytes(msgspec.json.encode(found))
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # follows no link
+        file.write(msgspec.json.encode(found))
     draft.replace(path)
 
 
@@ -122,12 +124,12 @@ def read_job_trace(path: Path) -> JobTrace:
     """What a run has handed on.
 
     Raises:
-        OSError: it cannot be read; not yet, perhaps.
-        UserError: it is another user's, or says no such thing.
+        UserError: it cannot be read, is another user's, or says no such thing.
     """
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        data = file.read(LARGEST) if status.st_uid == os.getuid() else b""
+    file, size = open_plain(path)
+    with file:
+        is_ours = os.fstat(file.fileno()).st_uid == os.getuid()
+        data = file.read(JOB_TRACE.size) if is_ours and size <= JOB_TRACE.size else b""
     try:
         return msgspec.json.decode(data, type=JobTrace)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -14,7 +14,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Problem, ProcessKey, Sample
 from vramtui.core.observation.track import Peak
-from vramtui.records.recording.decoder import RecordingDecoder, WrongTime
+from vramtui.records.recording.decoder import RecordingDecoder, WrongTimeError
 from vramtui.records.recording.samples import is_whole
 
 MOST_DAMAGED = 3  # lines in a row
@@ -51,7 +51,7 @@ class LiveRecording:
         """
         try:
             sample = self._decoder.take(line)
-        except (WrongTime, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (WrongTimeError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._pass_over(line, printable(str(error)))
             return None
         if sample is None:
