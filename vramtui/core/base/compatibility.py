@@ -58,36 +58,34 @@ def with_known_fields(data: bytes, kind: type[Value]) -> Value:
     raise found
 
 
-def with_possible_fields(data: bytes, kind: type[Value], rows: Collection[str], left_out: list[str]) -> Value:
-    """The JSON in `data` as a `kind`; a field that may be unknown is so where its value is none that it can have.
+def with_possible_fields(data: bytes, kind: type[Value], rows: Collection[str], left_out: list[str]) -> Value | None:
+    """The JSON in `data` as a `kind`; a field that may be unknown is so where its value is none that it can have. None
+    where it is no `kind` without them either, or there is too much of that.
 
     Args:
-        data: a line that another host or program wrote.
+        data: a line that another host or program wrote, and that is none as it stands.
         kind: what it should be.
         rows: fields that are lists of rows: a wrong row in one is no reason to leave out all of them.
         left_out: where each such field stands; more are added.
-
-    Raises:
-        msgspec.DecodeError: it is no `kind` without them either, or there is too much of that.
     """
-    document = msgspec.json.decode(data)
-    found = first = _refusal(document, kind)
-    if first is None:  # of a field that stands there twice the wrong one is gone
-        return msgspec.json.decode(data, type=kind)
+    try:
+        document = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return None
     for _ in range(MOST_MENDED):
+        found = _refusal(document, kind)
         wrong = None if found is None else _WRONG.search(str(found))
         if wrong is None or (wrong["inside"] and wrong["name"] in rows):
-            break
+            return None
         holders = [one for one in _holders(document, wrong["path"], wrong["name"]) if one[wrong["name"]] is not None]
         if not holders:
-            break
+            return None
         for holder in holders:
             holder[wrong["name"]] = None
         left_out.append(f"{wrong['path']}.{wrong['name']}".removeprefix("."))
-        found = _refusal(document, kind)
-    if found is not None:
-        raise first
-    return msgspec.convert(document, kind, str_keys=True)
+        if _refusal(document, kind) is None:
+            return msgspec.convert(document, kind, str_keys=True)
+    return None
 
 
 def _refusal(document: object, kind: type[Value]) -> msgspec.ValidationError | None:

@@ -57,7 +57,7 @@ class LiveRecording:
         if sample is None:
             return None
         self._has_come, self._in_a_row = True, 0
-        return sample if not self._why else self._told(sample)
+        return sample if not self._why else self._with_problem(sample)
 
     def _pass_over(self, line: bytes, why: str) -> None:
         follows_nothing = self._has_come and self._decoder.last is None and not is_whole(line)
@@ -68,7 +68,7 @@ class LiveRecording:
             raise UserError(why)
         self._decoder.pass_over(line)
 
-    def _told(self, sample: Sample) -> Sample:
+    def _with_problem(self, sample: Sample) -> Sample:
         """The sample with a problem that tells of the damage, for a while."""
         if self._told_until is None:
             self._told_until = sample.taken_at + TOLD_FOR

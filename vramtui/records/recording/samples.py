@@ -49,9 +49,11 @@ def _whole(line: bytes, left_out: list[str]) -> Sample:
     try:
         return decode_sample(line)
     except msgspec.ValidationError:
-        if len(line) > MOST_MENDED:
+        rows = ("gpus", "processes")
+        sample = with_possible_fields(line, Sample, rows, left_out) if len(line) <= MOST_MENDED else None
+        if sample is None:
             raise
-        return with_possible_fields(line, Sample, ("gpus", "processes"), left_out)
+        return sample
 
 
 class Samples(Sequence[Sample]):

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 from vramtui.sources.host.host import HostReader
@@ -52,6 +52,7 @@ _CODES = {  # nvidia-smi's exit status: NVML's error codes
 NO_DEVICES = 6
 KILLED = 128  # and the number of the signal
 SIGNALS = 64
+LONGEST_SAID = 1000  # characters of what it printed in place of a table
 UNKNOWN_ERROR = 255
 
 
@@ -276,7 +277,8 @@ def _same_bus(one: str | None, other: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return printable(next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing"))
+    said = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
+    return shortened(printable(said), LONGEST_SAID)
 
 
 def _failure(output: Output) -> SourceFailed:
