@@ -79,7 +79,7 @@ class Terminal:
             start_new_session=True,
             preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call, which takes no lock
         )
-        self._open = True
+        self._open, self._is_held = True, False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -194,6 +194,10 @@ class Terminal:
                 resident += one.memory_info().rss
         return seconds, int(resident)
 
+    def hold(self) -> None:
+        """Take nothing of what the program sends any more, as a connection that hangs; keys still arrive."""
+        self._is_held = True
+
     def hang_up(self) -> None:
         """Close the terminal's other end, as when a connection breaks."""
         os.close(self._slave)
@@ -219,6 +223,9 @@ class Terminal:
         # We hold the other end open too, so its end is no end of file: it has ended when the program has.
         while True:
             over = not self._open or self.process.poll() is not None
+            if self._is_held and not over:
+                time.sleep(0.02)
+                continue
             ready, _, _ = select.select([self._master], [], [], 0 if over else 0.02)
             if not ready:
                 if over:

@@ -100,3 +100,15 @@ def test_what_is_set_for_another_program_of_textual(open_terminal: Open) -> None
     )
     terminal.wait_for(*SHOWN)
     _lives(terminal)
+
+
+def test_a_terminal_that_takes_nothing_any_more_is_left_by_q(open_terminal: Open) -> None:
+    """Thirty drawings waited for it, the next held the loop, and with it every key."""
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN)
+    terminal.hold()
+    for _ in range(40):
+        terminal.send("21")
+        time.sleep(0.15)  # each is drawn by itself
+    terminal.send("q")
+    assert terminal.ended(30.0) == 0

@@ -25,6 +25,7 @@ from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
 from vramtui.app.terminal.job_control import suspend_job
 from vramtui.app.terminal.key_queue import KeyQueue
+from vramtui.app.terminal.terminal_driver import is_behind
 from vramtui.app.themes import APP_CSS, Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.notice_line import NoticeLine
@@ -280,7 +281,7 @@ class Dashboard(App[None]):
         """Show everything as it is now; on the way to another place in a recording only how far that is."""
         self.redraw.begins()
         screen, replay = self.screens.to_draw(), self.parts.replay
-        if screen is None or self.colours.palette is None:
+        if screen is None or self.colours.palette is None or is_behind(self._driver):
             return
         if replay is None or replay.seeking is None or screen.view.sample is None:
             self._draw(screen, self.colours.palette)

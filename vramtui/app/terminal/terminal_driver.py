@@ -32,6 +32,7 @@ PASTING = 1.0  # seconds without a character, after which a pasted text is taken
 # Of a screen that is drawn: an 8K one with letters of 8 x 16 pixels has 960 x 270. Of 65,535 x 65,535, which any
 # program on the terminal can set, a drawing would take all memory; of this it takes two seconds.
 MOST_COLUMNS, MOST_ROWS = 1000, 300
+BEHIND = 8  # writes that wait for the terminal, from which on nothing new is drawn
 
 
 class TerminalParser(XTermParser):
@@ -119,8 +120,16 @@ class InputSelector(selectors.SelectSelector):
         return typed
 
 
+def is_behind(driver: object) -> bool:
+    """Whether the terminal takes less than it is sent, or nothing any more, as one whose connection hangs."""
+    writer = driver._writer_thread if isinstance(driver, TerminalDriver) else None  # noqa: SLF001 - of our own driver
+    return writer is not None and writer._queue.qsize() >= BEHIND  # noqa: SLF001 - Textual has no public way
+
+
 class TerminalDriver(LinuxDriver):
-    """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
+    """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held. Never
+    waits for a terminal that takes nothing: what is drawn goes by `is_behind`.
+    """
 
     skips_opening = False  # the alternate screen is open already when it is first asked for
     _is_shown = False
@@ -150,6 +159,9 @@ class TerminalDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal."""
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
+        if self._writer_thread is not None:
+            # Of Textual's own 30 the next would hold the loop, and no key that leaves would be heard.
+            self._writer_thread._queue.maxsize = 0  # noqa: SLF001 - Textual has no public way
         self._is_shown = True
         # The loop hears of signals nearly in the order in which they came; Python's own handlers go by their numbers.
         self._loop.add_signal_handler(signal.SIGTSTP, self._is_asked_to_stop)
