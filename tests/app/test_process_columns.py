@@ -15,6 +15,7 @@ from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.process_columns import columns_for, row_strip, running_time
 from vramtui.app.watch.process_table import ProcessTable, Rows
 from vramtui.core.base.colours import DARK
+from vramtui.core.base.text import LONGEST_LINE
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.readings import Sample, process_key
 from vramtui.core.observation.track import Peak
@@ -44,6 +45,23 @@ def test_the_largest_pid_there_is_stands_whole(width: int) -> None:
     for cursor in (None, "cursor"):
         text = row_strip(columns_for(width, width), row, PALETTE, width, cursor).text
         assert re.search(r"(?<!\d)4194302(?!\d)", text), text
+
+
+def test_of_a_command_of_any_length_a_row_reads_no_more_than_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it was looked at as a whole, twenty such processes held the screen for a tenth of a second at each tick."""
+    lengths: list[int] = []
+
+    def measured(text: str) -> str:
+        lengths.append(len(text))
+        return text
+
+    monkeypatch.setattr("vramtui.core.base.text.printable", measured)
+    process = scenes.process(5, GIB, "python é.py " + "é" * 65536)
+    card = scenes.gpu(0, process)
+    row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+    for width in (80, 200):
+        assert "é.py ééé" in row_strip(columns_for(width, width), row, PALETTE, width, None).text
+    assert 0 < max(lengths) <= LONGEST_LINE
 
 
 LONG = "torchrun --nproc-per-node=8 finetune.py --config " + "configs/a/very/long/path/" * 9

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.base.text import brief_command, paths_in_a_line, printable
+from vramtui.core.base.text import LONGEST_LINE, brief_command, paths_in_a_line, printable, printable_line
 
 
 def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:
@@ -76,3 +76,9 @@ def test_files_of_one_name_are_told_by_their_endings() -> None:
     assert paths_in_a_line(["/a/x.json", "/b/x.csv"]) == "/a/x.json\n/b/x.csv"
     assert paths_in_a_line(["/a/x", "/a/y"]) == "/a/x\n/a/y"
     assert paths_in_a_line([]) == ""
+
+
+def test_of_a_text_of_any_length_a_line_is_made_safe() -> None:
+    text = "\x1b[2Jé" * 1000
+    assert printable_line(text) == printable(text)
+    assert printable_line("é" * 1_000_000) == "é" * LONGEST_LINE

@@ -7,7 +7,7 @@ from typing import overload
 from vramtui.app.state.process_tree import TREE, UNKNOWN_PARENTS, in_tree_order, root_command, root_of
 from vramtui.app.state.rank_words import job_words
 from vramtui.app.state.view import ProcessRow, RowId
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable, printable_line
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.schema.settings import Grouping
@@ -180,9 +180,9 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
     elif by == "user":
         title = printable(first.process.user or UNKNOWN)
     elif by == "tree":
-        title = printable(root_command(members)) if identity[0] == TREE else "parent processes not known"
+        title = printable_line(root_command(members)) if identity[0] == TREE else "parent processes not known"
     else:
-        title = printable(first.process.command_or_name or "")
+        title = printable_line(first.process.command_or_name or "")
     ranks = job_words(members, "") if by == "job" else ""
     held, predicted = together(members)
     return ProcessRow(

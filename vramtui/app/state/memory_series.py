@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from vramtui.app.state.view import Layers, Panel, ProcessRow, Series
 from vramtui.core.base.curves import Curve
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable_line
 from vramtui.core.base.units import GIB, MIB, format_duration
 from vramtui.core.estimate.estimate import Estimate, Moment
 from vramtui.core.estimate.ledger import Line
@@ -42,7 +42,7 @@ def series(
     busy = session.history.gauge(chosen.gpu.uuid, "utilization")
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
-        title=f"{who} · {printable(track.process.command_or_name or '')}",
+        title=f"{who} · {printable_line(track.process.command_or_name or '')}",
         times=track.times[seen],
         values=track.values[seen],
         start=start,

@@ -14,7 +14,7 @@ from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
-from vramtui.core.base.text import brief_command, printable
+from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
 from vramtui.core.observation.readings import STATE_MARKS
 
@@ -112,7 +112,7 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
         # In a column that has no room for most whole commands all are brief: a list that mixes both is hard to read.
         narrow = column.name == "command" and (column.width < WHOLE_COMMAND or cell_len(text) >= column.width)
         if narrow and row.process is not None:
-            whole = printable(row.process.command_or_name or "")
+            whole = printable_line(row.process.command_or_name or "")
             text = text.removesuffix(whole) + brief_command(whole)
         made = cell(text, column)[spilt:]
         spilt = 0
@@ -233,7 +233,7 @@ def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
         return (_aged(row) + text, palette.ink("warning", on) if worth_a_row(row) else None)
     state = "(exited) " if row.kind == "exited" else STATE_MARKS.get(process.state, "")
     branch = "  " * (row.depth - 1) + BRANCH if row.depth else ""
-    return (branch + _aged(row) + state + printable(process.command_or_name or ""), None)
+    return (branch + _aged(row) + state + printable_line(process.command_or_name or ""), None)
 
 
 def _remainder(row: ProcessRow) -> str:

@@ -12,6 +12,8 @@ MOST_MARKS = 4
 _REPLACEMENT = "\ufffd"
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
 _PYTHON_FLAGS = {"-u", "-B", "-E", "-I", "-O", "-OO", "-P", "-q", "-s", "-S"}
+# Characters that a line of 1,000 columns can show, with four marks on each, and of a program's folder before them.
+LONGEST_LINE = 8192
 MOST_REASON = 300  # characters of a reason that quotes what somebody wrote
 
 
@@ -30,6 +32,13 @@ def printable(text: str) -> str:
         marks = marks + 1 if unicodedata.category(character) in _MARKS else 0
         made.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
     return "".join(made)
+
+
+def printable_line(text: str) -> str:
+    """The beginning of `text`, as `printable`: as much as any line shows. A command line may have 64 KiB, and one
+    that is not ASCII is looked at character by character.
+    """
+    return printable(text[:LONGEST_LINE])
 
 
 def shortened(reason: str, most: int = MOST_REASON) -> str:
