@@ -54,3 +54,32 @@ def test_commands_are_listed_by_the_first_sentence_of_their_own_help() -> None:
 def test_the_list_of_commands_is_that_of_the_whole_program(word: str) -> None:
     shown = [CliRunner().invoke(app, [word], env={"COLUMNS": "80"}).output for app in (program(), listed_program())]
     assert sorted(shown[0].splitlines()) == sorted(shown[1].splitlines())
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("watch", "The dashboard is vramtui alone."),
+        ("monitor", "vramtui --monitor."),
+        ("plan", "It is a screen of the dashboard: vramtui."),
+        ("version", "Write vramtui --version."),
+        ("train.py", "vramtui trace train.py"),
+        ("Qwen3-8B", "vramtui estimate Qwen3-8B."),
+        ("day.jsonl.gz", "vramtui --replay day.jsonl.gz."),
+        ("estmate", "Did you mean 'estimate'?"),
+    ],
+)
+def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str, answer: str) -> None:
+    given = CliRunner().invoke(program(), [typed], env={"COLUMNS": "200"})
+    assert given.exit_code == 2
+    assert f"No such command '{typed}'. " in given.output
+    assert answer in given.output
+
+
+@pytest.mark.parametrize(
+    ("command", "example"), [("estimate", "vramtui estimate Qwen3-8B --gpu 4090"), ("oom", ""), ("fit", "vramtui fit ")]
+)
+def test_a_word_that_is_missing_is_shown_in_an_example(command: str, example: str) -> None:
+    given = CliRunner().invoke(program((command,)), [command], env={"COLUMNS": "200"}, input="")
+    assert given.exit_code == 2
+    assert (f"As in: {example}" in given.output) == bool(example)

@@ -40,7 +40,8 @@ def test_the_table_shows_who_holds_what() -> None:
     assert "anna" in training
     assert "meta-llama/Llama-3.1-8B --lora --batch 4" in training
     assert any("unattributed" in line and "9.1" in line for line in lines)
-    assert "driver 2.4 GiB · unattributed 12.0 MiB" in result.stdout
+    # As the dashboard: of every card, those that have a row among them.
+    assert "driver 2.4 GiB · unattributed 9.1 GiB" in result.stdout
     assert "free: GPU 0 64.2, GPU 1 118.9, GPU 2 118.6, GPU 3 108.0 of 140.4 GiB NVIDIA H200" in result.stdout
 
 

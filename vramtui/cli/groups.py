@@ -135,6 +135,22 @@ def epilog_of(command: str) -> str:
 
 
 RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
+# What people type for a command that is called otherwise, and what to write.
+OTHER_COMMANDS = {
+    **dict.fromkeys(("watch", "top", "dashboard", "tui", "ui", "gui", "start"), "The dashboard is vramtui alone."),
+    "monitor": "The monitor without predictions is vramtui --monitor.",
+    **dict.fromkeys(("plan", "timeline", "fleet"), "It is a screen of the dashboard: vramtui."),
+    "demo": "The demo is vramtui --demo.",
+    "replay": "A recording is played by vramtui --replay FILE.",
+    **dict.fromkeys(("version", "ver"), "Write vramtui --version."),
+    **dict.fromkeys(("models", "list", "ls"), "All names: vramtui presets list."),
+    **dict.fromkeys(("cards", "gpus", "list-gpus"), "Beside a job: vramtui fit MODEL; this machine's: vramtui ps."),
+    **dict.fromkeys(("status", "smi", "processes", "kill"), "Processes: vramtui ps; the dashboard: vramtui."),
+    **dict.fromkeys(("predict", "calc", "calculate", "size", "check", "info"), "Write vramtui estimate MODEL."),
+    **dict.fromkeys(("profile", "simulate", "dry-run"), "Write vramtui trace SCRIPT.py."),
+    **dict.fromkeys(("explain", "why"), "Write vramtui oom LOG, or vramtui help estimating MODEL."),
+    "plot": "Write vramtui card MODEL, or vramtui snapshot.",
+}
 JOB_FLAG = "seq_len"  # a parameter of every command that takes a job's flags
 # What an option or an argument without a word of its own takes, by its name.
 _WORDS = {
@@ -183,6 +199,8 @@ class WordedCommand(TyperCommand):
         except Exception as error:
             option = getattr(error, "option_name", None)
             hint = "" if option is None else _of_job(self.name or "", option, given)
+            if type(error).__name__ == "MissingParameter" and self.name in EXAMPLES:
+                error.message = f"As in: {EXAMPLES[self.name or ''][0]}"  # type: ignore[attr-defined]  # as below
             if hint:
                 error.message += hint  # type: ignore[attr-defined]  # Typer's UsageError has it
                 error.possibilities = None  # type: ignore[attr-defined]  # names that are merely spelt alike
@@ -219,6 +237,29 @@ class WordedGroup(TyperGroup):
                 error.message += f". It is called {renamed} now"  # type: ignore[attr-defined]  # as above
                 error.possibilities = None  # type: ignore[attr-defined]  # as above
             raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
+        """As Typer does; a word that is no command is answered with what it most likely means."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            if ctx.parent is None and hasattr(error, "message") and (meant := _meant_command(args[0])):
+                error.message = f"No such command '{args[0]}'. {meant}"
+            raise
+
+
+def _meant_command(word: str) -> str:
+    """What to write where there is no command `word`; empty where nothing comes to mind."""
+    from pathlib import Path  # noqa: PLC0415 - only after a slip
+
+    if word.lower() in OTHER_COMMANDS:
+        return OTHER_COMMANDS[word.lower()]
+    if word.endswith(".py"):
+        return f"A script runs without a GPU by vramtui trace {word}, or on one by vramtui run python {word}."
+    if ".jsonl" in word:
+        return f"A recording is played by vramtui --replay {word}."
+    is_model = "/" in word or any(letter.isdigit() for letter in word) or Path(word).exists()
+    return f"A model's memory is told by vramtui estimate {word}." if is_model else ""
 
 
 def _of_job(command: str, option: str, arguments: list[str]) -> str:

@@ -10,7 +10,7 @@ from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
 from vramtui.cli.completion import presets
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import MODELS, Json, Settings
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def pick(options: PickOptions) -> None:
         from vramtui.cli.estimate.command import changed_preset
         from vramtui.cli.run.child import own_index, runtime_uuid, usable
         from vramtui.cli.run.placement import Need, candidates, need_of
+        from vramtui.sources.emulated import EMULATED
 
         settings = options.settings or []
         if options.preset is None and settings:
@@ -57,6 +58,8 @@ def pick(options: PickOptions) -> None:
             found = None if options.preset is None else changed_preset(options.preset, settings)
             need = need_of(options.needs, found, options.gpus)
         sample = open_source(demo=options.demo, replay=None).source.read()
+        if sample.source == EMULATED:
+            raise SourceFailed("No GPU is here but the emulated card of a `vramtui run --on`.")
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
             fail(NO, no_room(usable(sample.gpus), len(chosen), need.count))

@@ -216,16 +216,16 @@ def gpu_name(gpu: Gpu) -> str:
 
 
 def _foot(gpus: Sequence[Gpu]) -> str:
-    """What all processes hold, and what no process does and no row tells."""
+    """What all processes hold, and what no process does."""
     answer = [gpu for gpu in gpus if gpu.state == "ok"]
     driver = sum(gpu.memory.reserved or 0 for gpu in answer)
-    small = sum(gpu.unattributed or 0 for gpu in answer if abs(gpu.unattributed or 0) < WORTH_A_ROW)
+    unattributed = sum(gpu.unattributed or 0 for gpu in answer)
     processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
     untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
     least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
     facts = [f"all processes {least if untold else format_bytes(processes)}"]
     facts += [f"driver {format_bytes(driver)}"] if driver else []
-    facts += [f"unattributed {format_bytes(small)}"] if small else []
+    facts += [f"unattributed {format_bytes(unattributed)}"] if unattributed else []
     return " · ".join(facts)
 
 

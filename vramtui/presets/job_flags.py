@@ -103,7 +103,8 @@ FLAGS = (
         key="run.sequence_length", serve_key="run.max_model_len",
         spellings=("seq", "seqlen", "sequence", "seq-length", "sequence-len", "sequence-length", "context",
                    "context-len", "context-length", "ctx", "ctx-len", "ctx-size", "max-model-len", "max-seq-len",
-                   "max-seq-length", "max-length", "max-len", "model-max-length", "cutoff-len", "block-size", "tokens"),
+                   "max-seq-length", "max-length", "max-len", "model-max-length", "cutoff-len", "block-size", "tokens",
+                   "num-ctx", "n-ctx", "c"),
     ),
     JobFlag(
         name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
@@ -114,7 +115,8 @@ FLAGS = (
     JobFlag(
         name="lora", metavar="[RANK]", help=f"Training of adapters beside frozen weights; rank {USUAL_RANK}.",
         kind="train", key="run.lora.rank", alone=str(USUAL_RANK),
-        spellings=("lora-r", "lora-rank", "use-lora", "peft", "use-peft"),
+        words=dict.fromkeys(("lora", "true"), str(USUAL_RANK)),
+        spellings=("lora-r", "lora-rank", "lora-dim", "rank", "use-lora", "peft", "use-peft"),
     ),
     JobFlag(
         name="qlora", metavar="[RANK]", help="The same beside weights in nf4, quantized twice.", kind="train",
@@ -123,7 +125,7 @@ FLAGS = (
     JobFlag(
         name="quant", metavar="TYPE", help="Weights as 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
         key="run.quantization", words=QUANTIZATIONS,
-        spellings=("quantization", "quantize", "quantisation", "bits", "gguf"),
+        spellings=("quantization", "quantize", "quantisation", "bits", "gguf", "q"),
     ),
     JobFlag(
         name="optimizer", metavar="NAME", help="adamw, adamw_8bit, adafactor, muon, sgd …", kind="train",
@@ -136,7 +138,7 @@ FLAGS = (
     ),
     JobFlag(
         name="attention", metavar="KERNEL", help="flash, efficient, cudnn, or eager, which keeps the scores.",
-        key="run.attention", words={name.replace("_", "-"): known for name, known in ATTENTIONS.items()},
+        key="run.attention", words={name.replace("_", "-"): known for name, known in ATTENTIONS.items()}, alone="flash",
         spellings=("attn", "attn-implementation", "attn-impl", "flash-attn"),
     ),
     JobFlag(
@@ -180,10 +182,11 @@ SWITCHES: dict[str, tuple[str, str]] = {
     "fp8": ("quant", "fp8"),
     **dict.fromkeys(("awq", "gptq", "w4a16"), ("quant", "int4")),
     **{name.replace("_", "-"): ("quant", name) for name in get_args(Quantization) if name.startswith("q")},
+    **{name: ("quant", name) for name in ("q4", "q5", "q8")},
     **dict.fromkeys(("flash", "flash-attention", "flash-attn-2", "use-flash-attention-2"), ("attention", "flash")),
     "amp": ("precision", "fp16-mixed"),
     **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "tensorrt-llm")},
-    **dict.fromkeys(("training", "finetune", "fine-tune", "full"), ("train", "")),
+    **dict.fromkeys(("training", "finetune", "fine-tune", "full", "sft", "pretrain", "pretraining"), ("train", "")),
 }
 
 
@@ -210,6 +213,14 @@ ADVICE = {
     **dict.fromkeys(("no-flash", "no-flash-attention", "no-flash-attn"), "write --attention eager"),
     **dict.fromkeys(("params", "model-size", "size"), "the model's name says it: vramtui estimate Llama-3.1-8B"),
     **dict.fromkeys(("freeze", "freeze-layers"), "write --set run.frozen_layers=N"),
+    **dict.fromkeys(
+        ("liger", "use-liger", "use-liger-kernel", "liger-kernel"), "write --set run.cross_entropy=fused for its loss"
+    ),
+    **dict.fromkeys(("unsloth", "use-unsloth"), "its kernels are not modelled, but --set run.cross_entropy=fused"),
+    **dict.fromkeys(
+        ("dpo", "grpo", "ppo", "orpo", "kto", "rlhf"),
+        "training here is on one model's own loss; `vramtui trace train.py` runs your script without a GPU",
+    ),
 }
 # A preset's own keys are options, too: of a run, of its adapters, of how it is shared.
 _OWN_KEYS = {

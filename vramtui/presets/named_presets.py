@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from vramtui.core.base.errors import UserError, nearest, nearest_few
 from vramtui.core.base.late import late
@@ -208,6 +209,8 @@ def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
         return f"the folder {name} holds no config.json, safetensors or GGUF file"
     if resolved.kind is NameKind.OTHER_FILE:
         return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
+    if is_plain_file(Path(f"{name}.py")):
+        return f"no preset is called {name!r}; `vramtui trace {name}.py` runs the script {name}.py without a GPU"
     return f"no preset is called {name!r}{_guess(name, library)}"
 
 

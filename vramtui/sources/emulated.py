@@ -16,12 +16,13 @@ from vramtui.driver.live import cards_in_use
 from vramtui.sources.nvml.load import open_here as open_nvml
 
 NOT_THERE = Problem(where="emulated card", message="`vramtui run --on` runs a job on it; the card itself is not there.")
+EMULATED = "emulated"
 
 
 class EmulatedSource:
     """NVML's view of a card that is not there. Every sample says so."""
 
-    name = "emulated"
+    name = EMULATED
 
     def __init__(self, nvml: FastSource) -> None:
         self._nvml = nvml

@@ -14,9 +14,11 @@ _OPTIONS = {
     **dict.fromkeys(("card", "device", "gpu-type", "gpu-name"), "--gpu"),
     "verbose": "--explain",
 }
-# Cards and how many: 2x4090, 2 x H100, H100x8, a100:8.
+# Ways to share a training whose number of GPUs may stand in --gpus.
+_SHARINGS = {"--fsdp": ("--fsdp={}",), "--ddp": ("--train", "--set", "parallel.data={}")}
+# Cards and how many: 2x4090, 2 x H100, H100x8, 4090x2, a100:8.
 _COUNTED = re.compile(
-    r"(?P<before>\d{1,2})\s*[x×*]\s*(?P<first>\S.*)|(?P<second>.*\D.*?)\s*[x×*:]\s*(?P<behind>\d{1,2})"
+    r"(?P<before>\d{1,2})\s*[x×*]\s*(?P<first>\S.*)|(?P<second>\d{3,4}|.*\D.*?)\s*[x×*:]\s*(?P<behind>\d{1,2})"
 )
 
 
@@ -30,9 +32,18 @@ def spell_words(words: Iterable[str], known: Collection[str] = ()) -> list[str]:
         known: the command's own options, with their dashes.
 
     Raises:
-        UserError: an option changes nothing about memory, or is several here.
+        UserError: an option changes nothing about memory, is several here, or lacks its number.
     """
-    return list(_own_words([*words], known))
+    spelt = list(_own_words([*words], known))
+    alone = next((word for word in spelt if word in _SHARINGS), None)
+    if alone is None:
+        return spelt
+    # `--fsdp --gpus 4`: how the GPUs share a training.
+    counts = [word.partition("=")[2] for word in spelt if word.startswith("--gpus=")]
+    if not counts:
+        raise UserError(f"{alone} takes over how many GPUs: {alone} 4")
+    others = (word for word in spelt if word != alone and not word.startswith("--gpus="))
+    return [*(part.format(counts[-1]) for part in _SHARINGS[alone]), *others]
 
 
 def _own_words(words: list[str], known: Collection[str]) -> Iterator[str]:
@@ -44,7 +55,8 @@ def _own_words(words: list[str], known: Collection[str]) -> Iterator[str]:
             yield from words[at - 1 :]
             return
         name, equals, value = word.partition("=")
-        if not name.startswith("-") or len(name.lstrip("-")) < 2:
+        is_letter = len(name.lstrip("-")) < 2
+        if not name.startswith("-") or (is_letter and (name in known or flag_named(name) is None)):
             yield word
             continue
         behind = words[at] if at < len(words) and not words[at].startswith("-") else None
@@ -79,7 +91,8 @@ def _of_flag(flag: JobFlag, value: str | None) -> tuple[list[str], bool]:
         follows = value is not None and flag.is_value(value)
         return [f"--{flag.name}={value if follows else flag.alone}"], follows
     takes = value is not None and bool(flag.metavar)
-    return [f"--{flag.name}={value}" if takes else f"--{flag.name}"], takes
+    written = value if takes else flag.alone
+    return [f"--{flag.name}={written}" if written else f"--{flag.name}"], takes
 
 
 def _foreign(name: str, plain: str, value: str | None) -> tuple[list[str], bool]:

@@ -113,7 +113,10 @@ class Child:
             self.pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=_RESTORED)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
-            raise NotStartedError(code, f"{printable(command[0])}: {os_reason(error)}") from None
+            name = printable(command[0])
+            is_script = name.endswith(".py") and Path(command[0]).is_file()
+            hint = f"; it is a script: vramtui run python {name}" if is_script else ""
+            raise NotStartedError(code, f"{name}: {os_reason(error)}{hint}") from None
 
     def wait(self) -> int:
         """Pass signals on until it ends. Its exit code, or 128 and the number of the signal that killed it."""

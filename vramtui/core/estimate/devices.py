@@ -103,6 +103,8 @@ def card(name: str) -> Device:
             )
         if is_size(name):
             raise UserError(f"{name!r} is no card's name but a size: --memory {name} takes any card of that size")
+        if plain.isdigit() and len(plain) <= 3:
+            raise UserError(f"no card called {name!r} is known; a card of that much memory is {plain}GB")
         guess = nearest(name, names.values()) or nearest(f"RTX{plain}", names.values())
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
