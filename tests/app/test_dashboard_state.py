@@ -5,9 +5,10 @@ import msgspec
 from tests.app import scenes
 from tests.app.driver import climbing
 from tests.app.fakes import PRESETS, RoundEstimator
-from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.state.dashboard_state import MANY, DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
+from vramtui.core.observation.alerts import Alert, Kind
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
@@ -302,3 +303,25 @@ def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
     assert held == sorted(held, reverse=True)
     assert not state.toggle_monitor()
     assert state.view().panel is not None
+
+
+def test_of_many_processes_the_largest_come_first_until_a_person_sorts() -> None:
+    rows = [scenes.process(100 + at, (at + 1) * GIB, "python x.py") for at in range(MANY // 2 + 1)]
+    few, many = scenes.gpu(0, *rows), scenes.gpu(1, *(msgspec.structs.replace(row, pid=row.pid + 500) for row in rows))
+    state = state_with(scenes.sample(few))
+    assert state.view().sort == "gpu"
+    state.take(scenes.sample(few, many))
+    held = [row.now for row in state.view().rows if row.kind == "process" and row.now is not None]
+    assert (state.view().sort, held) == ("now", sorted(held, reverse=True))
+    state.sort_by("gpu")
+    state.take(scenes.sample(few, many))
+    assert state.view().sort == "gpu"
+
+
+def test_the_monitor_alone_says_nothing_of_predictions() -> None:
+    state = state_with(*climbing())
+    kinds: tuple[Kind, ...] = ("over", "will_not_fit", "growth", "lost")
+    alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="", since=0.0) for kind in kinds]
+    assert state.without_predicted(alerts) == tuple(alerts)
+    state.toggle_monitor()
+    assert [alert.kind for alert in state.without_predicted(alerts)] == ["growth", "lost"]

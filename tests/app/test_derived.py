@@ -3,7 +3,7 @@
 import msgspec
 
 from tests.app import scenes
-from tests.app.driver import dashboard, give, settle
+from tests.app.driver import dashboard, give, screen_text, settle
 from tests.app.fakes import PRESETS
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.schema.preset import Known, PresetFile
@@ -49,6 +49,17 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
             assert all(word in words for word in said.split()), said
         assert row.predicted is None
         assert "does not fit" not in words
+        await pilot.press("x")
+        await settle(app, pilot)
+        explained = " ".join(screen_text(app).replace("│", " ").split())
+        assert "No prediction: what is assumed could move the total by more than a fifth" in explained
+        assert "With batch 2, checkpointing none it would be" in explained
+        await pilot.press("escape", "2")
+        await settle(app, pilot)
+        planned = " ".join(screen_text(app).replace("│", " ").split())
+        assert "assumed, not known of the job: batch 2" in planned
+        await pilot.press("escape")
+        await settle(app, pilot)
         await pilot.press("right_square_bracket")
         await settle(app, pilot)
         panel = app.state.view().panel

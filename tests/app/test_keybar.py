@@ -10,7 +10,7 @@ from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.context import ONLY_MONITOR
 from vramtui.app.help.bindings import commands, keys_shown
-from vramtui.app.keys import APP_BINDINGS, SCREENS
+from vramtui.app.keys import APP_BINDINGS, PREDICTING, SCREENS
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
 from vramtui.app.view_only import is_refused
 
@@ -61,6 +61,13 @@ async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
         await driver[1].press("escape")
         await settle(*driver)
         assert not {"p", "e", "m", "["} & {shown.split()[0] for shown in re.split(r"\s{2,}", line_of(driver).strip())}
+        listed = {str(binding.id) for _, binding in keys_shown(driver[0], driver[0].screens.current)}
+        assert not PREDICTING & listed
+        assert {"watch.filter", "watch.monitor"} <= listed
+        assert not any(identity.startswith("estimate.") for identity in listed)
+        await driver[1].press("i")
+        await settle(*driver)
+        assert "m assigns" not in screen_text(driver[0])
 
 
 async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:

@@ -205,3 +205,12 @@ def test_a_quick_prediction_is_marked(*, is_assumed: bool, is_quick: bool, shown
     row = ProcessRow("process", process_key("h", card, process), card, 9 * GIB, 11 * GIB, process)
     row = msgspec.structs.replace(row, predicted=12 * GIB, is_assumed=is_assumed, is_quick=is_quick)
     assert shown in row_strip(columns_for(120, 120), row, PALETTE, 120, None).text.split()
+
+
+def test_a_lone_users_name_gives_way_to_the_command() -> None:
+    """Beside the estimate at 120 columns, and only where the command would be short otherwise."""
+    shared, alone = columns_for(66, 66), columns_for(66, 66, is_shared=False)
+    assert "user" in {column.name for column in shared}
+    assert "user" not in {column.name for column in alone}
+    assert alone[-1].width - shared[-1].width == next(column.width for column in shared if column.name == "user")
+    assert "user" in {column.name for column in columns_for(180, 180, is_shared=False)}

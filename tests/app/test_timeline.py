@@ -283,7 +283,7 @@ async def test_small_experiments_are_told_in_small_units() -> None:
         assert "351.0    351.0" in text  # 359,424 B after the first forward pass, as published
         assert "  0.0 " not in text
         text = await press(driver, "1")
-        assert "batch ‹ 100 › ‹ adam › dtype ‹ fp32 ›" in " ".join(text.replace("│", " ").split())
+        assert "batch ‹ 100 › optimizer ‹ adam ›" in " ".join(text.replace("│", " ").split())
         assert "bf16" not in text.partition("Estimate")[2]
         assert "250 KiB = 250 x 256 x 4 B = 256,000 B" in " ".join(text.replace("│", " ").split())
         assert "batch ‹ 101* ›" in await press(driver, "]")

@@ -102,6 +102,7 @@ def settings(typed: str) -> dict[str, Any]:
         ("--set tp=2", "parallel.tensor", 2),
         ("-q int4", "run.quantization", "int4"),
         ("--q4", "run.quantization", "q4_k_m"),
+        ("-s 1M", "run.sequence_length", 1 << 20),
         ("-c 8192", "run.sequence_length", 8192),
         ("--num-ctx 8192", "run.sequence_length", 8192),
         ("-n 2", "parallel.tensor", 2),
@@ -199,6 +200,9 @@ def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> 
         ("--train --quant 4bit", "add [run.lora] (--qlora)"),
         ("--set optimizer=adamm", "not a key of an inference run but of training: add --train, or kind=train"),
         ("--memory 24", "24 would be bytes; write 24GB or 24GiB"),
+        ("--lora 0", "--lora=0: run.lora.rank is 0; it must be at least 1"),
+        ("--over batch_size=1:8", "write the values themselves, with commas: --over batch_size=1,2,4"),
+        ("--over batch_size=x", "--over batch_size=x: run.batch_size is text, a whole number is needed"),
         ("--gpu 24", "no card called '24' is known; a card of that much memory is 24GB"),
         ("--fsdp", "--fsdp takes over how many GPUs: --fsdp 4"),
         ("--ddp", "--ddp takes over how many GPUs: --ddp 4"),
@@ -233,3 +237,10 @@ def test_pick_takes_a_model_and_its_flags_or_nothing() -> None:
     lone = RUNNER.invoke(program(["pick"]), ["pick", "--lora", "--demo"])
     assert lone.exit_code == 2
     assert "name its preset or model" in lone.stderr
+
+
+@pytest.mark.parametrize("key", ["run.quantization", "quantization", "quant"])
+def test_a_table_over_a_setting_takes_its_short_name(key: str) -> None:
+    done = run("estimate", f"--over {key} --json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["over"] == "run.quantization"

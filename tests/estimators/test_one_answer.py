@@ -1,5 +1,6 @@
-"""One figure for one preset and card, whoever asks: `estimate`, `fit`, `pick`, `card`, a table of cards, Plan, the
-picker and the panel, live and in a replay. What a screen shows before it has that figure is marked as quick.
+"""One figure for one preset and card, whoever asks: `estimate`, `fit`, `fit --sbatch`, `pick`, `card`, a table of
+cards, Plan, the picker and the panel, live and in a replay. What a screen shows before it has that figure is marked as
+quick.
 """
 
 from pathlib import Path
@@ -12,18 +13,22 @@ from tests.loaded_once import bundled_presets
 from vramtui.app.plan.axes import axes_of, usual_axes
 from vramtui.app.plan.grid import GridCells, GridQuestion
 from vramtui.cli.estimate.command import fit_of
+from vramtui.cli.fit.sbatch import print_sbatch
 from vramtui.cli.main import program
 from vramtui.cli.run.placement import need_of
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Memory, ProcessKey
 from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC, simulated
 from vramtui.estimators.methods import DEFAULT, estimates_by
 from vramtui.estimators.planner.card_table import card_fits
+from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.keys import with_values
 from vramtui.estimators.planner.planner import Planner
 from vramtui.monitor.predictor import LazyAnalytic, LazyDefault, Predictor
@@ -34,6 +39,7 @@ CARDS = tuple(map(card, ("T4", "RTX4090", "A100-40GB", "L40S", "H100", "H200")))
 PRESETS = [found for found in bundled_presets() if not isinstance(found.preset.model, RuleModel)]
 FEW, MANY = PRESETS[:: len(PRESETS) // 4], PRESETS[:: len(PRESETS) // 30][:30]
 LONG = 120.0
+PER_NODE = 8
 
 
 def gpus_of(cards: tuple[Device, ...]) -> tuple[Gpu, ...]:
@@ -114,7 +120,24 @@ def test_a_screen_has_the_figure_or_marks_a_quick_one(found: PresetFile, *, is_r
     assert [session.predictor.total(workload, device) for device in exact] == [one.process for one in exact.values()]
 
 
-@pytest.mark.parametrize("found", FEW, ids=lambda found: str(found.key))
+@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
+def test_lines_for_slurm_have_the_same_figure(found: PresetFile, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the job fits as its preset shares it; elsewhere `fit --sbatch` does not take it to fit so."""
+    workload = found.preset.workload
+    ranks = (workload.parallel or Parallel()).ranks
+    for device, estimate in exact_of(workload).items():
+        fits = fit_of(found, estimate, device).is_enough
+        answer = answer_for(USUAL, workload, device)
+        assert (answer.process, answer.fits) == (estimate.process, fits)
+        if fits and ranks <= PER_NODE:
+            print_sbatch(found, device, PER_NODE, None)
+            first, *lines = capsys.readouterr().out.splitlines()
+            sizes = f"{format_bytes(estimate.process)} of {format_bytes(device.total_memory)}"
+            assert first == f"# {found.key} on {device.name}: {sizes} on each GPU predicted"
+            assert lines[-1] == f"#SBATCH --gres=gpu:{ranks}"
+
+
+@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
 def test_a_map_has_the_same_figure(found: PresetFile) -> None:
     workload = found.preset.workload
     axes = {axis.name: axis for axis in axes_of(workload, workload, 8)}
@@ -132,7 +155,7 @@ def test_a_map_has_the_same_figure(found: PresetFile) -> None:
         assert answer.process == estimate.process or (start not in sheet.near_cells and not answer.fits)
 
 
-@pytest.mark.parametrize("found", FEW, ids=lambda found: str(found.key))
+@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
 def test_a_picture_has_the_same_figure(found: PresetFile, tmp_path: Path) -> None:
     for device, estimate in exact_of(found.preset.workload).items():
         picture = tmp_path / f"{device.name}.svg"

@@ -26,6 +26,13 @@ from vramtui.estimators.traced.process.run import trace as trace_in_child
 Step = Callable[..., object]
 
 
+SENDING = "make it a function of a module, give its file as 'train.py:main', or install cloudpickle"
+UNGUARDED = (
+    "the process that traces a function reads its script first, and came to vramtui.trace again: put what the script"
+    ' does under `if __name__ == "__main__":`'
+)
+
+
 def trace(
     step: str | os.PathLike[str] | Step,
     model: object = None,
@@ -87,6 +94,8 @@ def trace(
 def _request_of_function(
     step: Step, given: tuple[object, object], folder: Path, settings: dict[str, object], card: Device
 ) -> TraceRequest:
+    if step.__module__ == "__mp_main__":
+        raise UserError(UNGUARDED)
     if settings:
         raise UserError(f"{', '.join(settings)}: settings are for a preset, and this is a function")
     pickled = folder / "step.pickle"
@@ -119,20 +128,20 @@ def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
     told = spawn.get_preparation_data("vramtui trace")
     told = {key: told[key] for key in ("sys_path", "dir", "init_main_from_path", "init_main_from_name") if key in told}
     dumps: Callable[[object], bytes] = pickle.dumps
+    name = getattr(step, "__qualname__", repr(step))
     if importlib.util.find_spec("cloudpickle") is not None:
         cloudpickle: Any = importlib.import_module("cloudpickle")
         dumps = cloudpickle.dumps
         if _is_interactive():
             told = {key: value for key, value in told.items() if not key.startswith("init_main")}
+    elif _is_interactive() and step.__module__ == "__main__":
+        raise UserError(f"{name} stands in no file that the process that traces it can read: {SENDING}")
     try:
         return pickle.dumps(told) + dumps((step, arguments))
     except Exception as error:
-        name = getattr(step, "__qualname__", repr(step))
-        raise UserError(
-            f"{name} cannot be sent to the process that traces it ({error}): make it a function of a module, "
-            "give its file as 'train.py:main', or install cloudpickle"
-        ) from error
+        raise UserError(f"{name} cannot be sent to the process that traces it ({error}): {SENDING}") from error
 
 
 def _is_interactive() -> bool:
-    return not hasattr(sys.modules["__main__"], "__file__")
+    """Whether the program stands in no file: typed at a prompt, or read from standard input."""
+    return not Path(getattr(sys.modules["__main__"], "__file__", None) or "").is_file()

@@ -147,7 +147,7 @@ class Features:
             interval=feed.interval,
             stale=feed.age,
             late=self.late(feed),
-            alerts=session.alerts,
+            alerts=self._shared.state.without_predicted(session.alerts),
             recording=self.recording.status(),
             history_error=session.run_problem,
             has_fleet=self.fleet is not None,

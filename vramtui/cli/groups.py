@@ -259,7 +259,7 @@ def _meant_command(word: str) -> str:
     if ".jsonl" in word:
         return f"A recording is played by vramtui --replay {word}."
     is_model = "/" in word or any(letter.isdigit() for letter in word) or Path(word).exists()
-    return f"A model's memory is told by vramtui estimate {word}." if is_model else ""
+    return f"A model is asked about by vramtui estimate {word}." if is_model else ""
 
 
 def _of_job(command: str, option: str, arguments: list[str]) -> str:

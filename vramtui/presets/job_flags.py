@@ -82,7 +82,7 @@ class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_value(self, text: str) -> bool:
         """Whether `text` behind a flag that may stand alone belongs to it."""
-        return whole(text) is not None or text.lower().replace("_", "-") in self.words
+        return text.isdecimal() or whole(text) is not None or text.lower().replace("_", "-") in self.words
 
 
 FLAGS = (

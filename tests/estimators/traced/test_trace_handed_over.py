@@ -1,7 +1,10 @@
 """`vramtui.trace(step, model, optimizer)` names bytes as the trace of a script does."""
 
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import vramtui
@@ -15,6 +18,19 @@ for _ in range(3):
     model(x).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+"""
+
+UNGUARDED = """
+import sys
+
+sys.modules["cloudpickle"] = None
+import torch
+import vramtui
+
+def step(model):
+    model(torch.randn(2, 8, device="cuda")).sum().backward()
+
+vramtui.trace(step, torch.nn.Linear(8, 8))
 """
 
 
@@ -37,3 +53,36 @@ def test_categories_are_those_of_the_same_loop_in_a_script(tmp_path: Path) -> No
     assert by_call.peak_categories["optimizer"] >= 2 * weights
     assert by_call.peak_categories["inputs"] == 64 * 256 * 4
     assert [(row.phase, row.step) for row in by_call.timeline] == [(row.phase, row.step) for row in by_script.timeline]
+
+
+def test_it_prints_a_few_lines() -> None:
+    model = torch.nn.Linear(256, 256)
+    traced = vramtui.trace(one_step, model, torch.optim.SGD(model.parameters()), device="H100")
+    first, *lines = str(traced).splitlines()
+    assert first.startswith("H100: ")
+    assert any(line.split()[0] == "weights" for line in lines)
+    assert len(lines) < 12
+    assert repr(traced) == f"<TraceResult {first}>"
+
+
+@pytest.mark.parametrize(
+    ("from_file", "sentence"),
+    [
+        (True, 'put what the script does under `if __name__ == "__main__":`'),
+        (False, "stands in no file that the process"),
+    ],
+)
+def test_a_script_that_cannot_be_read_again_is_said_so(from_file: bool, sentence: str, tmp_path: Path) -> None:
+    """One without a guard, and one that comes by standard input."""
+    path = tmp_path / "unguarded.py"
+    path.write_text(UNGUARDED, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(path) if from_file else "-"],
+        input=UNGUARDED,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert sentence in done.stderr.splitlines()[-1]

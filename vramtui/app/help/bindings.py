@@ -6,6 +6,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.keys import key_to_character
 
+from vramtui.app.keys import PREDICTING
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.view_only import is_refused
@@ -27,12 +28,23 @@ def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Bin
         for binding in (binding for _, binding in bindings):
             hidden = binding.key in taken or (types and key_to_character(binding.key) is not None)
             works = node is not app or binding.priority or not hidden
-            if binding.id and works and not (view_only and is_refused(binding.action)):
+            if (
+                binding.id
+                and works
+                and not (view_only and is_refused(binding.action))
+                and not _is_silent(binding, screen)
+            ):
                 keys, _ = found.setdefault(binding.id, ([], binding))
                 key = key_shown(app, binding)
                 if key not in keys:  # two panels of one kind have the same
                     keys.append(key)
     return [(" ".join(keys), binding) for keys, binding in found.values()]
+
+
+def _is_silent(binding: Binding, screen: ViewScreen | None) -> bool:
+    """Whether a key is one of predictions where only the monitor is shown."""
+    is_monitor = screen is not None and screen.view.is_monitor
+    return is_monitor and (binding.id in PREDICTING or (binding.id or "").startswith("estimate."))
 
 
 def focused_section(screen: ViewScreen | None) -> str:
@@ -55,6 +67,8 @@ def commands(app: App[None], screen: ViewScreen | None) -> Iterable[SystemComman
         binding = active.binding
         # Textual's own have no id; one with several keys stands there once for each.
         if not binding.id or binding.id in listed or (screen.view.view_only and is_refused(binding.action)):
+            continue
+        if _is_silent(binding, screen):
             continue
         if not binding.system and active.node in (screen, app) and active.enabled:
             listed.add(binding.id)

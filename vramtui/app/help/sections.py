@@ -46,7 +46,8 @@ TABLE = (
     " and a spike between two samples may have been higher.\n"
     "b groups the rows: a job is what shares user and command, ranks apart, and was started within a minute;"
     " a process tree is what one process started, ▸ with its pid.\n"
-    "Selecting a row freezes the sorting until Esc.\n"
+    "Rows are in the order of their GPUs, or, of more than 32 processes, the largest first; < and > sort by another"
+    " column. Selecting a row freezes the sorting until Esc.\n"
     "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
 )
 ESTIMATE = (

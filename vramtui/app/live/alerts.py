@@ -56,7 +56,8 @@ class AlertFeature(Feature):
     def on_sample(self, sample: Sample) -> None:
         """Say what is new in it."""
         del sample
-        self.say(self._shared.state.session.new_alerts)
+        state = self._shared.state
+        self.say(state.without_predicted(state.session.new_alerts))
 
     def say(self, alerts: Iterable[Alert]) -> None:
         """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""

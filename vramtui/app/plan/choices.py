@@ -18,6 +18,7 @@ from vramtui.app.themes import FIT_COLOURS
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.card_support import emulation_note
 from vramtui.core.estimate.devices import Device, group_of
 from vramtui.core.observation.snapshot import device_of
 from vramtui.estimators.planner.card_table import FSDP_NOTE, LARGEST_TITLES, CardFit, can_share, known_cards
@@ -140,6 +141,8 @@ def _range(labels: tuple[str, ...]) -> str:
 
 
 NAME, MEMORY, FIT, LARGEST, SHARED = 25, 10, 16, 11, 7
+BF16_MARK = " · no bf16"
+BF16_NOTE = "no bf16: emulated below compute capability 8.0, where no fused attention takes it and scores are kept"
 REFRESH = 0.25  # seconds between two looks at what is found meanwhile
 
 
@@ -229,13 +232,17 @@ class CardChooser(Chooser):
             columns += f"  {'  spare':<{FIT - 2}}{title:>{LARGEST}}{shared:>{SHARED}}"
             names += f"    {fit(name, FIT + LARGEST + SHARED - 4)}"
         lines = [FSDP_NOTE] if any(can_share(answers.workload) for _, answers in shown) else []
+        lines += [BF16_NOTE] if any(self._lacks_bf16(row) for row in self._rows) else []
         lines += [names.rstrip()] if len(shown) > 1 else []
         return "\n".join([*lines, columns])
+
+    def _lacks_bf16(self, row: CardRow) -> bool:
+        return any(emulation_note(answers.workload, row.device) for _, answers in self._tables)
 
     def _line(self, row: CardRow, answers: Sequence[CardFit | None]) -> Content:
         memory = format_bytes(row.device.total_memory)
         pieces: list[Content | str | tuple[str, str]] = [
-            (fit(row.name, NAME - 1).ljust(NAME), "bold"),
+            (fit(row.name + (BF16_MARK if self._lacks_bf16(row) else ""), NAME - 1).ljust(NAME), "bold"),
             f"{memory:>{MEMORY}}",
         ]
         for answer in answers:

@@ -13,6 +13,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.snapshot import device_of
@@ -219,6 +220,7 @@ class PlanModel:
             advice=advice,
             change=self.choice.at(advice.changes),
             tried=len(CARDS),
+            assumed=_assumed(state, found, device) if workload == original else "",
             changed=workload != original,
         )
 
@@ -341,6 +343,13 @@ def _where(state: DashboardState, device: Device) -> str:
     gpus = state.sample.gpus if state.sample is not None else ()
     index = next((gpu.index for gpu in gpus if device_of(gpu) == device), None)
     return printable(device.name) if index is None else f"GPU {index}, {printable(device.name)}"
+
+
+def _assumed(state: DashboardState, found: PresetFile, device: Device) -> str:
+    """What is but assumed of the job whose preset was found, with the values that the map starts from."""
+    if not found.assumed or state.session.guesses.range_of(found, device) is None:
+        return ""
+    return printable(", ".join(settings_of(found)))
 
 
 def _problem(found: PresetFile | None) -> str:

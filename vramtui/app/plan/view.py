@@ -69,6 +69,7 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
         advice: about that cell.
         change: which of the advice's changes is chosen.
         tried: how many cards the advice looks at.
+        assumed: the settings that are only assumed of the job, with their values; empty where they move little.
         changed: whether the preset's values are not its file's.
         view_only: nothing may be written.
     """
@@ -84,5 +85,6 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
     advice: AdviceView = AdviceView()
     change: int = 0
     tried: int = 0
+    assumed: str = ""
     changed: bool = False
     view_only: bool = False

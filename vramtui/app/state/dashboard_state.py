@@ -2,7 +2,7 @@
 whole does not answer it is the latest reading, every GPU of it with its own age.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,6 +15,7 @@ from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View
 from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel
 from vramtui.core.estimate.devices import Device
+from vramtui.core.observation.alerts import PREDICTED, Alert
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot
@@ -42,6 +43,10 @@ def _silent(gpu: Gpu, reason: str) -> Gpu:
     return msgspec.structs.replace(gpu, state="failed", reason=reason)
 
 
+# Of more processes than that the largest come first: by GPU, a table of ten rows shows those of the first one alone.
+MANY = 32
+
+
 class DashboardState:
     """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock.
 
@@ -58,6 +63,7 @@ class DashboardState:
         self.planned: Device | None = None  # the card that Plan is about, where one was chosen
         self.span, self.reverse, self.filter = SPANS[0], False, ""
         self.sort: SortColumn = "gpu"
+        self._is_sorted_by_hand = False
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._rare: frozenset[SortColumn] = frozenset()
@@ -125,6 +131,8 @@ class DashboardState:
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
+        if self.sort == "gpu" and not self._is_sorted_by_hand and sum(len(gpu.processes) for gpu in sample.gpus) > MANY:
+            self.sort = "now"
         self._match_shown()
         whole = self._settings.bookkeeping
         self._listing = ProcessRows(sample, self.history, self.history.answered, whole=whole)
@@ -163,7 +171,7 @@ class DashboardState:
     def sort_by(self, column: SortColumn) -> None:
         """Sort by `column`; by the same one again: the other way round."""
         self.reverse = not self.reverse if column == self.sort else False
-        self.sort, self._held = column, None
+        self.sort, self._held, self._is_sorted_by_hand = column, None, True
 
     def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
         """Sort by the column to the right (1) or left (-1) of the present one, among `columns` that are shown."""
@@ -186,6 +194,10 @@ class DashboardState:
             self.sort_by("now")
         self.is_monitor = not self.is_monitor
         return self.is_monitor
+
+    def without_predicted(self, alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+        """`alerts`; where only the monitor is shown none that speaks of a prediction."""
+        return tuple(alert for alert in alerts if not (self.is_monitor and alert.kind in PREDICTED))
 
     def dismiss_hint(self) -> bool:
         """Take the line for newcomers away; False when there was none."""

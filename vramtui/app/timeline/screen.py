@@ -18,7 +18,7 @@ from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.lines import Lines, Piece, fit, paragraph, strip
+from vramtui.app.ui.lines import Lines, Piece, fit, paragraph, strip, wrap
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
@@ -34,17 +34,32 @@ OFFER = "Press t to trace it: PyTorch runs it on fake tensors in the background,
 
 
 class TraceLines(Lines[TimelineView]):
-    """Three lines under the header."""
+    """Three lines under the header: the workload, the trace, the observation. What there is to say of a trace has two
+    of them where nothing was observed.
+    """
 
     DEFAULT_CSS = "TraceLines { height: 3; }"
 
     def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """The workload, the trace, the observation."""
+        """As many as there are."""
         panel = view.panel
         if panel is None:
             return paragraph(NO_PRESET, palette, width)[:height] if view.observed else []
         pieces = [_workload(panel, palette), _trace(view, palette), _observed(view, palette)]
+        if not (view.observed or view.alone):
+            pieces[1:] = [*_wrapped(pieces[1], width - 2), pieces[2]]
         return [strip([(" ", palette.text), *_cut(line, width - 1)], width, palette.text) for line in pieces][:height]
+
+
+def _wrapped(pieces: list[Piece], width: int) -> list[list[Piece]]:
+    """The pieces on two lines where they need them; the first keeps its style."""
+    words = "".join(text for text, _ in pieces)
+    if cell_len(words) <= width or len(pieces) == 1:
+        return [pieces]
+    (mark, style), (_, plain) = pieces[:2]
+    first, *rest = wrap(words, width)
+    mark = mark.rstrip()
+    return [[(mark, style), (first.removeprefix(mark), plain)], [(" ".join(rest), plain)]]
 
 
 def _cut(pieces: list[Piece], width: int) -> list[Piece]:

@@ -96,6 +96,8 @@ class Details(TextWindow):
         if row.process is not None:
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = reported_facts(self._known.reported)
+            if self._view.is_monitor:
+                facts = [fact for fact in facts if fact[0] not in {"preset", "predicted"}]
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
         facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._known.grown)]
         sections.append((f"GPU {row.gpu.index}", facts))

@@ -36,7 +36,9 @@ OF_CUDA = (
     "context, library workspaces and attention kernels are estimated as CUDA's; on {vendor} they differ, by how much is"
     " not known"
 )
+GAP = 2  # columns between two fields
 _FROM = {"command line": "the command line: "}
+SETTLE = "t traces the job's own command and predicts by that; m assigns a preset"
 ASSIGN = "This job has no preset: t traces its command, m assigns one; the prediction stands beside these figures then."
 
 
@@ -107,7 +109,7 @@ class EstimatePanel(Framed[View], can_focus=True):
             focused = self.has_focus and at == self._at
             pieces = _field(field, panel, palette, focused=focused)
             length = sum(cell_len(text) for text, _ in pieces)
-            if x + length > width and x > 1:
+            if x + length - GAP > width and x > 1:
                 lines.append([(" ", palette.text)])
                 x = 1
             lead = cell_len(pieces[0][0])
@@ -196,18 +198,17 @@ def _in_a_line(pid: int, ledger: Ledger) -> str:
 def _field(field: RunField, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
     value = value_of(panel.workload, field)
     changed = field.name in panel.changed
-    label = "" if field.choices and field.name in ("precision", "optimizer") else f"{field.label} "
     text = ("none" if field.choices else UNKNOWN) if value is None else str(value)
     if panel.guess is not None and f"run.{field.name}" in panel.guess.assumed and not changed:
         text = "?"
     style = palette.ink("accent" if changed else "foreground", "cursor" if focused else "background", bold=True)
     arrow = palette.ink("primary", "cursor" if focused else "background")
     return [
-        (label, palette.dim),
+        (f"{field.label} ", palette.dim),
         ("‹", arrow),
         (f" {text}{'*' if changed else ''} ", style),
         ("›", arrow),
-        ("  ", palette.text),
+        (" " * GAP, palette.text),
     ]
 
 
@@ -217,17 +218,22 @@ def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
     return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
 
 
-def _guess(panel: Panel, guess: Range, palette: Palette, width: int) -> list[Strip]:
-    """What is known of a job of which too much is assumed: model, range, whether it lies there, what to do."""
-    name = printable(panel.preset.preset.name)
+def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
+    """What is known of a job of which too much is assumed: model, range, whether what is seen lies there."""
     weights = "" if guess.weights is None else f" · weights {size_of(guess.weights[0])} in {guess.weights[1]}"
+    seen = (f"peak so far {size_of(panel.peak)}, {guess.place_of(panel.peak)}",) if panel.peak else ()
+    return (f"{printable(panel.preset.preset.name)}{weights}", guess.sentence, *seen)
+
+
+def _guess(panel: Panel, guess: Range, palette: Palette, width: int) -> list[Strip]:
+    """The same, and what to do."""
+    model, *others = guess_sentences(panel, guess)
     sentences = [
-        (f"{name}{weights}", palette.strong),
-        (guess.sentence, palette.text),
-        *([(f"peak so far {size_of(panel.peak)}, {guess.place_of(panel.peak)}", palette.text)] if panel.peak else []),
+        (model, palette.strong),
+        *((sentence, palette.text) for sentence in others),
         ("", palette.text),
-        ("t traces the job's own command and predicts by that; m assigns a preset", palette.dim),
-        (_read_from(panel), palette.dim),
+        (SETTLE, palette.dim),
+        (read_from(panel), palette.dim),
     ]
     return [line for text, style in sentences for line in paragraph(text, palette, width, style)]
 
@@ -262,11 +268,11 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
     if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
         lines += paragraph(OF_CUDA.format(vendor=printable(panel.gpu.vendor)), palette, width, palette.ink("warning"))
     if panel.process is not None and (panel.preset.known or panel.preset.assumed or panel.preset.derived):
-        lines += paragraph(_read_from(panel), palette, width)
+        lines += paragraph(read_from(panel), palette, width)
     return lines
 
 
-def _read_from(panel: Panel) -> str:
+def read_from(panel: Panel) -> str:
     """Where a derived preset is from, which values are the job's own, and what is only assumed."""
     found = panel.preset
     told = [f"derived from {found.derived} (Enter makes it a preset)"] if found.derived else []

@@ -7,8 +7,10 @@ from textual.content import Content
 from vramtui.app.state.view import Panel
 from vramtui.app.ui.dialog import TextWindow
 from vramtui.app.ui.parts_tree import same_parts
+from vramtui.app.watch.estimate_panel import SETTLE, guess_sentences, read_from
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes, format_column, format_percent
+from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.explanation import TREE, Chapter, arithmetic, chapters, peak_sentence
 
@@ -26,7 +28,7 @@ class Explain(TextWindow):
         """Peak and totals, then chapter by chapter; without an estimate the reason why there is none."""
         estimate = self._panel.estimate
         if estimate is None:
-            return Content(printable(self._panel.problem))
+            return Content("\n".join(_unpredicted(self._panel)))
         pieces: list[Content | tuple[str, str]] = [(f"{peak_sentence(estimate)}\n", "bold")]
         pieces += [(f"  {sentence}\n", "$muted") for sentence in TREE]
         for chapter in chapters(estimate):
@@ -36,6 +38,24 @@ class Explain(TextWindow):
             pieces += [Content(f"  {printable(sentence)}\n") for sentence in estimate.assumptions]
         pieces += _rules(self._panel.rules, estimate)
         return Content.assemble(*pieces)
+
+
+def _unpredicted(panel: Panel) -> list[str]:
+    """Why there is no estimate; of a job of which too much is assumed what is known, and with which values it would be
+    predicted.
+    """
+    if panel.guess is None:
+        return [printable(panel.problem)]
+    assumed = ", ".join(settings_of(panel.preset))
+    return [
+        *guess_sentences(panel, panel.guess),
+        "",
+        "No prediction: what is assumed could move the total by more than a fifth, or the job holds more.",
+        f"With {printable(assumed)} it would be {format_bytes(panel.guess.estimate)}.",
+        "",
+        SETTLE,
+        read_from(panel),
+    ]
 
 
 def _rules(rules: Sequence[Estimate], estimate: Estimate) -> list[Content | tuple[str, str]]:

@@ -60,6 +60,7 @@ def columns_for(
     *,
     predicts: bool = True,
     rare: frozenset[SortColumn] = frozenset(),
+    is_shared: bool = True,
 ) -> Columns[SortColumn]:
     """The columns of a table.
 
@@ -69,6 +70,7 @@ def columns_for(
         wanted: the columns that a person asked for; those that the width allows where there are none.
         predicts: there are predictions to show.
         rare: those of `RARE` that a process has told.
+        is_shared: processes are of several users; where they are not, USER gives way to the command.
     """
     every = _WIDE if breadth >= FULL else _NARROW
     if wanted:
@@ -78,6 +80,8 @@ def columns_for(
     shown = {column.name for column in every if column.name not in left_out}
     spare = breadth - sum(column.width for column in every if column.name in shown)
     spare -= round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, COMMAND_PART * breadth)))
+    if spare < 0 and not is_shared:
+        shown.discard("user")
     return filled([column for column in every if column.name in shown | _as_allowed(every, spare, rare)], width)
 
 

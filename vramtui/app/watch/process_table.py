@@ -61,7 +61,7 @@ class Rows(CursorRows[View, ProcessRow]):
 
     def layout_of(self, view: View) -> object:
         """The columns: those of predictions come with the first one."""
-        return view.columns, view.predicts, view.rare
+        return view.columns, view.predicts, view.rare, _is_shared(view)
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no rows."""
@@ -91,7 +91,11 @@ def _empty(view: View) -> str:
 def _columns(view: View | None, breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
     if view is None:
         return columns_for(breadth, width, predicts=False)
-    return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare)
+    return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare, is_shared=_is_shared(view))
+
+
+def _is_shared(view: View) -> bool:
+    return len(view.totals.users) > 1
 
 
 class Foot(Lines[View]):

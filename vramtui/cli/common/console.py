@@ -108,15 +108,23 @@ def table_width() -> int:
     """
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
+    return _columns_behind_a_pipe() or PIPE_WIDTH
+
+
+def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
+    """Columns that sentences may take: the terminal's, also where they come there by way of `| head`; `in_a_pipe` of
+    them where nobody sees it.
+    """
+    columns = shutil.get_terminal_size((0, 0)).columns or _columns_behind_a_pipe() or in_a_pipe
+    return max(columns, NARROWEST_TEXT)
+
+
+def _columns_behind_a_pipe() -> int:
+    """Those of the terminal on which errors are seen; 0 where there is none."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or PIPE_WIDTH
+        return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):  # it is no terminal either, or closed
-        return PIPE_WIDTH
-
-
-def text_width() -> int:
-    """Columns that sentences may take: the terminal's, or enough for any in a pipe."""
-    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST_TEXT)
+        return 0
 
 
 def print_wrapped(text: str, width: int) -> None:

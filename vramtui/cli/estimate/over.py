@@ -14,6 +14,7 @@ from vramtui.core.estimate.fits import fit_on
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import ServeRun
 from vramtui.presets import apply_overrides
+from vramtui.presets.job_flags import flag_named
 
 NONE = "none"
 COLUMNS = ("weights", "KV cache", "the rest", "process")
@@ -40,10 +41,13 @@ def values_of(found: PresetFile, text: str) -> tuple[str, list[str]]:
     """
     key, equals, listed = text.partition("=")
     if equals:
+        if ":" in listed:
+            raise UserError(f"--over {text}: write the values themselves, with commas: --over {key}=1,2,4")
         values = [value.strip() for value in listed.split(",") if value.strip()]
         if not 0 < len(values) <= MOST:
             raise UserError(f"--over {text} has to name 1 to {MOST} values: --over {key or 'run.batch_size'}=1,2,4")
         return key, values
+    key = _whole_key(found, key)
     table, _, name = key.partition(".")
     inside = getattr(found.preset, table, None)
     hints = get_type_hints(type(inside)) if isinstance(inside, msgspec.Struct) else {}
@@ -54,6 +58,17 @@ def values_of(found: PresetFile, text: str) -> tuple[str, list[str]]:
             f"run.attention do; write its values: --over {key}=1,2,4"
         )
     return key, words
+
+
+def _whole_key(found: PresetFile, key: str) -> str:
+    """A key with its table: `quantization` and `quant` are `run.quantization`."""
+    if "." in key:
+        return key
+    flag = flag_named(key)
+    if flag is not None and flag.key:
+        return flag.key
+    tables = (table for table in ("run", "parallel", "model") if hasattr(getattr(found.preset, table, None), key))
+    return next((f"{table}.{key}" for table in tables), key)
 
 
 def _words(hint: Any) -> list[str]:  # noqa: ANN401 - a type
@@ -85,7 +100,10 @@ def rows_over(found: PresetFile, text: str, device: Device) -> list[ValueRow]:
         preset = msgspec.structs.replace(preset, run=msgspec.structs.replace(preset.run, stored=None))
     rows = []
     for value in values:
-        changed = apply_overrides(preset, [f"{key}={value}"])
+        try:
+            changed = apply_overrides(preset, [f"{key}={value}"])
+        except UserError as error:
+            raise UserError(str(error).replace("--set ", "--over ", 1)) from None
         try:
             (estimate,) = estimates_by(None, changed.workload, device)
         except UserError as error:

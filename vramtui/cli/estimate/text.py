@@ -2,13 +2,13 @@
 
 import os
 import shlex
-import shutil
 import sys
 import textwrap
 from pathlib import Path
 
 import msgspec
 
+from vramtui.cli.common.console import text_width
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.devices import Device
@@ -223,7 +223,7 @@ def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:
 
 
 def _columns() -> int:
-    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST)
+    return text_width(PIPE_WIDTH)
 
 
 def _strong(text: str) -> str:

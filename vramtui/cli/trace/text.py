@@ -1,6 +1,5 @@
 """`vramtui trace` for people: a row for each phase with a bar of what is held, and what the peak is made of."""
 
-import shutil
 import sys
 import textwrap
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.cli.common.category_bars import NAMES, Bars
+from vramtui.cli.common.console import text_width
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, unit_of
 from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TraceResult, TraceRow
@@ -194,7 +194,7 @@ def short_line(line: str) -> str:
 
 def columns() -> int:
     """The width to draw to."""
-    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST)
+    return max(text_width(PIPE_WIDTH), NARROWEST)
 
 
 class ProgressLine:

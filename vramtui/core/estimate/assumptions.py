@@ -142,6 +142,11 @@ def values_of(found: PresetFile) -> tuple[str, ...]:
     return tuple(_value(key, found.preset.workload) for key in found.assumed)
 
 
+def settings_of(found: PresetFile) -> tuple[str, ...]:
+    """The same without which model it is."""
+    return tuple(_value(key, found.preset.workload) for key in found.assumed if key != "model")
+
+
 def with_usual_adapters(workload: Workload) -> Workload:
     """`workload` with peft's usual adapters; as it is where its layers have other names."""
     model, run = workload.model, workload.run

@@ -23,6 +23,8 @@ LEAST_SPAN = 60.0
 LEAST_RISES = 6
 LEAST_GROWTH = 64 << 20  # bytes in the window
 STEADY = 0.9  # share of the changes in the window that go up
+PREDICTED: frozenset[Kind] = frozenset({"will_not_fit", "over"})
+"""Kinds that speak of a prediction."""
 XID_STANDS = 600.0  # seconds for which the last error of a GPU is shown as something to know now
 GROWTH_EVERY = 15.0  # seconds: trends take minutes, and a look reads what thousands of processes held
 

@@ -38,11 +38,16 @@ _TGI_QUANTIZATIONS = {"awq": "int4", "gptq": "int4", "marlin": "int4", "eetq": "
 MOST_WHOLE = 1 << 24  # the least of the bounds of the keys that whole numbers are offered for (core/schema)
 
 
+UNITS = {"k": 1 << 10, "m": 1 << 20}
+
+
 def whole(value: str) -> str | None:
-    """A whole number from 1 to what every key of a preset takes; `8k` and `8192` alike, as vLLM takes both."""
+    """A whole number from 1 to what every key of a preset takes; `8k` and `8192` alike, as vLLM takes both; 1M is
+    1,048,576.
+    """
     text = value.lower().replace("_", "")
-    if text.endswith("k") and text[:-1].isdecimal():
-        text = str(int(text[:-1]) * 1024)
+    if text[-1:] in UNITS and text[:-1].isdecimal() and len(text) <= len(str(MOST_WHOLE)):
+        text = str(int(text[:-1]) * UNITS[text[-1]])
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_WHOLE)):
         return None
     return str(int(text)) if 0 < int(text) <= MOST_WHOLE else None

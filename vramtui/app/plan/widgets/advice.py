@@ -34,7 +34,10 @@ def sentences(plan: PlanView) -> list[Sentence]:
     side = plan.side
     if side is None or plan.device is None:
         return []
-    told = [_verdict(side, plan.where.partition(",")[0], plan.device.total_memory)]
+    told: list[Sentence] = []
+    if plan.assumed:
+        told.append(("tight", f"assumed, not known of the job: {plan.assumed}"))
+    told.append(_verdict(side, plan.where.partition(",")[0], plan.device.total_memory))
     if side.process is None or (side.answer is not None and side.answer.process is None):
         return told
     advice = plan.advice

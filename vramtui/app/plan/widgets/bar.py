@@ -1,4 +1,4 @@
-"""The line above the map: what is varied, on which card, beside what, and the keys that change each."""
+"""The line above the map: its columns and rows, on which card, compared with what, and the keys that change each."""
 
 from rich.cells import cell_len
 from textual import events
@@ -8,7 +8,7 @@ from vramtui.app.plan.view import PlanView
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import UNKNOWN, format_bytes
 
 LONG = 112
 ASKS = {
@@ -33,26 +33,27 @@ class PlanBar(Lines[PlanView]):
         if not plan.maps or plan.device is None:
             return [strip([], width, palette.text)]
         shown = plan.maps[0]
-        beside = plan.other.what if plan.other is not None else "nothing"
+        compared = plan.other.what if plan.other is not None else UNKNOWN
         long = width >= LONG
         card = f"{plan.where} {format_bytes(plan.device.total_memory)}" if long else plan.where.partition(",")[0]
-        told = (("across", shown.x.name), ("down", shown.y.name), ("card", card), ("beside", beside))
+        compare = "compare with" if long else "compare"
+        told = (("columns", shown.x.name), ("rows", shown.y.name), ("card", card), (compare, compared))
         pieces: list[Piece] = [(" ", palette.text)]
         x = 1
         for (name, text), identity in zip(told, ASKS, strict=True):
             part: list[Piece] = [
-                (f"{name} ", palette.dim),
-                ("‹", palette.ink("primary")),
-                (f" {text} " if long else text, palette.strong),
-                ("›", palette.ink("primary")),
-                (f" {self._key(identity)}", palette.ink("primary", bold=True)),
-                ("   " if long else "  ", palette.text),
+                (f"{name}: ", palette.dim),
+                (text, palette.strong),
+                (" (", palette.dim),
+                (self._key(identity), palette.ink("primary", bold=True)),
+                (")", palette.dim),
+                (" · ", palette.dim),
             ]
             length = sum(cell_len(piece) for piece, _ in part)
-            self._spots.append((x, x + length - 2, ASKS[identity]))
+            self._spots.append((x, x + length - 3, ASKS[identity]))
             pieces += part
             x += length
-        return [strip(pieces, width, palette.text)]
+        return [strip(pieces[:-1], width, palette.text)]
 
     def _key(self, identity: str) -> str:
         """The key as it is mapped now."""

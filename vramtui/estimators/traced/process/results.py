@@ -2,6 +2,7 @@
 
 import msgspec
 
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.workload import Workload
 
@@ -155,6 +156,20 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     missing: int | None = None
     series: tuple[TracePoint, ...]
     events: int
+
+    def __str__(self) -> str:
+        """What is held most, of what, and what nvidia-smi would show; a line each."""
+        step = "" if self.peak_step < 0 else f" {self.peak_step}"
+        process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
+        lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
+        lines.append(f"  peak of allocated, in {self.peak_phase}{step}: {format_bytes(self.peak_allocated, 2)}")
+        held = sorted(self.peak_categories.items(), key=lambda one: -one[1])
+        lines += [f"    {name.replace('_', ' '):<12}{format_bytes(size, 2):>12}" for name, size in held if size]
+        return "\n".join([*lines, *filter(None, (self.out_of_memory,))])
+
+    def __repr__(self) -> str:
+        """Its first line."""
+        return f"<TraceResult {str(self).partition(chr(10))[0]}>"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
