@@ -127,7 +127,7 @@ def test_lines_for_slurm_have_the_same_figure(found: PresetFile, capsys: pytest.
     ranks = (workload.parallel or Parallel()).ranks
     for device, estimate in exact_of(workload).items():
         fits = fit_of(found, estimate, device).is_enough
-        answer = answer_for(USUAL, workload, device)
+        answer = answer_for(DEFAULT, workload, device)
         assert (answer.process, answer.fits) == (estimate.process, fits)
         if fits and ranks <= PER_NODE:
             print_sbatch(found, device, PER_NODE, None)

@@ -250,7 +250,7 @@ class WordedGroup(TyperGroup):
 
 def _meant_command(word: str) -> str:
     """What to write where there is no command `word`; empty where nothing comes to mind."""
-    from pathlib import Path  # noqa: PLC0415 - only after a slip
+    from pathlib import Path
 
     if word.lower() in OTHER_COMMANDS:
         return OTHER_COMMANDS[word.lower()]
