@@ -77,6 +77,21 @@ def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str,
 
 
 @pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("ps --interval abc", "'abc' is no number."),
+        ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is no whole number."),
+        ("serve --port 8080", "No such option: --port. Write --listen 127.0.0.1:PORT"),
+        ("convert day.jsonl", "Missing argument 'TABLE'."),
+    ],
+)
+def test_a_value_of_another_type_is_answered_in_words(typed: str, answer: str) -> None:
+    given = CliRunner().invoke(program((typed.partition(" ")[0],)), typed.split(), env={"COLUMNS": "200"})
+    assert given.exit_code == 2
+    assert answer in given.output
+
+
+@pytest.mark.parametrize(
     ("command", "example"), [("estimate", "vramtui estimate Qwen3-8B --gpu 4090"), ("oom", ""), ("fit", "vramtui fit ")]
 )
 def test_a_word_that_is_missing_is_shown_in_an_example(command: str, example: str) -> None:

@@ -26,6 +26,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "log.txt").write_text("hello")
+    (tmp_path / "cut.json").write_text('{"model_type": "llama",\n "hidden_size"')
+    (tmp_path / "nothing.json").write_text("")
+    (tmp_path / "list.json").write_text("[]")
     (tmp_path / "empty").mkdir()
     return tmp_path
 
@@ -36,6 +39,12 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (("estimate", "train.py"), "`vramtui trace train.py` runs it without a GPU"),
         (("estimate", "gone.py"), "no such file is here"),
         (("estimate", "empty"), "the folder empty holds no config.json"),
+        (("estimate", ""), "the name is empty, and this folder holds no config.json"),
+        (("estimate", "train"), "`vramtui trace train.py` runs the script train.py without a GPU"),
+        (("estimate", "cut.json"), "cut.json is no config.json: it is no JSON: line 2, expecting"),
+        (("estimate", "nothing.json"), "nothing.json is no config.json: it is empty"),
+        (("estimate", "list.json"), "list.json is no config.json: it is not a JSON object"),
+        (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
         (("estimate", "log.txt"), "log.txt is no preset (.toml)"),
         (("trace", PRESET, "--gradient_accumulation_steps", "8"), "--set run.gradient_accumulation_steps=8"),
         (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
@@ -58,6 +67,12 @@ def test_the_sentence_has_what_was_meant(arguments: tuple[str, ...], told: str) 
     done = CliRunner().invoke(program(), list(arguments))
     assert done.exit_code == 2
     assert told in " ".join(done.stderr.split()), done.stderr
+
+
+def test_a_script_that_is_run_as_a_program_is_answered_with_python_before_it() -> None:
+    done = CliRunner().invoke(program(), ["run", "train.py"])
+    assert done.exit_code == 127
+    assert "it is a script: vramtui run python train.py" in " ".join(done.stderr.split())
 
 
 def test_an_option_of_nobody_is_only_refused() -> None:

@@ -135,6 +135,11 @@ def epilog_of(command: str) -> str:
 
 
 RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
+# Options of other programs, and the command's own.
+OTHER_OPTIONS = {
+    ("serve", "--port"): "--listen 127.0.0.1:PORT",
+    ("export", "--port"): "--listen 127.0.0.1:PORT",
+}
 # What people type for a command that is called otherwise, and what to write.
 OTHER_COMMANDS = {
     **dict.fromkeys(("watch", "top", "dashboard", "tui", "ui", "gui", "start"), "The dashboard is vramtui alone."),
@@ -199,8 +204,10 @@ class WordedCommand(TyperCommand):
         except Exception as error:
             option = getattr(error, "option_name", None)
             hint = "" if option is None else _of_job(self.name or "", option, given)
-            if type(error).__name__ == "MissingParameter" and self.name in EXAMPLES:
-                error.message = f"As in: {EXAMPLES[self.name or ''][0]}"  # type: ignore[attr-defined]  # as below
+            _word_types(error)
+            example = EXAMPLES.get(self.name or "", ("--help",))[0]
+            if type(error).__name__ == "MissingParameter" and not example.endswith("--help"):
+                error.message = f"As in: {example}"  # type: ignore[attr-defined]  # as below
             if hint:
                 error.message += hint  # type: ignore[attr-defined]  # Typer's UsageError has it
                 error.possibilities = None  # type: ignore[attr-defined]  # names that are merely spelt alike
@@ -232,6 +239,7 @@ class WordedGroup(TyperGroup):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
+            _word_types(error)
             renamed = RENAMED.get(getattr(error, "option_name", None) or "")
             if renamed is not None:
                 error.message += f". It is called {renamed} now"  # type: ignore[attr-defined]  # as above
@@ -246,6 +254,15 @@ class WordedGroup(TyperGroup):
             if ctx.parent is None and hasattr(error, "message") and (meant := _meant_command(args[0])):
                 error.message = f"No such command '{args[0]}'. {meant}"
             raise
+
+
+def _word_types(error: Exception) -> None:
+    """Click's name of a type in words: a float range is a number."""
+    message = getattr(error, "message", None)
+    if isinstance(message, str):
+        for name, word in (("float range", "number"), ("int range", "whole number")):
+            message = message.replace(f"is not a valid {name}", f"is no {word}")
+        error.message = message  # type: ignore[attr-defined]  # as above
 
 
 def _meant_command(word: str) -> str:
@@ -266,6 +283,8 @@ def _of_job(command: str, option: str, arguments: list[str]) -> str:
     """What to write for an option of a training script or a server, such as `--batch-size 8`; empty for another."""
     from vramtui.presets.importers.flags import spelled_option
 
+    if (command, option) in OTHER_OPTIONS:
+        return f". Write {OTHER_OPTIONS[command, option]}"
     if command != "trace":
         return ""
     at = next((at for at, word in enumerate(arguments) if word.partition("=")[0] == option), len(arguments))

@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.models.named_files import Stamp, path_named, stamp_of
-from vramtui.models.readers.bounded import decode_object, path_text, read_plain
+from vramtui.models.readers.bounded import decode_object, path_text, read_plain, why_no_object
 from vramtui.models.stores.folders import CONFIG, INDEX, SUFFIXES, WEIGHTS, is_gguf
 from vramtui.models.stores.local_models import find_model
 
@@ -60,7 +60,7 @@ def _content(path: Path) -> bytes:
 def _decoded(content: bytes, name: str) -> dict[str, Any]:
     values = decode_object(content)
     if values is None:
-        raise UserError(f"{name} is no config.json: it is not a JSON object")
+        raise UserError(f"{name} is no config.json: {why_no_object(content)}")
     return values
 
 

@@ -206,7 +206,8 @@ def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
         there = "" if is_plain_file(path) else ", and no such file is here"
         return f"{name} is a script, not a preset{there}; `vramtui trace {name}` runs it without a GPU"
     if resolved.kind is NameKind.FOLDER:
-        return f"the folder {name} holds no config.json, safetensors or GGUF file"
+        place = f"the folder {name} holds" if name else "the name is empty, and this folder holds"
+        return f"{place} no config.json, safetensors or GGUF file"
     if resolved.kind is NameKind.OTHER_FILE:
         return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
     if is_plain_file(Path(f"{name}.py")):

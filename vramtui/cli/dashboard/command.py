@@ -17,6 +17,7 @@ from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.light_imports import without_unused
 from vramtui.cli.remote.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.monitor.poller import Poller, ReadResult
@@ -67,6 +68,8 @@ def open_dashboard(options: DashboardOptions) -> None:
 
 
 def _open(options: DashboardOptions) -> None:
+    if options.replay is not None and not options.replay.exists():
+        raise UserError(f"the recording {printable(str(options.replay))} cannot be read: no such file or directory")
     _check_terminal(options.feed)
     _prepare_process()
     settings = settings_in_force(

@@ -151,6 +151,19 @@ class Cursor:
             raise Damaged("is cut short" if self._cut else "has a header larger than 100 MB, which no model file has")
 
 
+def why_no_object(content: bytes) -> str:
+    """What is wrong with a text that `decode_object` cannot read: `it is no JSON: line 3, expecting value`."""
+    if not content.strip():
+        return "it is empty"
+    try:
+        json.loads(content)
+    except json.JSONDecodeError as error:
+        return f"it is no JSON: line {error.lineno}, {error.msg[:1].lower()}{error.msg[1:]}"
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    return "it is not a JSON object"
+
+
 def decode_object(content: bytes) -> dict[str, object] | None:
     """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
     half a pair of surrogates as a question mark.

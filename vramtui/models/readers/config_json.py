@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain
+from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
 from vramtui.models.readers.encoders import ENCODERS, USUAL_CLASSES
 from vramtui.models.readers.fields import TEXT_PARTS, Fields, Table
@@ -128,9 +128,10 @@ def what_answers(path: Path) -> str:
 
 
 def _decoded(path: Path) -> dict[str, object]:
-    values = decode_object(read_plain(path, CONFIG))
+    content = read_plain(path, CONFIG)
+    values = decode_object(content)
     if values is None:
-        raise UserError(f"{path_text(path)} is no config.json: it is not a JSON object")
+        raise UserError(f"{path_text(path)} is no config.json: {why_no_object(content)}")
     return values
 
 
