@@ -5,6 +5,7 @@ import msgspec
 from tests.app import scenes
 from tests.app.driver import climbing
 from tests.app.fakes import PRESETS, RoundEstimator
+from vramtui.app.live.alerts import without_predicted
 from vramtui.app.state.dashboard_state import MANY, DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
@@ -319,9 +320,7 @@ def test_of_many_processes_the_largest_come_first_until_a_person_sorts() -> None
 
 
 def test_the_monitor_alone_says_nothing_of_predictions() -> None:
-    state = state_with(*climbing())
     kinds: tuple[Kind, ...] = ("over", "will_not_fit", "growth", "lost")
     alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="", since=0.0) for kind in kinds]
-    assert state.without_predicted(alerts) == tuple(alerts)
-    state.toggle_monitor()
-    assert [alert.kind for alert in state.without_predicted(alerts)] == ["growth", "lost"]
+    assert without_predicted(alerts, is_monitor=False) == tuple(alerts)
+    assert [alert.kind for alert in without_predicted(alerts, is_monitor=True)] == ["growth", "lost"]

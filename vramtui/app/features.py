@@ -13,7 +13,7 @@ from vramtui.app.fleet.controller import FleetController
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.keys import FLEET
-from vramtui.app.live.alerts import AlertFeature
+from vramtui.app.live.alerts import AlertFeature, without_predicted
 from vramtui.app.live.presets import PresetReader
 from vramtui.app.live.recorder import RecordingFeature
 from vramtui.app.plan.controller import PlanController
@@ -147,7 +147,7 @@ class Features:
             interval=feed.interval,
             stale=feed.age,
             late=self.late(feed),
-            alerts=self._shared.state.without_predicted(session.alerts),
+            alerts=without_predicted(session.alerts, is_monitor=view.is_monitor),
             recording=self.recording.status(),
             history_error=session.run_problem,
             has_fleet=self.fleet is not None,

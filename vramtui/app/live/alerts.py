@@ -11,7 +11,7 @@ from textual.app import App
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.core.base.text import printable
-from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.alerts import PREDICTED, Alert
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import AlertRules, Kind
 
@@ -37,6 +37,11 @@ def title_of(kind: Kind) -> str:  # noqa: PLR0911 - a return a kind, which mypy 
             return "Out of memory"
 
 
+def without_predicted(alerts: Iterable[Alert], *, is_monitor: bool) -> tuple[Alert, ...]:
+    """`alerts`; where only the monitor is shown none that speaks of a prediction."""
+    return tuple(alert for alert in alerts if not (is_monitor and alert.kind in PREDICTED))
+
+
 class AlertFeature(Feature):
     """Says what the latest sample is the first to show.
 
@@ -57,7 +62,7 @@ class AlertFeature(Feature):
         """Say what is new in it."""
         del sample
         state = self._shared.state
-        self.say(state.without_predicted(state.session.new_alerts))
+        self.say(without_predicted(state.session.new_alerts, is_monitor=state.is_monitor))
 
     def say(self, alerts: Iterable[Alert]) -> None:
         """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""

@@ -2,7 +2,7 @@
 whole does not answer it is the latest reading, every GPU of it with its own age.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,6 @@ from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View
 from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel
 from vramtui.core.estimate.devices import Device
-from vramtui.core.observation.alerts import PREDICTED, Alert
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot
@@ -194,10 +193,6 @@ class DashboardState:
             self.sort_by("now")
         self.is_monitor = not self.is_monitor
         return self.is_monitor
-
-    def without_predicted(self, alerts: Iterable[Alert]) -> tuple[Alert, ...]:
-        """`alerts`; where only the monitor is shown none that speaks of a prediction."""
-        return tuple(alert for alert in alerts if not (self.is_monitor and alert.kind in PREDICTED))
 
     def dismiss_hint(self) -> bool:
         """Take the line for newcomers away; False when there was none."""
