@@ -349,6 +349,18 @@ async def test_of_a_bundled_preset_it_edits_a_copy(tmp_path: Path, monkeypatch: 
         assert "it stands in for the bundled one" in said(edited[0])
 
 
+async def test_of_a_bundled_preset_that_was_only_looked_at_no_copy_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    _editor_that(monkeypatch, tmp_path, "true")
+    async with editor(tmp_path, found=found) as edited:
+        await _outside(edited, monkeypatch)
+        assert not (tmp_path / "presets" / "tiny.toml").exists()
+        assert edited[0].state.presets["tiny"].bundled
+        assert "Nothing was changed: tiny stays the bundled one" in said(edited[0])
+
+
 async def test_what_is_wrong_afterwards_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
     async with editor(tmp_path) as edited:

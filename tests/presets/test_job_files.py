@@ -25,7 +25,7 @@ from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
 from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
 from vramtui.presets.importers.job_files import JobFile, files_named, read_job_file
-from vramtui.presets.importers.job_presets import preset_of_job_file
+from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 from vramtui.presets.named_presets import preset_named
@@ -486,3 +486,33 @@ def test_adapters_on_a_mixture_pass_over_the_experts_and_say_what_is_not_modelle
     file.write_text(text.format("gate_proj"))
     with pytest.raises(UserError, match="gate_proj are in the experts, where peft puts no adapters"):
         ANALYTIC.estimate(preset_of_job_file(file, LIBRARY).preset.workload, card)
+
+
+@pytest.mark.parametrize(
+    ("text", "checkpointing", "rank"),
+    [
+        ("finetuning_type: lora\n", "full", 8),
+        ("finetuning_type: lora\nlora_rank: 16\n", "full", 16),
+        ("finetuning_type: full\n", "full", None),
+        ("finetuning_type: lora\ndisable_gradient_checkpointing: true\n", "none", 8),
+    ],
+)
+def test_what_a_file_leaves_out_is_as_its_program_has_it(
+    text: str, checkpointing: str, rank: int | None, tmp_path: Path
+) -> None:
+    """LLaMA-Factory's checkpointing is on and its adapters are of rank 8, as of its job that runs."""
+    file = tmp_path / "sft.yaml"
+    file.write_text(f"model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ncutoff_len: 2048\n{text}")
+    by_itself = preset_of_job_file(file, LIBRARY).preset.run
+    beside_a_model = with_job_file(preset_named("Qwen/Qwen3-8B", LIBRARY), file, LIBRARY).preset.run
+    for run in (by_itself, beside_a_model):
+        assert isinstance(run, TrainRun)
+        assert run.checkpointing == checkpointing
+        assert (None if run.lora is None else run.lora.rank) == rank
+
+
+@pytest.mark.parametrize("text", ["base_model: {}\nrl: kto\n", "model_name_or_path: {}\nstage: dpo\nlora_rank: 8\n"])
+def test_training_on_preferences_is_said_not_to_be_modelled(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "preferences.yaml"
+    file.write_text(text.format("Qwen/Qwen3-8B"))
+    assert "is not modelled: counted as if the file did not say it" in preset_of_job_file(file, LIBRARY).preset.notes

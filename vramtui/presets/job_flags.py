@@ -208,8 +208,10 @@ ADVICE = {
     ),
     **dict.fromkeys(
         ("zero", "zero-stage", "deepspeed"),
-        "write --set parallel.strategy=zero --set parallel.zero_stage=3 --set parallel.data=8 for ZeRO-3 over 8 GPUs",
+        "write --set parallel.strategy=zero --set parallel.zero_stage=3 --set parallel.data=8 for ZeRO-3 over 8 GPUs, "
+        "or --job-file ds_config.json",
     ),
+    **dict.fromkeys(("config", "config-file", "yaml"), "a job's own file is given with --job-file FILE"),
     **dict.fromkeys(("no-flash", "no-flash-attention", "no-flash-attn"), "write --attention eager"),
     **dict.fromkeys(("params", "model-size", "size"), "the model's name says it: vramtui estimate Llama-3.1-8B"),
     **dict.fromkeys(("freeze", "freeze-layers"), "write --set run.frozen_layers=N"),

@@ -94,7 +94,9 @@ class EditorController:
             self._app.notify("The panel's changes are here, not saved yet; Ctrl+R discards them.", markup=False)
 
     def edit_outside(self) -> None:
-        """Edit it in `$VISUAL` or `$EDITOR`; a bundled one is copied into the person's own folder first."""
+        """Edit it in `$VISUAL` or `$EDITOR`; a bundled one is copied into the person's own folder first, where it stays
+        if anything was changed.
+        """
         from vramtui.presets.draft.draft import Draft
         from vramtui.presets.draft.external_editor import run_editor
 
@@ -102,11 +104,14 @@ class EditorController:
         if opened is None:
             return
         found, draft, estimator = opened
+        copied = draft.text if draft.bundled and not draft.is_changed else None
         try:
             path = draft.save() if draft.bundled or draft.path is None else draft.path
             with self._app.suspend():
                 run_editor(path)
             after = Draft.at(path, try_out=estimator)
+            if after.text == copied:
+                after.delete()
         except UserError as error:
             self._refuse(error)
             return
@@ -115,6 +120,9 @@ class EditorController:
             return
         self._forget_frame()
         self._app.refresh()
+        if after.path is None:
+            self._app.notify(f"Nothing was changed: {printable(found.key)} stays the bundled one.", markup=False)
+            return
         self._take_edited(after, estimator, copied=found.bundled)
 
     def _take_edited(self, draft: "Draft", estimator: "DraftEstimator", *, copied: bool) -> None:

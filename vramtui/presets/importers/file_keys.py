@@ -80,6 +80,9 @@ NOT_MODELLED: dict[str, frozenset[str]] = {
     **dict.fromkeys(("finetuning_type", "peft_config.name"), frozenset({"oft", "freeze"})),
     **dict.fromkeys(("use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_muon"), frozenset({"true"})),
     **dict.fromkeys(("use_kt", "use_onebitllms"), frozenset({"true"})),
+    # Axolotl's and LLaMA-Factory's: pairs of answers, a reference model, a reward model beside the policy.
+    "rl": frozenset({"dpo", "ipo", "kto", "kto_pair", "orpo", "simpo", "grpo", "gdpo"}),
+    "stage": frozenset({"rm", "ppo", "dpo", "kto"}),
 }
 
 KEYS: dict[str, Keys] = {

@@ -14,7 +14,9 @@ from vramtui.models.stores.local_models import without_address
 from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.file_keys import MODEL_KEYS, NOT_MODELLED
 from vramtui.presets.importers.file_offers import Offer
+from vramtui.presets.importers.flags import is_checkpointing_off
 from vramtui.presets.importers.job_files import JobFile, read_job_file
+from vramtui.presets.importers.launcher_defaults import defaults_of_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named, preset_of_folder
@@ -61,7 +63,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         if key in file.values and (not words or file.values[key].lower() in words)
     )
     preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
-    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)
+    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), file, path, offers)
 
 
 def _model_name(file: JobFile) -> str | None:
@@ -107,11 +109,19 @@ def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> Pres
     Raises:
         UserError: it cannot be read, or says what does not go with the preset.
     """
-    return _with(found, path, draft_from_file(read_job_file(path), library))
+    file = read_job_file(path)
+    return _with(found, file, path, draft_from_file(file, library))
 
 
-def _with(found: PresetFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
-    values = [f"{offer.key}={offer.value}" for offer in offers if "." in offer.key and offer.key != MODEL_FILE]
+def _with(found: PresetFile, file: JobFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
+    """The preset with what the file says, and what its program does where it says nothing."""
+    said = {offer.key: offer.value for offer in offers if "." in offer.key and offer.key != MODEL_FILE}
+    if any(is_checkpointing_off(name, value) for name, value in file.values.items()):
+        said["run.checkpointing"] = "none"
+    for key, default in defaults_of_file(file.kind, file.values).items():
+        if default is not None and not any(one == key or one.startswith(f"{key}.") for one in said):
+            said[key] = str(default)
+    values = [f"{key}={value}" for key, value in said.items()]
     try:
         preset = apply_overrides(found.preset, values)
     except UserError as error:
