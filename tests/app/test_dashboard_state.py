@@ -9,8 +9,9 @@ from vramtui.app.live.alerts import without_predicted
 from vramtui.app.state.dashboard_state import MANY, DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.alerts import Alert, Kind
+from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.schema.settings import Kind
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 
