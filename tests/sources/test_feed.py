@@ -17,7 +17,9 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Proces
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.source import silence_limit
 from vramtui.core.observation.track import Peak
+from vramtui.records.recording.decoder import MOST_WAITING
 from vramtui.records.recording.encoder import RecordingEncoder
+from vramtui.records.recording.jobs import MOST_LIVE
 from vramtui.records.recording.live import LiveRecording
 from vramtui.records.recording.recording import RecordingHeader
 from vramtui.sources.feed.latest import LatestSample
@@ -127,6 +129,24 @@ def test_damage_in_a_row_is_no_recording_any_more() -> None:
     assert [live.take(b"{}") for _ in range(2)] == [None, None]
     with pytest.raises(UserError, match="missing required field"):
         live.take(b"{}")
+
+
+def test_what_goes_on_for_ever_fills_no_memory() -> None:
+    """Jobs that come and go, peaks of samples that never come, predictions, and what no version knows."""
+    live = LiveRecording()
+    live.take(encode_sample(sample(1.0)))
+    process = {"host": "h", "gpu_uuid": "u", "pid": 1, "started_at": None, "peak": {"bytes": 1, "at": 1.0}}
+    for number in range(1, MOST_LIVE + 100):
+        live.take(b'{"job":{"at":%d,"pid":%d,"new":true,"changes":{"gone":%s}}}' % (number, number, b"true"))
+        live.take(b'{"job":{"at":%d,"pid":7,"changes":{"gone":false}}}' % number)
+        live.take(b'{"prediction":{"number":%d}}' % number)
+        live.take(b'{"unheard%d":{}}' % number)
+    peaks = msgspec.json.encode({"peaks": {"at": 1e11, "processes": [process] * 1000}})
+    for number in range(100):
+        live.take(peaks.replace(b"100000000000.0", b"%d" % (10**11 + number)))
+    assert len(live.jobs()) == MOST_LIVE
+    assert 7 in {job.pid for job in live.jobs()}
+    assert len(live.peaks(1e12)) <= MOST_WAITING
 
 
 def test_peaks_between_samples_come_along() -> None:

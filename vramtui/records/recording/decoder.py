@@ -22,6 +22,8 @@ from vramtui.records.recording.recording import RecordingHeader
 from vramtui.records.recording.samples import is_whole, sample_in
 
 LATEST = 253_402_300_799.0  # the last second of the year 9999
+MOST_WAITING = 1 << 16  # peaks of a recording that goes on, whose sample has not come
+MOST_WARNINGS = 100
 LONGEST_NAME = 40  # characters of a kind of line, in a warning
 BESIDE = (b'{"job":', b'{"matched":', b'{"peaks":', b'{"prediction":')  # how lines that stand beside the samples begin
 
@@ -33,18 +35,23 @@ class WrongTimeError(UserError):
 class RecordingDecoder:
     """Takes line after line.
 
+    Args:
+        is_live: it goes on for ever, and nothing is asked of its past: of jobs the latest is kept, and no predictions,
+            which whoever watches makes anew.
+
     Attributes:
         header: of the first line, where there is one.
         last: the latest sample.
         warnings: what a person should know of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_live: bool = False) -> None:
+        self._is_live = is_live
         self.header: RecordingHeader | None = None
         self.last: Sample | None = None
-        self.jobs = ReadJobs()
+        self.jobs = ReadJobs(keeps_past=not is_live)
         self.predictions = ReadPredictions()
-        self.peaks = ReadPeaks()
+        self.peaks = ReadPeaks(MOST_WAITING if is_live else None)
         self.warnings: list[str] = []
         self._began = False
 
@@ -96,6 +103,8 @@ class RecordingDecoder:
         """Take a line that stands beside the samples; False where it is none of those."""
         if text.startswith(b'{"job":'):
             self.jobs.take(msgspec.json.decode(text, type=_Job).job)
+        elif self._is_live and text.startswith((b'{"matched":', b'{"prediction":')):
+            return True
         elif text.startswith(b'{"matched":'):
             self.predictions.take(msgspec.json.decode(text, type=_Matched).matched)
         elif text.startswith(b'{"peaks":'):
@@ -121,7 +130,7 @@ class RecordingDecoder:
         return True
 
     def _warn(self, sentence: str) -> None:
-        if sentence not in self.warnings:
+        if len(self.warnings) < MOST_WARNINGS and sentence not in self.warnings:
             self.warnings.append(sentence)
 
     def _read_header(self, text: bytes) -> RecordingHeader | None:

@@ -33,6 +33,7 @@ BURST = 1 << 20  # bytes that may come at once: every job begins with who it is 
 
 LATER_MOMENTS = 16  # in one line, of steps after the first
 MOST_STATES = 30_000  # of all jobs, held while a recording is played
+MOST_LIVE = 8192  # jobs, those that have gone among them, of a recording that goes on; as many as are heard here
 FREE_MOMENTS = 0.5  # of BURST that must be left for them
 
 Changes = dict[str, Any]
@@ -117,9 +118,14 @@ class ReadJobs:
 
     Of a day of a crowded host not every moment is kept: when there are too many, every second one goes that is no turn
     of the job's fate, so that of what is long ago the fewest are left.
+
+    Args:
+        most: states of all jobs that are held before some go.
+        keeps_past: what was is asked for as well; else the latest state alone of so many jobs.
     """
 
-    def __init__(self, most: int = MOST_STATES) -> None:
+    def __init__(self, most: int = MOST_STATES, *, keeps_past: bool = True) -> None:
+        self._keeps_past = keeps_past
         self._documents: dict[int, Changes] = {}
         self._known: dict[int, tuple[list[float], list[ObservedJob]]] = {}
         self._most = self._next_thinning = most
@@ -140,6 +146,9 @@ class ReadJobs:
         former = None if line.new or not states else states[-1]
         job = _job(line, document, former, same_hello=document.get("hello") is old.get("hello"))
         self._documents[line.pid] = document
+        if not self._keeps_past:
+            self._keep_latest(line, job)
+            return
         # Not always at the end: the clock may have been set back.
         place = bisect_right(times, line.at)
         # The state first: somebody may look meanwhile, and looks for times.
@@ -149,6 +158,13 @@ class ReadJobs:
         self._count += 1
         if self._count > self._next_thinning:
             self._thin()
+
+    def _keep_latest(self, line: JobLine, job: ObservedJob) -> None:
+        self._known[line.pid] = [line.at], [job]
+        if len(self._known) > MOST_LIVE:
+            gone = (pid for pid, (_, states) in self._known.items() if states[-1].gone)
+            forgotten = next(gone, next(iter(self._known)))
+            del self._known[forgotten], self._documents[forgotten]
 
     def _thin(self) -> None:
         for pid, (times, states) in self._known.items():

@@ -27,7 +27,7 @@ class LiveRecording:
     """
 
     def __init__(self) -> None:
-        self._decoder = RecordingDecoder()
+        self._decoder = RecordingDecoder(is_live=True)
         self._has_come = False
         self._damaged, self._in_a_row = 0, 0
         self._why = ""

@@ -57,9 +57,14 @@ class WrittenPeaks:
 
 
 class ReadPeaks:
-    """The peaks of a recording by the sample at which they were noted."""
+    """The peaks of a recording by the sample at which they were noted.
 
-    def __init__(self) -> None:
+    Args:
+        most: that may wait for their sample; the earliest go. None: all of them.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
         self._told: dict[float, list[tuple[ProcessKey, Peak]]] = {}
 
     def take(self, line: PeaksLine) -> None:
@@ -67,6 +72,8 @@ class ReadPeaks:
         self._told.setdefault(line.at, []).extend(
             (ProcessKey(one.host, one.gpu_uuid, one.pid, one.started_at), one.peak) for one in line.processes
         )
+        while self._most is not None and sum(map(len, list(self._told.values()))) > self._most:
+            self._told.pop(min(self._told))
 
     def at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """What was noted at the sample that was taken at exactly `when`."""
@@ -75,4 +82,4 @@ class ReadPeaks:
     def pop_until(self, until: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """What was noted at samples up to that time, which is then forgotten."""
         due = [when for when in list(self._told) if when <= until]
-        return [entry for when in due for entry in self._told.pop(when)]
+        return [entry for when in due for entry in self._told.pop(when, ())]
