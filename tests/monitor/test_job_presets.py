@@ -16,7 +16,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.traced.process.results import JobCommand, TraceResult
 from vramtui.estimators.traced.traces import JobTrace, Traces, preset_of_command, write_job_trace
-from vramtui.monitor.job_presets import MOST_FOUND, JobPresets, from_library
+from vramtui.monitor.job_presets import MOST_AT_ONCE, MOST_FOUND, JobPresets, from_library
 from vramtui.monitor.session import MonitorSession
 
 PROCESS = Process(pid=7, type="C", used_memory=50, command="python main.py", started_at=1.0)
@@ -140,6 +140,17 @@ def test_a_job_that_tells_of_another_preset_each_second_fills_no_memory() -> Non
     for number in range(2 * MOST_FOUND):
         presets.of(SAMPLE, [job(f"p{number}")])
     assert len(presets.found) == MOST_FOUND
+
+
+def test_of_many_new_presets_a_few_are_looked_for_at_each_sample() -> None:
+    """A thousand names that nobody knows took a minute, in which no key was heard."""
+    pids = range(100, 100 + 3 * MOST_AT_ONCE)
+    rows = tuple(Process(pid=pid, type="C", started_at=1.0) for pid in pids)
+    sample = msgspec.structs.replace(SAMPLE, gpus=(msgspec.structs.replace(GPU, processes=rows),))
+    jobs = [ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, preset=f"p{pid}")) for pid in pids]
+    known = from_library("gpt2-124m")
+    presets = JobPresets(Traces(), lambda _: known)
+    assert [len(presets.of(sample, jobs)) for _ in range(4)] == [MOST_AT_ONCE * times for times in (1, 2, 3, 3)]
 
 
 def test_a_link_in_the_place_of_a_traces_draft_is_not_followed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.presets import PresetLibrary
 
+MOST_AT_ONCE = 4  # that are looked for at one sample: a name that nobody knows takes up to 0.1 s
 MOST_FOUND = 1024  # presets that jobs tell of; a feed or another host could name another each second
 
 
@@ -66,9 +67,11 @@ class JobPresets:
         self._traces = traces
         self._find = find
         self.found: dict[str, PresetFile | None] = {}
+        self._left = 0
 
     def of(self, sample: Sample, jobs: "Iterable[ObservedJob]") -> dict[ProcessKey, PresetFile]:
-        """The preset of each process of `sample` whose job told of one."""
+        """The preset of each process of `sample` whose job told of one, as far as they were looked for by now."""
+        self._left = MOST_AT_ONCE
         told = {
             job.pid: job.hello.preset for job in jobs if job.hello is not None and job.hello.preset and not job.gone
         }
@@ -88,8 +91,9 @@ class JobPresets:
             # host may tell any.
             if name.endswith(SUFFIX) and not os.path.exists(name):  # noqa: PTH110 - as above
                 return None  # the job is still being traced
-            if len(self.found) >= MOST_FOUND:
+            if not self._left or len(self.found) >= MOST_FOUND:
                 return None
+            self._left -= 1
             try:
                 is_trace = name.endswith(SUFFIX)
                 self.found[name] = self._traces.take(read_job_trace(Path(name))) if is_trace else self._find(name)
