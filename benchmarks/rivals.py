@@ -1,6 +1,6 @@
 """What the dashboard costs beside nvitop, nvtop and gpustat: the same stand-in hosts, one after the other.
 
-python benchmarks/rivals.py [--only idle,busy] [--seconds 20] [--json]
+python benchmarks/rivals.py [--only idle,busy] [--runs 5] [--size 120x40] [--seconds 20] [--json]
 
 nvitop and gpustat are installed into a folder that is gone afterwards; nvtop is run where the system has it.
 """
@@ -15,16 +15,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.crowd import crowd
+from benchmarks.crowd import Crowd, crowd
 from benchmarks.dashboard import HEADINGS, Conditions, Figures, Program, cells, measure, ours, size_of
 
 CTRL_C = "\x03"
 FROM_PACKAGES = ("nvitop", "gpustat")
-PROGRAMS = ("vramtui", *FROM_PACKAGES, "nvtop")
+OURS = ("vramtui", "vramtui --monitor")
+PROGRAMS = (*OURS, *FROM_PACKAGES, "nvtop")
 NO_KEYS = ("gpustat",)
 
 
@@ -41,6 +43,7 @@ class Host:
 HOSTS = {
     "idle": Host(idle=True),
     "busy": Host(),
+    "full": Host(processes=128),
     "keys": Host(held="down"),
     "huge": Host(gpus=16, processes=1024),
 }
@@ -74,7 +77,7 @@ def rivals(wanted: list[str], interval: float) -> Iterator[tuple[list[Program], 
             found.append(_program("nvtop", Path(path), interval))
         elif "nvtop" in wanted:
             missing["nvtop"] = "not on this system (it is no Python package)"
-        yield ([ours(interval)] if "vramtui" in wanted else []) + found, missing
+        yield [ours(interval, *name.split()[1:]) for name in OURS if name in wanted] + found, missing
 
 
 def _install(folder: Path, name: str) -> str:
@@ -93,8 +96,15 @@ def _program(name: str, path: Path, interval: float) -> Program:
     return Program(name, (str(path), "--interval", f"{interval:g}", "-cup"), leave=CTRL_C)
 
 
-def compare(names: list[str], programs: list[str], everyone: Conditions) -> Iterator[Result]:
-    """Run every program on every host."""
+def compare(names: list[str], programs: list[str], everyone: Conditions, runs: int) -> Iterator[Result]:
+    """Run every program on every host, one after the other and again, and take the medians.
+
+    Args:
+        names: of the hosts.
+        programs: of those that are to be run.
+        everyone: what they are put through.
+        runs: how often each.
+    """
     with rivals(programs, everyone.interval) as (found, missing):
         for name in names:
             kind = HOSTS[name]
@@ -102,18 +112,44 @@ def compare(names: list[str], programs: list[str], everyone: Conditions) -> Iter
                 everyone.interval, everyone.seconds, everyone.starts, everyone.size, kind.idle, kind.held
             )
             with crowd(kind.gpus, kind.processes) as host:
-                for program in found:
-                    if kind.held and program.name in NO_KEYS:
-                        yield Result(name, program.name, skipped="takes no keys")
-                        continue
-                    try:
-                        yield Result(name, program.name, measure(program, host, conditions))
-                    except AssertionError as error:
-                        if program.name == "vramtui":
-                            raise
-                        yield Result(name, program.name, skipped=str(error).partition(":")[0])
+                if kind.held:
+                    yield from (Result(name, one.name, skipped="takes no keys") for one in found if one.name in NO_KEYS)
+                seen: dict[str, list[Figures]] = {}
+                failed: dict[str, str] = {}
+                for program in runs * [one for one in found if not (kind.held and one.name in NO_KEYS)]:
+                    outcome = _tried(program, host, conditions)
+                    if isinstance(outcome, Figures):
+                        seen.setdefault(program.name, []).append(outcome)
+                    else:
+                        failed[program.name] = outcome
+                yield from (Result(name, program, medians(figures)) for program, figures in seen.items() if figures)
+                yield from (Result(name, program, skipped=why) for program, why in failed.items())
             for absent, why in missing.items():
                 yield Result(name, absent, skipped=why)
+
+
+def _tried(program: Program, host: Crowd, conditions: Conditions) -> Figures | str:
+    """What it cost; of another's the sentence that says why there are no figures."""
+    try:
+        return measure(program, host, conditions)
+    except AssertionError as error:
+        if program.name in OURS:
+            raise
+        return str(error).partition(":")[0]
+
+
+def medians(figures: list[Figures]) -> Figures:
+    """Of each figure the median of all runs."""
+    processes = [one.first_process_seconds for one in figures if one.first_process_seconds is not None]
+    return Figures(
+        program=figures[0].program,
+        first_gpu_seconds=median(one.first_gpu_seconds for one in figures),
+        first_process_seconds=median(processes) if processes else None,
+        cpu_percent=median(one.cpu_percent for one in figures),
+        bytes_per_second=median(one.bytes_per_second for one in figures),
+        rss_bytes=round(median(one.rss_bytes for one in figures)),
+        quit_seconds=median(one.quit_seconds for one in figures),
+    )
 
 
 def main() -> None:
@@ -123,6 +159,7 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join(PROGRAMS), help=f"of {','.join(PROGRAMS)}")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between looks, and between changes")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each steady state is watched")
+    parser.add_argument("--runs", type=int, default=1, help="how often everything is run; the medians are printed")
     parser.add_argument("--starts", type=int, default=3, help="starts whose first paint is timed")
     parser.add_argument("--size", type=size_of, default=(200, 60), help="COLUMNSxROWS")
     parser.add_argument("--json", action="store_true")
@@ -131,14 +168,15 @@ def main() -> None:
     unknown = (set(names) - HOSTS.keys()) | (set(programs) - set(PROGRAMS))
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    results = compare(names, programs, Conditions(options.interval, options.seconds, options.starts, options.size))
+    conditions = Conditions(options.interval, options.seconds, options.starts, options.size)
+    results = compare(names, programs, conditions, options.runs)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
         return
     print(f"{'':7}{'':10}" + "".join(f"{heading:>17}" for heading in HEADINGS))
     for result in results:
         told = "".join(f"{cell:>17}" for cell in cells(result.figures)) if result.figures else f"  {result.skipped}"
-        print(f"{result.host:7}{result.program:10}{told}", flush=True)
+        print(f"{result.host:7}{result.program:18}{told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 # A picture of each screen; the others, of other sizes and themes, are looked at by `make screenshots`, not by each run:
 # all of them take a minute of two cores.
-LOOKED_AT = ("watch-dark", "plan-dark", "timeline-80", "history-dark", "editor-80")
+LOOKED_AT = ("watch-dark", "monitor-80-dark", "plan-dark", "timeline-80", "history-dark", "editor-80")
 
 
 @pytest.mark.slow

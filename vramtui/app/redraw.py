@@ -1,6 +1,9 @@
 """How often the screen is drawn, however often there is something new."""
 
+import os
+import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from textual.app import App
@@ -8,6 +11,7 @@ from textual.app import App
 from vramtui.app.terminal.delayed_calls import call_after
 
 LEAST_BETWEEN_DRAWINGS = 0.5
+LEAST_DETACHED = 5.0  # nobody sees it; who attaches again sees at once what was drawn last, and soon what is
 LEAST_UNFOCUSED = 2.0  # in a terminal that says that it has lost the focus: who looks beside other work sees it move
 # A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
 LEAST_BETWEEN_KEYS = 0.1
@@ -18,8 +22,8 @@ LOOK_AT_LEAST = 5.0  # a clock may be set
 
 
 class RedrawThrottle:
-    """Draws what comes by itself at most twice a second (every two where the terminal has no focus), and what keys
-    ask for at most ten times.
+    """Draws what comes by itself at most twice a second (every two seconds where the terminal has no focus, every five
+    where it is detached), and what keys ask for at most ten times.
 
     Args:
         app: whose timers wait.
@@ -39,6 +43,8 @@ class RedrawThrottle:
     def soon(self) -> None:
         """Draw now, or as soon as enough time has passed since the last time."""
         least = LEAST_BETWEEN_DRAWINGS if self._app.app_focus else LEAST_UNFOCUSED
+        if is_detached(os.environ.get("TMUX", "")):
+            least = LEAST_DETACHED
         wait = self._drawn_at + least - self._clock()
         if wait <= 0:
             self.now()
@@ -82,3 +88,18 @@ class RedrawThrottle:
         if self._key_due:
             self._key_drawn_at = self._clock()
             self.now()
+
+
+def is_detached(multiplexer: str) -> bool:
+    """Whether nobody is attached to the tmux that this runs in.
+
+    Args:
+        multiplexer: what tmux puts into TMUX: the path of its socket, its pid and a session, with commas between them.
+    """
+    path = multiplexer.rsplit(",", 2)[0]
+    try:
+        # The server takes the right to execute from its socket while it has no client: server_update_socket() in
+        # server.c of tmux 3.3.
+        return bool(path) and not Path(path).stat().st_mode & stat.S_IXUSR
+    except OSError:
+        return False
