@@ -117,7 +117,8 @@ def measured(script: dict[str, Any], checkouts: Path, timeout: float) -> dict[st
             "notes": [note.replace(str(root) + os.sep, "") for note in answer["warnings"]],
         }
     else:
-        row["refusal"] = said.removeprefix("vramtui: ").replace(str(root) + os.sep, "")
+        why: str = last_json(said).get("error", said)
+        row["refusal"] = why.removeprefix("vramtui: ").replace(str(root) + os.sep, "")
     return row
 
 

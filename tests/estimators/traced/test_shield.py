@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process import shield
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import trace
 
@@ -28,7 +29,7 @@ del sys.argv[:3]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 SCRIPT = """
-    import logging, os, pathlib, shutil, socket, sys
+    import logging, os, pathlib, shutil, socket, sqlite3, subprocess, sys
 
     def read(path):
         return pathlib.Path(path).read_text()
@@ -51,13 +52,32 @@ SCRIPT = """
     descriptor = os.open("raw.bin", os.O_WRONLY | os.O_CREAT, 0o600)
     os.write(descriptor, b"raw")
     os.close(descriptor)
-    assert sorted(os.listdir(".")) == ["best.pt", "checkpoints", "old.txt", "raw.bin", "script.py", "train.log"]
+    assert sorted(os.listdir(".")) == [
+        "best.pt", "checkpoints", "data", "old.txt", "raw.bin", "results", "script.py", "train.log"
+    ]
     try:
         open("nowhere/at/all", "w")
     except FileNotFoundError:
         pass
     else:
         raise AssertionError("a folder that is not there")
+    for _ in range(2):  # a folder of results is removed and made anew, as trainers do
+        shutil.rmtree("results")
+        assert not os.path.exists("results") and "results" not in os.listdir(".")
+        os.makedirs("results/new")
+        pathlib.Path("results/new/1.txt").write_text("1")
+        assert [entry.name for entry in os.scandir("results")] == ["new"]
+    shutil.move("results/new", "moved")
+    assert [str(path) for path in pathlib.Path(".").glob("moved/*.txt")] == ["moved/1.txt"]
+    os.chdir("moved")
+    assert os.getcwd().endswith("work/moved") and read("../old.txt") == "old and new" and os.listdir() == ["1.txt"]
+    os.chdir("..")
+    shutil.move("data", "data.old")
+    assert read("data.old/deep/kept.txt") == "kept" and not os.path.exists("data")
+    with sqlite3.connect("study.db") as database:
+        database.execute("create table trials (number)")
+    assert os.path.exists("study.db")
+    subprocess.run(["sh", "-c", "echo > other; echo > ~/.cache/other; rm old.txt"], stderr=subprocess.DEVNULL)
     try:
         socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5).sendall(b"metrics")
     except OSError:
@@ -76,6 +96,9 @@ def test_a_script_leaves_no_checkpoint_no_log_no_cache_and_sends_nothing(tmp_pat
     scratch.mkdir()
     (work / "script.py").write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
     (work / "old.txt").write_text("old", encoding="utf-8")
+    for folder in ("results/deep", "data/deep"):
+        (work / folder).mkdir(parents=True)
+        (work / folder / "kept.txt").write_text("kept", encoding="utf-8")
     (tmp_path / "home").mkdir()
     before = everything(work) | everything(tmp_path / "home")
     environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
@@ -94,6 +117,7 @@ def test_a_script_leaves_no_checkpoint_no_log_no_cache_and_sends_nothing(tmp_pat
     assert everything(work) | everything(tmp_path / "home") == before
     if namespaces == "with" and "no namespace" in notes:
         pytest.skip(f"the kernel gives none: {notes}")
+    assert shield.REST_OPEN not in notes, "this kernel has no Landlock: other programs that a script starts write"
     assert [note[:30] for note in json.loads(notes)] == (
         [] if namespaces == "with" else ["no namespace of its own is to "]
     )
@@ -115,3 +139,43 @@ def test_a_traced_script_writes_where_it_says_only_when_it_may(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert trace(msgspec.structs.replace(request, keep_files=True)).peak_allocated == 512
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "step.pt", "train.py"]
+
+
+CHECKPOINTS = """
+    import os, pathlib, sys
+    {start}
+    import torch
+    model = torch.nn.Linear(2, 2)
+    torch.save(model.state_dict(), "last.pt")
+    torch.save(model.state_dict(), pathlib.Path("old.pt"))
+    for name in ("last.pt", "old.pt"):
+        model.load_state_dict(torch.load(name))
+    try:
+        from safetensors.torch import load_file, save_file
+    except ImportError:
+        pass
+    else:
+        save_file(model.state_dict(), "model.safetensors")
+        assert set(load_file("model.safetensors")) == {{"weight", "bias"}}
+    print(sorted(os.listdir(".")))
+"""
+
+
+@pytest.mark.torch
+def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) -> None:
+    """It opens a checkpoint in C++, past Python's own functions."""
+    work, scratch = tmp_path / "work", tmp_path / "scratch"
+    work.mkdir()
+    scratch.mkdir()
+    (work / "old.pt").write_bytes(b"old")
+    start = (
+        "from vramtui.estimators.traced.process.guard import redirect, refuse_writes; "
+        "redirect(sys.argv[1], ('/',)); refuse_writes(sys.argv[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CHECKPOINTS.format(start=start)), str(scratch)],
+        cwd=work, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "last.pt" in done.stdout
+    assert everything(work) == {str(work / "old.pt"): b"old"}
