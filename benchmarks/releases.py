@@ -59,8 +59,8 @@ def attention_calls() -> list[dict[str, Any]]:
     return [row for row in rows if row["capability"] == ".".join(map(str, CAPABILITY))]
 
 
-def call_of(row: dict[str, Any]) -> AttentionCall:
-    """A recorded call as the rule takes it."""
+def call_of(row: dict[str, Any], release: tuple[int, int]) -> AttentionCall:
+    """A recorded call as the rule of that release takes it."""
     return AttentionCall(
         dtype=row["dtype"],
         query=tuple(row["query"]),
@@ -73,6 +73,7 @@ def call_of(row: dict[str, Any]) -> AttentionCall:
         grouped=bool(row["grouped"]),
         training=bool(row["training"]),
         deterministic=bool(row["deterministic"]),
+        release=release,
     )
 
 
@@ -124,7 +125,7 @@ def rules(found: dict[str, Any], *, cudnn: bool) -> Iterator[tuple[str, str, Any
         )
     for call, chosen in zip(attention_calls(), found["attention"], strict=True):
         if cudnn or call["backend"] != "cudnn":
-            kernel = choose_backend(call_of(call), CAPABILITY)
+            kernel = choose_backend(call_of(call, release_of(found["torch"])), CAPABILITY)
             yield f"attention {call['dtype']} {call['query']}", "torch_facts/sdpa_backend.py", kernel, chosen
 
 
@@ -245,7 +246,7 @@ def table(releases: dict[str, Any]) -> list[str]:
         counts = summary(found["scripts"])
         cells = [f"{counts['traced']} of {counts['tried']}", counts["known"], counts["allocated_equal"]]
         cells += [counts["reserved_equal"], counts["reserved_near"], f"{counts['worst']:.2%}".replace("%", " %")]
-        lines.append(f"| {version} | {' | '.join(map(str, cells))} |")
+        lines.append(f"| {version.partition('+')[0]} | {' | '.join(map(str, cells))} |")
     return lines
 
 

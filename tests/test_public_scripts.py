@@ -1,5 +1,6 @@
 """The list of public scripts is whole, and its page keeps what was written around the table."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import pytest
 
 pytest.importorskip("numpy")
 
+from benchmarks import releases
 from benchmarks.scripts.data import MAKERS
 from benchmarks.scripts.run import figures, got_worse, with_table
 from vramtui.core.base import toml
+from vramtui.estimators.torch_facts.releases import HELD, release_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = toml.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]
@@ -77,3 +80,34 @@ def test_a_row_without_a_truth_gets_worse_where_it_is_refused() -> None:
     assert got_worse({"refusal": "a reason"}, known["one"]) == "no longer answered: a reason"
     assert got_worse({"allocated": 1, "reserved": 1}, known["one"]) == ""
     assert got_worse({"refusal": "a reason"}, known["two"]) == ""
+
+
+def test_the_table_by_release_is_that_of_the_recorded_rows() -> None:
+    """Its counts, and what a trace says under such a release, are made from them."""
+    page = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
+    recorded = json.loads(releases.RECORDED.read_text(encoding="utf-8"))
+    assert releases.with_table(page, recorded) == page
+    for version, found in recorded.items():
+        counts = releases.summary(found["scripts"])
+        assert HELD[release_of(version)] == (counts["known"], round(counts["worst"], 4))
+        assert {row["name"] for row in found["scripts"]} <= {script["name"] for script in SCRIPTS}
+
+
+def test_a_rule_that_a_release_breaks_is_named_with_its_file() -> None:
+    questions = releases.attention_calls()
+    good = {
+        "torch": "2.13.0+cu130",
+        "blocks": {"one byte": 512, "small": 2 << 20, "middle": 20 << 20, "large": 10 << 20},
+        "workspaces": {"kept": 32 << 20, "peak": 32 << 20, "fused": 0, "thread": 32 << 20, "stream": 32 << 20},
+        "optimizers": {"fp32": [False, True]},
+        "settings": [],
+        "attention": [call["backend"] for call in questions],
+    }
+    assert [one for one in releases.rules(good, cudnn=True) if one[2] != one[3]] == []
+    newer = [one for one in releases.rules(good | {"torch": "2.15.0"}, cudnn=True) if one[2] != one[3]]
+    assert ("workspace, kept", "torch_facts/cublas.py", 0, 32 << 20) in newer
+    assert sum(file == "torch_facts/sdpa_backend.py" for _, file, _, _ in newer) == 5
+    off = {"name": "x", "allocated": 3, "reserved": 4, "true_allocated": 2, "true_reserved": 4}
+    assert releases.explained(64 << 20, {"workspace, kept": 32 << 20}) == "2 x workspace, kept"
+    assert releases.summary([off, {"name": "y", "refusal": "no"}])["worst"] == 0.5
+    assert "no rule says it" in releases.line(off | {"why": "no rule says it"})

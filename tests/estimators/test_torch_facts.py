@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,12 @@ from vramtui.core.schema.rule_inputs.base import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.attention_workspaces import EfficientKernel, efficient_backward_bytes
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+from vramtui.estimators.torch_facts.convolution_workspaces import (
+    ConvolutionForm,
+    convolved_of,
+    cudnn_of,
+    measured_workspace,
+)
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend
@@ -53,6 +60,41 @@ def test_the_attention_kernel_is_the_one_the_cuda_build_takes() -> None:
     assert len(rows) == 720
     wrong = [row for row in rows if choose_backend(_call(row), _capability(row["capability"])) != row["backend"]]
     assert wrong == []
+
+
+def test_from_2_14_on_shared_heads_run_efficiently_and_wide_ones_do_not_train_on_cudnn() -> None:
+    """As the CUDA builds of 2.14 and 2.15 answered."""
+    rows = [row for row in _rows("sdpa") if row["capability"] == "9.0"]
+    old, new = (
+        [choose_backend(msgspec.structs.replace(_call(row), release=release), (9, 0)) for row in rows]
+        for release in ((2, 13), (2, 14))
+    )
+    assert sorted(pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]) == [
+        *[("cudnn", "flash")] * 2,
+        *[("math", "efficient")] * 3,
+    ]
+    wide = AttentionCall(dtype="bf16", query=(2, 4, 64, 256), key=(2, 4, 64, 256), value=(2, 4, 64, 256), training=True)
+    assert choose_backend(msgspec.structs.replace(wide, release=(2, 15)), (10, 0)) == "cudnn"
+    assert choose_backend(wide, (10, 0)) == "flash"
+
+
+def test_a_convolution_has_the_workspaces_of_the_cudnn_that_its_pytorch_brings() -> None:
+    assert [cudnn_of(release) for release in ((2, 12), (2, 13), (2, 14), (2, 15))] == [
+        (9, 20),
+        (9, 20),
+        (9, 24),
+        (9, 26),
+    ]
+
+    def asked(release: tuple[int, int]) -> list[tuple[int, bool] | None]:
+        form = ConvolutionForm(dtype="bfloat16", window=(1, 1), cudnn=cudnn_of(release))
+        shapes = (2, 64, 32, 32), (64, 64, 1, 1), (2, 64, 32, 32)
+        convolved = convolved_of(shapes, 2, 1, transposed=False, form=form, padding=(0, 0))
+        return [measured_workspace(convolved, at) for at in ("forward", "input", "weight")]
+
+    assert asked((2, 13)) == [(524304, True)] * 3
+    assert asked((2, 14)) == [(0, True), (0, True), (524304, True)]
+    assert asked((2, 15)) == [(524304, True), (0, True), (524304, True)]
 
 
 @pytest.mark.parametrize("row", _rows("cublas"), ids=lambda row: f"{row['capability']} {row['config']}".strip())

@@ -169,7 +169,8 @@ def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) 
     scratch.mkdir()
     (work / "old.pt").write_bytes(b"old")
     start = (
-        "from vramtui.estimators.traced.process.guard import redirect, refuse_writes; "
+        "from vramtui.estimators.traced.process.guard import redirect; "
+        "from vramtui.estimators.traced.process.refusals import refuse_writes; "
         "redirect(sys.argv[1], ('/',)); refuse_writes(sys.argv[1])"
     )
     done = subprocess.run(

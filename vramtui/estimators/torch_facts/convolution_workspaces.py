@@ -14,6 +14,11 @@ with a neighbour within two octaves, each left out in turn, 72 to 95 % of the fi
 60 to 93 %). The convolutions of the nets in docs/scripts.md are among the measured ones, so that their errors say
 nothing about other nets.
 
+Another cuDNN takes other kernels: three in four of these convolutions have another workspace with 9.24, which PyTorch
+2.14 brings, and nine of them yet another with 2.15's 9.26. `convolutions_h200_9.24.json` and `_9.26.json` hold the rows
+that differ from the cuDNN before, measured on those CUDA builds by benchmarks/convolutions.py (with 2.13's it finds
+none that does). The thresholds are 9.20's for all.
+
 With `torch.backends.cudnn.benchmark` the first call of each convolution takes the largest workspace of all kernels that
 cuDNN finds, times them and empties the allocator's cache. That largest workspace is measured too where the row has
 six figures; which kernel is fastest is not, for nothing is computed where these are measured.
@@ -37,11 +42,21 @@ HALF = 2
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 MEASURED_ON = 9
 """The major capability of the H200; on others cuDNN takes other kernels for half of the convolutions."""
+SIZES = 7
+"""Numbers of a measured row that are sizes; workspaces follow them."""
 NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
 
 
 Pair = tuple[int, int]
+OLDEST_CUDNN = (9, 20)
+CUDNN: dict[Pair, Pair] = {OLDEST_CUDNN: (0, 0), (9, 24): (2, 14), (9, 26): (2, 15)}
+"""The measured cuDNN, in their order, and the first PyTorch whose CUDA build brings each (`nvidia-cudnn-cu13`)."""
+
+
+def cudnn_of(release: Pair) -> Pair:
+    """The cuDNN whose measured workspaces hold for a release of PyTorch."""
+    return max(cudnn for cudnn, since in CUDNN.items() if release >= since)
 
 
 class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +64,14 @@ class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         dtype: float32 (as TF32), float16 or bfloat16.
+        cudnn: its release.
         channels_last: whether input or weight are (NHWC).
         window: of the kernel.
         stride, dilation, groups: as PyTorch has them.
     """
 
     dtype: str
+    cudnn: Pair = OLDEST_CUDNN
     channels_last: bool = False
     window: Pair
     stride: Pair = (1, 1)
@@ -119,10 +136,26 @@ class MeasuredConvolution(msgspec.Struct, frozen=True):
 
 
 @cache
-def _rows() -> dict[ConvolutionForm, list[list[int]]]:
-    """Rows of `convolutions_h200.json`: images, channels, outputs, height, width, padding, bytes."""
-    read = json.loads((Path(__file__).parent / "convolutions_h200.json").read_bytes())
-    return {_form(form): rows for form, rows in read}
+def _rows(cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
+    """Measured rows: images, channels, outputs, height, width, padding, bytes; of a newer cuDNN those of the one before
+    it, with the rows that differ in their place.
+    """
+    if cudnn == OLDEST_CUDNN:
+        return _read("convolutions_h200.json", cudnn)
+    other = _read(f"convolutions_h200_{cudnn[0]}.{cudnn[1]}.json", cudnn)
+    before = max(one for one in CUDNN if one < cudnn)
+    rows_of_forms = ((msgspec.structs.replace(form, cudnn=cudnn), rows) for form, rows in _rows(before).items())
+    return {form: _replaced(rows, other.get(form, [])) for form, rows in rows_of_forms}
+
+
+def _read(name: str, cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
+    read = json.loads((Path(__file__).parent / name).read_bytes())
+    return {_form(form | {"cudnn": cudnn}): rows for form, rows in read}
+
+
+def _replaced(rows: list[list[int]], other: list[list[int]]) -> list[list[int]]:
+    by_sizes = {tuple(row[:SIZES]): row for row in other}
+    return [by_sizes.get(tuple(row[:SIZES]), row) for row in rows]
 
 
 def _form(read: dict[str, Any]) -> ConvolutionForm:
@@ -134,7 +167,7 @@ def _form(read: dict[str, Any]) -> ConvolutionForm:
 def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
     """The measured convolutions of that form."""
     found = []
-    for images, inputs, outputs, *rest in _rows().get(form, ()):
+    for images, inputs, outputs, *rest in _rows(form.cudnn).get(form, ()):
         size, padding, asked, tried = rest[:2], rest[2:4], rest[4:7], rest[7:]
         after = prod(
             (side + 2 * beside - (window - 1) * apart - 1) // step + 1

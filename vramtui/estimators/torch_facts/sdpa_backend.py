@@ -1,7 +1,9 @@
 """Which kernel `torch.nn.functional.scaled_dot_product_attention` takes on a card.
 
 The order and the conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h in PyTorch
-2.13 built for CUDA 13 with cuDNN 9.20; `tests/golden/torch_facts.json` holds answers of that build.
+2.13 built for CUDA 13 with cuDNN 9.20; `tests/golden/torch_facts.json` holds answers of that build. From 2.14 on the
+memory-efficient kernel takes shared key/value heads, and cuDNN's takes wide heads on 10.x too, in training of 129 to
+255 none: answers of the CUDA builds of 2.14 and 2.15 (`tests/golden/releases.json`; capabilities 7.5 to 10.0).
 
 Letters: b batch, n heads, s tokens, d width of a head.
 """
@@ -10,10 +12,14 @@ from typing import Literal
 
 import msgspec
 
+from vramtui.estimators.torch_facts.releases import RULES
+
 SdpaBackend = Literal["cudnn", "flash", "efficient", "math"]
 HALF_TYPES = frozenset({"fp16", "bf16"})
-WIDEST_HEAD = 256
+NARROW_HEAD, WIDEST_HEAD = 128, 256
 TURING, AMPERE = (7, 0), (8, 0)
+SHARED_HEADS_SINCE = (2, 14)
+"""The first release whose memory-efficient kernel takes them; the choice of cuDNN's changed with it."""
 
 
 class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +35,7 @@ class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
         grouped: `enable_gqa`.
         training: queries, keys or values want a gradient.
         deterministic: `torch.use_deterministic_algorithms(True)`.
+        release: of PyTorch.
     """
 
     dtype: str
@@ -42,6 +49,7 @@ class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
     grouped: bool = False
     training: bool = False
     deterministic: bool = False
+    release: tuple[int, int] = RULES
 
 
 def backend_order(capability: tuple[int, int]) -> tuple[SdpaBackend, ...]:
@@ -85,7 +93,7 @@ def _cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
     return (
         AMPERE <= capability <= (12, 1)
         and call.dtype in HALF_TYPES
-        and _cudnn_widths(query, value, capability)
+        and _cudnn_widths(query, value, capability, call)
         and key != 1
         and call.query[2] != 1
         and (call.dropout * 16).is_integer()
@@ -95,12 +103,18 @@ def _cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
     )
 
 
-def _cudnn_widths(query: int, value: int, capability: tuple[int, int]) -> bool:
-    """`check_cudnn_tensor_shapes`: widths are multiples of 8, up to 256 on 9.0, and 192 over 128 (MLA) on 10.x."""
+def _cudnn_widths(query: int, value: int, capability: tuple[int, int], call: AttentionCall) -> bool:
+    """`check_cudnn_tensor_shapes`: widths are multiples of 8, up to 256 on 9.0, and 192 over 128 (MLA) on 10.x.
+
+    From 2.14 on 256 on 10.x too, and in training 128 or 256 itself.
+    """
     if capability[0] == 10 and (query, value) == (192, 128):
         return True
-    limit = WIDEST_HEAD if capability == (9, 0) else 128
-    return query % 8 == 0 and value % 8 == 0 and max(query, value) <= limit
+    widest, newer = max(query, value), call.release >= SHARED_HEADS_SINCE
+    if newer and call.training and NARROW_HEAD < widest < WIDEST_HEAD:
+        return False
+    limit = WIDEST_HEAD if capability == (9, 0) or (newer and capability[0] == 10) else NARROW_HEAD
+    return query % 8 == 0 and value % 8 == 0 and widest <= limit
 
 
 def _flash(call: AttentionCall, capability: tuple[int, int]) -> bool:
@@ -129,7 +143,7 @@ def _efficient(call: AttentionCall, capability: tuple[int, int]) -> bool:
         and query == call.key[3]
         and query % alignment == 0
         and value % alignment == 0
-        and _heads_match(call, grouped_too=False)
+        and _heads_match(call, grouped_too=call.release >= SHARED_HEADS_SINCE)
     )
 
 

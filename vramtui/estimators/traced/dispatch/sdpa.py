@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, SdpaBackend, backend_order, can_use
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -70,6 +71,7 @@ def _attention_call(call: SdpaCall) -> AttentionCall:
         grouped=call.grouped,
         training=call.training,
         deterministic=torch.are_deterministic_algorithms_enabled(),
+        release=release_of(torch.__version__),
     )
 
 
@@ -145,8 +147,13 @@ def _run_flash(call: SdpaCall) -> Any:
 def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     if mask is not None:
         mask = _aligned(mask, call)
+    heads = call.query.shape[-3]
+    key, value = (
+        shared if shared.shape[-3] == heads else shared.repeat_interleave(heads // shared.shape[-3], -3)
+        for shared in (call.key, call.value)
+    )
     return _OPS._scaled_dot_product_efficient_attention.default(
-        call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, scale=call.scale
+        call.query, key, value, mask, call.training, call.dropout, call.causal, scale=call.scale
     )[0]
 
 

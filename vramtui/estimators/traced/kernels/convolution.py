@@ -11,10 +11,12 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     Direction,
     convolution_workspace,
     convolved_of,
+    cudnn_of,
     measured_workspace,
     pair,
     tried_workspace,
 )
+from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
@@ -61,6 +63,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     channels_last = _in_channels_last(tensor, weight)
     form = ConvolutionForm(
         dtype=str(tensor.dtype).removeprefix("torch."),
+        cudnn=cudnn_of(release_of(torch.__version__)),
         channels_last=channels_last,
         window=pair(weight.shape[2:], 1),
         stride=pair(stride, 1),

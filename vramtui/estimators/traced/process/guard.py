@@ -1,12 +1,10 @@
 """Takes what a process writes to a temporary folder, where the kernel gives it no view of the files of its own.
 
-Python's own functions are led to copies, and so are those that PyTorch, safetensors, SQLite and Arrow have in C. What
-else writes, another program or a C library, is refused by the kernel's Landlock where it has that.
+Python's own functions are led to copies, and so are those that PyTorch, safetensors, SQLite and Arrow have in C.
 """
 
 import builtins
 import contextlib
-import ctypes
 import errno
 import functools
 import importlib.abc
@@ -14,10 +12,7 @@ import importlib.machinery
 import io
 import os
 import pathlib
-import platform
 import shutil
-import socket
-import struct
 import sys
 import tempfile
 import threading
@@ -195,7 +190,7 @@ def redirect(scratch: str, roots: tuple[str, ...]) -> None:
     copies = Copies(scratch, tuple(root.rstrip("/") + "/" for root in roots))
     tempfile.tempdir = tempfile.mkdtemp(prefix=_TEMPORARY, dir=scratch)
     os.environ["TMPDIR"] = tempfile.tempdir
-    shutil._use_fd_functions = False  # type: ignore[attr-defined]
+    shutil._use_fd_functions = False  # type: ignore[attr-defined] # rmtree then goes by paths, which are led to copies
     functions = _functions_of_os(copies)
     builtins.open = io.open = opened_file = _open_copies(copies, io.open)
     for name, function in functions.items():
@@ -335,7 +330,7 @@ class _LibraryFinder(importlib.abc.MetaPathFinder):
                     run(module)
                     self.lead(module)
 
-                spec.loader.exec_module = run_and_lead  # type: ignore[method-assign]
+                spec.loader.exec_module = run_and_lead  # type: ignore[method-assign] # of this very loader
                 return spec
         return None
 
@@ -386,49 +381,3 @@ def _class_on_copies(plain: type, change: Callable[..., Any]) -> Any:
     if type(plain).__name__ != "pybind11_type":  # others take their arguments before there is an instance
         return _on(plain, change)
     return type(plain)(plain.__name__, (plain,), {"__init__": initialise, "__module__": plain.__module__})
-
-
-def refuse_network() -> None:
-    """Let this process reach no address of a network; sockets of the file system stay."""
-
-    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in {"socket.connect", "socket.sendto"} and isinstance(arguments[1], tuple):
-            raise ConnectionRefusedError("a trace reaches no network")
-        if event == "socket.getaddrinfo":
-            raise socket.gaierror(socket.EAI_AGAIN, "a trace reaches no network")
-
-    sys.addaudithook(refuse)
-
-
-# linux/landlock.h, linux/prctl.h; the numbers of these calls are the same on x86-64 and aarch64
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 445, 446, 38
-_PATH_BENEATH, _VERSION = 1, 1
-# WRITE_FILE, and REMOVE_DIR to MAKE_SYM; REFER, moving between folders, and TRUNCATE came with versions 2 and 3.
-_CHANGES, _REFER, _TRUNCATE = 0x1FF2, 1 << 13, 1 << 14
-_REFER_SINCE, _TRUNCATE_SINCE = 2, 3
-_STILL_WRITTEN = ("/dev", "/proc")
-
-
-def refuse_writes(scratch: str) -> bool:
-    """Let this process, its libraries and its children change no file but those in `scratch` and of devices.
-
-    Returns:
-        Whether the kernel has Landlock, which does this.
-    """
-    if platform.machine() not in {"x86_64", "aarch64"}:
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION)
-    if version < 1:
-        return False
-    changes = _CHANGES | (_REFER if version >= _REFER_SINCE else 0) | (_TRUNCATE if version >= _TRUNCATE_SINCE else 0)
-    ruleset = libc.syscall(_CREATE_RULESET, struct.pack("Q", changes), 8, 0)
-    if ruleset < 0:
-        return False
-    for folder in (scratch, *_STILL_WRITTEN):
-        descriptor = os.open(folder, os.O_PATH)
-        libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", changes, descriptor), 0)
-        os.close(descriptor)
-    refused = libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, ruleset, 0)
-    os.close(ruleset)
-    return not refused

@@ -2,7 +2,7 @@
 
 Where the kernel lets a user have one, the process gets a view of the files of its own (a mount namespace): over each
 file system and each folder of the root lies an overlay whose upper layer is memory that goes with the process. A
-network namespace of its own has loopback and nothing else. Where that is refused, guard.py stands in.
+network namespace of its own has loopback and nothing else. Where that is refused, guard.py and refusals.py stand in.
 """
 
 import contextlib
@@ -13,7 +13,8 @@ import struct
 from fcntl import ioctl
 from pathlib import Path
 
-from vramtui.estimators.traced.process.guard import redirect, refuse_network, refuse_writes
+from vramtui.estimators.traced.process.guard import redirect
+from vramtui.estimators.traced.process.refusals import refuse_network, refuse_writes
 
 # linux/sched.h, linux/mount.h, linux/sockios.h, linux/if.h
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
