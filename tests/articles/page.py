@@ -14,8 +14,8 @@ INTRODUCTION = """# The five articles, statement by statement
 Each row is a statement of an article and the command that bears it out; `python -m tests.articles.page` runs every
 command and makes this page, and a test holds it to that. *Printed* is the article's own figure, *implied* one that
 follows from its code or its words; *computed* is what the command prints. Commands work in a folder with this
-repository; those marked [torch] need `pip install '.[trace]'`, those marked [GPU] a card (here a stand-in for
-nvidia-smi answered).
+repository; those marked [torch] were printed with PyTorch at hand (`pip install '.[trace]'`), without which `lab`
+answers most of them by formula; those marked [GPU] need a card (here a stand-in for nvidia-smi answered).
 
 ● the command prints it · ◐ in part, with its reason · ○ not borne out
 """

@@ -83,6 +83,7 @@ def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str,
         ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is no whole number."),
         ("serve --port 8080", "No such option: --port. Write --listen 127.0.0.1:PORT"),
         ("convert day.jsonl", "Missing argument 'TABLE'."),
+        ("estimate Qwen3-8B Qwen3-4B", "One model; several stand beside each other in vramtui fit A B."),
     ],
 )
 def test_a_value_of_another_type_is_answered_in_words(typed: str, answer: str) -> None:

@@ -135,6 +135,10 @@ def epilog_of(command: str) -> str:
 
 
 RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
+# What a command says to words that it does not take.
+MORE_WORDS = {
+    "estimate": "One model; several stand beside each other in vramtui fit A B.",
+}
 # Options of other programs, and the command's own.
 OTHER_OPTIONS = {
     ("serve", "--port"): "--listen 127.0.0.1:PORT",
@@ -205,6 +209,8 @@ class WordedCommand(TyperCommand):
             option = getattr(error, "option_name", None)
             hint = "" if option is None else _of_job(self.name or "", option, given)
             _word_types(error)
+            if "unexpected extra argument" in getattr(error, "message", "") and self.name in MORE_WORDS:
+                error.message += f" {MORE_WORDS[self.name]}"  # type: ignore[attr-defined]  # as below
             example = EXAMPLES.get(self.name or "", ("--help",))[0]
             if type(error).__name__ == "MissingParameter" and not example.endswith("--help"):
                 error.message = f"As in: {example}"  # type: ignore[attr-defined]  # as below
