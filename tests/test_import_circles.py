@@ -7,13 +7,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "vramtui"
 
 # Circles that are left, each with its reason; one that is gone fails until it is taken out of here.
-CIRCLES: dict[tuple[str, ...], str] = {
-    ("cli.ps", "cli.ps_selection", "cli.remote.ps_hosts"): "several hosts print the tables of one, which asks for them",
-    ("cli.run.command", "cli.run.emulated"): "a job on an emulated card ends as every job does",
-    ("records.allocator_traces.memory_snapshot", "records.allocator_traces.trace"): (
-        "a trace reads itself from a snapshot, which is made of traces"
-    ),
-}
+CIRCLES: dict[tuple[str, ...], str] = {}
 
 
 def module_name(path: Path) -> str:

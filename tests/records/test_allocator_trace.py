@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, AllocatorReplay, CachingAllocator, Event, replay
-from vramtui.records.allocator_traces.trace import AllocatorTrace, read_allocator_trace
+from vramtui.records.allocator_traces.reader import read_allocator_trace
+from vramtui.records.allocator_traces.trace import AllocatorTrace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "traces").glob("*.jsonl.gz"))

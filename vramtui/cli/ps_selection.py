@@ -9,7 +9,8 @@ from vramtui.app.state.process_filter import conditions, doubt, holds
 from vramtui.app.state.row import SORT_KEYS
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
 from vramtui.app.state.view import ProcessRow
-from vramtui.cli.ps import HEADINGS, NUMBERS, Selection, gpu_name, process_row
+from vramtui.cli.common.console import print_table
+from vramtui.cli.ps_tables import HEADINGS, NUMBERS, Selection, gpu_name, print_tables, process_row
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
@@ -36,6 +37,15 @@ def check(selection: Selection) -> None:
     why = doubt(selection.words)
     if why:
         raise UserError(f"--filter: {why[:1].lower()}{why[1:].rstrip('.')}")
+
+
+def print_picked(snapshot: Snapshot, selection: Selection) -> None:
+    """The table of one host; where all is asked for, with what belongs to no process."""
+    if selection == Selection():
+        print_tables(snapshot)
+        return
+    headings, rows, numbers = table(snapshot, selection)
+    print_table(headings, rows, right=numbers)
 
 
 def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], list[tuple[str, ...]], Sequence[int]]:

@@ -9,8 +9,8 @@ import msgspec
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import NO_SOURCE
 from vramtui.cli.common.open_source import OpenedSource
-from vramtui.cli.ps import CLEAR_SCREEN, Selection, print_tables
-from vramtui.cli.ps_selection import csv_of
+from vramtui.cli.ps_selection import csv_of, print_picked
+from vramtui.cli.ps_tables import CLEAR_SCREEN, Selection
 from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
 from vramtui.core.base.errors import SourceFailed
 from vramtui.monitor.job_presets import matcher_of_library
@@ -66,7 +66,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
                 continue
             sys.stdout.write(f"{name}\n")
             sys.stdout.flush()
-            print_tables(answer, selection)
+            print_picked(answer, selection)
     sys.stdout.flush()
     for name, answer in answers.items():
         if isinstance(answer, SourceFailed):

@@ -2,12 +2,17 @@
 
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vramtui.core.base.errors import os_reason
+from vramtui.core.base.errors import SourceFailed, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import NVIDIA, Gpu
+
+if TYPE_CHECKING:
+    from vramtui.sources.probe_listener import ProbeListener
 
 
 def usable(gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -142,3 +147,14 @@ def probed_environment(environment: Mapping[str, str], socket: str, run: str) ->
 def hook_folder() -> Path:
     """The folder whose `sitecustomize` loads the probe."""
     return Path(__file__).resolve().parents[2] / "probe" / "hook"
+
+
+def open_listener(mark: str) -> "ProbeListener | None":
+    """What hears the job's probe; None where it cannot be, which is said, and the job runs all the same."""
+    from vramtui.sources.probe_listener import ProbeListener
+
+    try:
+        return ProbeListener(f"run-{os.getpid()}", run=mark)
+    except SourceFailed as error:
+        sys.stderr.write(f"vramtui: the job runs without a probe. {error.message} {error.hint}\n")
+        return None

@@ -3,7 +3,6 @@
 import os
 import platform
 import secrets
-import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -138,12 +137,12 @@ def _run(
         SourceFailed: it has to be recorded, and there is nothing to record.
         UserError: the recording cannot be written.
     """
-    from vramtui.cli.run.child import NotStartedError, hold_signals
+    from vramtui.cli.run.child import NotStartedError, hold_signals, open_listener
 
     mask = hold_signals()
     mark = secrets.token_hex(8)
     with ExitStack() as at_end:
-        listener = _listener(mark)
+        listener = open_listener(mark)
         if listener is not None:
             at_end.callback(listener.close)
         watch = _watch(options.interval, options.record, listener, preset)
@@ -218,35 +217,6 @@ def emulated_need(options: RunOptions) -> str:
         )
     say_waiting(f"it needs {format_bytes(found.process)}{', perhaps' if found.bounded else ''}")
     return f"{found.process}B"
-
-
-def finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> "CompletedRun":
-    """The command, run to its end with these variables and the probe; no GPU of this machine is looked at."""
-    from vramtui.cli.run.child import Child, NotStartedError, hold_signals, probed_environment
-    from vramtui.cli.run.results import CompletedRun
-
-    mask = hold_signals()
-    mark = secrets.token_hex(8)
-    listener = _listener(mark)
-    if listener is not None:
-        environment = probed_environment(environment, str(listener.path), mark)
-    started_at = time.time()
-    try:
-        code = Child(command, environment, mask).wait()
-    except NotStartedError as error:
-        fail(error.code, str(error))
-    finally:
-        if listener is not None:
-            listener.close()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return CompletedRun(
-        command=tuple(command),
-        code=code,
-        started_at=started_at,
-        ended_at=max(started_at, time.time()),
-        jobs=() if listener is None else listener.jobs(),
-        preset=preset,
-    )
 
 
 def resolved_preset(preset: str) -> str:
@@ -325,16 +295,6 @@ def _start(
     if listener is not None:
         environment = probed_environment(environment, str(listener.path), mark)
     return Child(command, environment, mask)
-
-
-def _listener(mark: str) -> "ProbeListener | None":
-    from vramtui.sources.probe_listener import ProbeListener
-
-    try:
-        return ProbeListener(f"run-{os.getpid()}", run=mark)
-    except SourceFailed as error:
-        sys.stderr.write(f"vramtui: the job runs without a probe. {error.message} {error.hint}\n")
-        return None
 
 
 def _watch(

@@ -3,9 +3,12 @@
 import os
 import platform
 import re
+import secrets
 import shutil
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -16,7 +19,14 @@ import msgspec
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
 from vramtui.cli.common.paths import cache_dir, run_history
-from vramtui.cli.run.child import NOT_FOUND
+from vramtui.cli.run.child import (
+    NOT_FOUND,
+    Child,
+    NotStartedError,
+    hold_signals,
+    open_listener,
+    probed_environment,
+)
 from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
 from vramtui.cli.run.shielded import REFUSED, shielded
 from vramtui.core.base.errors import UserError
@@ -194,8 +204,6 @@ def _output_to_stderr(yes: bool) -> Iterator[None]:
 
 
 def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> EmulatedRun:
-    from vramtui.cli.run.command import finished_run  # it imports this file where --on is given
-
     emulated = EmulatedCard(
         device=device,
         multiprocessors=card_limits(device).multiprocessors,
@@ -214,7 +222,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         ):
             kept = [one for one in (folder, listeners_folder()) if Path(one).is_dir()]
             command = list(job.command) if job.keeps_files else shielded(job.command, scratch, kept)
-            finished = msgspec.structs.replace(finished_run(command, environment, job.preset), command=job.command)
+            finished = msgspec.structs.replace(_finished_run(command, environment, job.preset), command=job.command)
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
         refused = _why_refused(Path(folder, REFUSED))
         if refused:
@@ -231,6 +239,32 @@ def _why_refused(path: Path) -> str:
         return read_plain(path, DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
     except UserError:
         return ""
+
+
+def _finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> CompletedRun:
+    """The command, run to its end with these variables and the probe; no GPU of this machine is looked at."""
+    mask = hold_signals()
+    mark = secrets.token_hex(8)
+    listener = open_listener(mark)
+    if listener is not None:
+        environment = probed_environment(environment, str(listener.path), mark)
+    started_at = time.time()
+    try:
+        code = Child(command, environment, mask).wait()
+    except NotStartedError as error:
+        fail(error.code, str(error))
+    finally:
+        if listener is not None:
+            listener.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return CompletedRun(
+        command=tuple(command),
+        code=code,
+        started_at=started_at,
+        ended_at=max(started_at, time.time()),
+        jobs=() if listener is None else listener.jobs(),
+        preset=preset,
+    )
 
 
 def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:

@@ -5,18 +5,15 @@ An event trace is `{"settings": {"total_memory", "env"}, "events": [{"op": "allo
 """
 
 import json
-import zlib
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable, shortened
+from vramtui.core.base.text import shortened
 from vramtui.estimators.allocator import COLUMNS, Event
 from vramtui.estimators.allocator.figures import AllocatorFigures, from_rows
-from vramtui.records.allocator_traces.plain_files import read_bytes
 
 SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Where PyTorch looks for its settings, in its order."""
@@ -103,40 +100,22 @@ class _Document(Struct):
     reserved_at_end: int | None = None
 
 
-def read_allocator_trace(path: Path, gpu: int | None = None) -> AllocatorTrace:
-    """Read an event trace or a memory snapshot.
-
-    Args:
-        path: the file.
-        gpu: which device of a snapshot; without it the one with the most events.
-
-    Raises:
-        UserError: it cannot be read, or is neither, or is not whole.
-    """
-    name = printable(str(path))
-    try:
-        content = read_bytes(path)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "it is not a whole gzip file"
-        raise UserError(f"{name} cannot be read: {reason}") from None
-    if content[:1] == b"\x80":
-        from vramtui.records.allocator_traces.memory_snapshot import read_snapshot  # noqa: PLC0415 - it is built on this module
-
-        return read_snapshot(name, content, gpu)
-    if content.lstrip()[:1] != b"{":
-        raise UserError(f"{name} is neither an event trace (a JSON object) nor a memory snapshot (a pickle)")
-    if gpu is not None:
-        raise UserError(f"{name} is an event trace, of one GPU; --gpu is for memory snapshots")
-    return _read_json(name, content)
-
-
 def in_words(error: msgspec.ValidationError) -> str:
     """A validation error as a sentence: what is wrong, and where (`events[3].size`)."""
     what, _, place = shortened(str(error)).partition(" - at ")
     return f"{place.strip('`').removeprefix('$.')}: {what}" if place else what
 
 
-def _read_json(name: str, content: bytes) -> AllocatorTrace:
+def read_event_trace(name: str, content: bytes) -> AllocatorTrace:
+    """An event trace.
+
+    Args:
+        name: what the file is called in sentences.
+        content: a JSON object.
+
+    Raises:
+        UserError: it is none, or is not whole.
+    """
     try:
         document = msgspec.json.decode(content, type=_Document)
     except msgspec.ValidationError as error:

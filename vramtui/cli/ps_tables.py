@@ -1,0 +1,155 @@
+"""What `vramtui ps` prints of one host, and what may be picked of it."""
+
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from vramtui.cli.common.console import print_table, print_wrapped, table_width, text_width
+from vramtui.core.base.text import brief_command, printable
+from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.observation.attribution import causes, overlap
+from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host
+from vramtui.core.observation.snapshot import Holding, Snapshot
+
+By = Literal["user", "job"]
+HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
+NUMBERS = (1, 4, 5, 6, 7)
+TYPE, NOW, PEAK = HEADINGS.index("TYPE"), HEADINGS.index("NOW"), HEADINGS.index("PEAK")
+ROOMY = 100  # columns of the terminal
+LEGEND = "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started."
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+WORTH_A_ROW = 256 * MIB  # of what nobody accounts for, as on Watch; less of it stands below
+
+
+class Selection(NamedTuple):
+    """What is asked for; plain values, so that `--help` waits for nothing.
+
+    Attributes:
+        sort: the column of the process table that rows are sorted by, numbers from the largest; empty: by GPU.
+        top: how many rows at most; None: all.
+        words: a filter as in the dashboard.
+        by: what is added up; None: every process is a row.
+        as_csv: comma-separated, in bytes.
+    """
+
+    sort: str = ""
+    top: int | None = None
+    words: str = ""
+    by: By | None = None
+    as_csv: bool = False
+
+
+def print_tables(snapshot: Snapshot) -> None:
+    """All of one host; problems go to standard error."""
+    held: dict[str, list[Holding]] = {}
+    for holding in snapshot.holdings:
+        held.setdefault(holding.key.gpu_uuid, []).append(holding)
+    host, gpus = snapshot.sample.host, snapshot.sample.gpus
+    rows = [row for gpu in gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
+    legend = _print_rows(rows)
+    width = text_width()
+    for line in (_foot(gpus), _free(gpus), legend):
+        print_wrapped(line, width)
+    if any(holding.is_assumed and holding.estimate is not None for holding in snapshot.holdings):
+        sys.stdout.write("~ not all settings of the job are known.\n")
+    for problem in snapshot.sample.problems:
+        sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
+
+
+def _print_rows(rows: Sequence[tuple[str, ...]]) -> str:
+    """Print the table, and give what its columns are: a narrow one has commands without interpreter and folder, and no
+    column that says nothing.
+    """
+    kept = list(range(len(HEADINGS)))
+    if table_width() < ROOMY:
+        rows = [row if row[1] == UNKNOWN else (*row[:-1], brief_command(row[-1])) for row in rows]
+        if all(row[TYPE] in {"", "C"} for row in rows):
+            kept.remove(TYPE)
+        if all(row[PEAK] in {"", row[NOW]} for row in rows):
+            kept.remove(PEAK)
+    right = [kept.index(at) for at in NUMBERS if at in kept]
+    print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows], right=right)
+    return LEGEND if PEAK in kept else "NOW and PREDICTED in GiB."
+
+
+def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
+    index = gpu_name(gpu)
+    if gpu.state != "ok":
+        return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
+    rows = [process_row(index, holding) for holding in holdings]
+    if abs(gpu.unattributed or 0) >= WORTH_A_ROW:
+        rows.append(_bare_row(index, gpu.unattributed, f"unattributed ({_whose(gpu, host)})"))
+    return rows
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """Its index; of a MIG instance that of its card, with the instance's size: `0/3g`."""
+    return f"{gpu.index}/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else str(gpu.index)
+
+
+def _foot(gpus: Sequence[Gpu]) -> str:
+    """What all processes hold, and what no process does."""
+    answer = [gpu for gpu in gpus if gpu.state == "ok"]
+    driver = sum(gpu.memory.reserved or 0 for gpu in answer)
+    unattributed = sum(gpu.unattributed or 0 for gpu in answer)
+    processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
+    untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
+    least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
+    facts = [f"all processes {least if untold else format_bytes(processes)}"]
+    facts += [f"driver {format_bytes(driver)}"] if driver else []
+    facts += [f"unattributed {format_bytes(unattributed)}"] if unattributed else []
+    return " · ".join(facts)
+
+
+def _free(gpus: Sequence[Gpu]) -> str:
+    """What is free of each GPU that answers; those that are alike stand behind their name once."""
+    facts = []
+    for name, alike in groupby((gpu for gpu in gpus if gpu.state == "ok"), key=_free_of):
+        facts.append(", ".join(f"GPU {gpu_name(gpu)} {format_gib(gpu.memory.free)}" for gpu in alike) + f" {name}")
+    return "free: " + "; ".join(facts) if facts else ""
+
+
+def _whose(gpu: Gpu, host: Host) -> str:
+    """What the unattributed bytes may be."""
+    if (gpu.unattributed or 0) < 0:
+        return overlap(gpu, None)
+    return ", ".join(causes(gpu, host)) or "driver, exited pids"
+
+
+def _free_of(gpu: Gpu) -> str:
+    name = printable(gpu.name)
+    if gpu.memory.unified:
+        return f"of the host's memory, shared by {name}"
+    if gpu.memory.total is None:
+        reason = gpu.absent.get("memory", Absence.FAILED).value.replace("_", " ")
+        return f"({name}: the driver does not report its memory, {reason})"
+    return f"of {format_gib(gpu.memory.total)} GiB {name}"
+
+
+def process_row(index: str, holding: Holding) -> tuple[str, ...]:
+    """The cells of a process on the GPU called `index`."""
+    process, comparison = holding.process, holding.comparison
+    return (
+        index,
+        str(process.pid) if process.pid >= 0 else UNKNOWN,
+        process.type,
+        printable(process.user or UNKNOWN),
+        "N/A" if process.used_memory is None else format_gib(process.used_memory),
+        format_gib(holding.peak.bytes if holding.peak else None),
+        _predicted(holding),
+        format_percent(comparison.fraction if comparison else None),
+        printable(f"{STATE_MARKS.get(process.state, '')}{process.command_or_name or ''}" or UNKNOWN),
+    )
+
+
+def _predicted(holding: Holding) -> str:
+    """The predicted peak; with a mark where it is by a preset that nobody wrote."""
+    if holding.comparison is None:
+        return format_gib(None)
+    mark = "~" if holding.is_assumed and holding.estimate is not None else ""
+    return mark + format_gib(holding.comparison.predicted)
+
+
+def _bare_row(index: str, held: int | None, what: str) -> tuple[str, ...]:
+    return (index, UNKNOWN, "", UNKNOWN, format_gib(held), "", "", "", what)
