@@ -41,8 +41,8 @@ def torch_of(pid: int) -> str | None:
     if library is None:
         return None
     folder = os.fsdecode(library.group(1))
-    found = _VERSION.search(_read(f"/proc/{pid}/root{folder}/version.py", MOST_VERSION))
-    return found.group(1).decode("ascii") if found else None
+    match = _VERSION.search(_read(f"/proc/{pid}/root{folder}/version.py", MOST_VERSION))
+    return match.group(1).decode("ascii") if match else None
 
 
 def _value(environment: bytes, name: bytes) -> bytes:

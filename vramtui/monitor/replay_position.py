@@ -87,19 +87,19 @@ class PlaybackPosition:
             UserError: it is none of those.
         """
         text = text.strip().lower()
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
-        if found:
-            return self.start + (self.end - self.start) * min(100.0, float(found[1])) / 100
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
+        if match:
+            return self.start + (self.end - self.start) * min(100.0, float(match[1])) / 100
         if text[:1] in {"+", "-"}:
             seconds = _duration(text[1:].strip())
             return self.position + (seconds if text[0] == "+" else -seconds)
         return self._time_of_day(text)
 
     def _time_of_day(self, text: str) -> float:
-        found = re.fullmatch(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?", text)
-        if found is None or int(found[1]) > 23 or int(found[2]) > 59 or float(found[3] or 0) >= 60:
+        match = re.fullmatch(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?", text)
+        if match is None or int(match[1]) > 23 or int(match[2]) > 59 or float(match[3] or 0) >= 60:
             raise UserError(f"{text!r} is not a position in a recording; write 12:03:20, +90, -1m30s or 50%")
-        hour, minute, second = int(found[1]), int(found[2]), float(found[3] or 0)
+        hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
         first = time.localtime(self.start)
         days = int((self.end - self.start) // 86400) + 2
         meant = [
@@ -122,10 +122,10 @@ def clock(at: float) -> str:
 
 def _duration(text: str) -> float:
     """Seconds in `90`, `90s`, `1m`, `1m30s`, `2h`, `1:30`."""
-    found = re.fullmatch(r"(?:(\d+):)?(\d+):(\d{2})", text)
-    if found:
-        return int(found[1] or 0) * 3600 + int(found[2]) * 60 + int(found[3])
-    found = re.fullmatch(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?", text)
-    if not text or found is None:
+    match = re.fullmatch(r"(?:(\d+):)?(\d+):(\d{2})", text)
+    if match:
+        return int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
+    match = re.fullmatch(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?", text)
+    if not text or match is None:
         raise UserError(f"{text!r} is not a duration; write +90, +1m30s, -2h or +1:30")
-    return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + float(found[3] or 0)
+    return int(match[1] or 0) * 3600 + int(match[2] or 0) * 60 + float(match[3] or 0)

@@ -76,14 +76,14 @@ def stretches(line: str, fence: str = "") -> Iterator[Stretch]:
 
 
 def _values(line: str, at: int) -> Iterator[Stretch]:
-    while found := _TOKEN.search(line, at):
-        if found.lastgroup == "fence":
-            end = line.find(found.group(), found.end())
+    while match := _TOKEN.search(line, at):
+        if match.lastgroup == "fence":
+            end = line.find(match.group(), match.end())
             at = len(line) if end < 0 else end + 3
-            yield found.start(), at, "string"
+            yield match.start(), at, "string"
             continue
-        at = found.end()
-        yield found.start(), at, SORTS[found.lastgroup or ""]
+        at = match.end()
+        yield match.start(), at, SORTS[match.lastgroup or ""]
 
 
 def _after(line: str, fence: str) -> str:
@@ -95,12 +95,12 @@ def _after(line: str, fence: str) -> str:
             if end < 0:
                 return fence
             at, fence = end + 3, ""
-        found = _TOKEN.search(line, at)
-        if found is None or found.lastgroup == "comment":
+        match = _TOKEN.search(line, at)
+        if match is None or match.lastgroup == "comment":
             return ""
-        at = found.end()
-        if found.lastgroup == "fence":
-            fence = found.group()
+        at = match.end()
+        if match.lastgroup == "fence":
+            fence = match.group()
 
 
 class TomlText(TextArea):

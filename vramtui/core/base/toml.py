@@ -34,8 +34,8 @@ def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, 
     """
     if text.count("=") + text.count(",") + text.count("\n[") > (PRESET.count or 0):
         raise TooMuch(f"more than {PRESET.count:,} values")
-    found = _LONG_KEY.search(text)
-    if found is not None:
-        line = text.count("\n", 0, found.start()) + 1
+    match = _LONG_KEY.search(text)
+    if match is not None:
+        line = text.count("\n", 0, match.start()) + 1
         raise TooMuch(f"a key of more than {MOST_KEY_PARTS} parts (at line {line}, column 1)")
     return tomllib.loads(text, parse_float=parse_float)

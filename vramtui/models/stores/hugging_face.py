@@ -40,10 +40,10 @@ def home(environ: Mapping[str, str]) -> Path:
 
 def parsed(name: str) -> tuple[str, str, str] | None:
     """Repository, revision and quantization of `owner/name@revision:quantization`; None for anything else."""
-    found = _NAME.fullmatch(name)
-    if found is None or "--" in found[1] or ".." in name:
+    match = _NAME.fullmatch(name)
+    if match is None or "--" in match[1] or ".." in name:
         return None
-    return found[1], found[2] or "", found[3] or ""
+    return match[1], match[2] or "", match[3] or ""
 
 
 def find(name: str, environ: Mapping[str, str]) -> Path | None:

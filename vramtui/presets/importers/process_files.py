@@ -105,8 +105,8 @@ def _stores(place: Path) -> Iterator[tuple[str, str]]:
 
 
 def _parent(pid: int, proc: Path) -> int | None:
-    found = re.search(rb"^PPid:\s*(\d+)$", _read(proc / str(pid) / "status"), re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(rb"^PPid:\s*(\d+)$", _read(proc / str(pid) / "status"), re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _read(path: Path) -> bytes:

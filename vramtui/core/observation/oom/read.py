@@ -74,10 +74,10 @@ def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None
 
 
 def _mps(message: str) -> OomReport | None:
-    found = _MPS.search(message)
-    if found is None:
+    match = _MPS.search(message)
+    if match is None:
         return None
-    allocated, others, most, asked = (None if size is None else _mps_bytes(size) for size in found.groups())
+    allocated, others, most, asked = (None if size is None else _mps_bytes(size) for size in match.groups())
     if allocated is None or most is None:
         return OomReport(asked=asked, allocated=allocated)
     free = max(most - allocated - (others or 0), 0)

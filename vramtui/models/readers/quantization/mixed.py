@@ -57,11 +57,11 @@ class Patterns:
         self._of_all: list[str] = []
         self._of_layers: dict[int, list[str]] = {}
         for one in said:
-            found = None if one.startswith("re:") else LAYER.search(one)
-            if found is None:
+            match = None if one.startswith("re:") else LAYER.search(one)
+            if match is None:
                 self._of_all.append(one)
             else:
-                self._of_layers.setdefault(int(found[1][:6]), []).append(found[2].removeprefix("."))
+                self._of_layers.setdefault(int(match[1][:6]), []).append(match[2].removeprefix("."))
 
     def __bool__(self) -> bool:
         return bool(self._of_all or self._of_layers)
