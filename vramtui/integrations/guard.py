@@ -13,7 +13,7 @@ from vramtui.core.base.units import format_bytes
 OnOverflow = Literal["warn", "stop", "ignore"]
 
 
-class OutOfMemoryPredicted(RuntimeError):
+class OutOfMemoryPredicted(RuntimeError):  # noqa: N818 - a public name, which changes within a major version only by additions
     """The job would not fit its card; raised before the first optimizer step."""
 
 

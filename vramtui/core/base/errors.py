@@ -28,7 +28,7 @@ class UserError(Error):
         super().__init__(_harmless(message))
 
 
-class SourceFailed(Error):
+class SourceFailed(Error):  # noqa: N818 - a public name, which changes within a major version only by additions
     """A source cannot answer at all. Exit code 3 on the command line, a banner in the dashboard.
 
     Args:

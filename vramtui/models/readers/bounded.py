@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 _LENGTH = struct.Struct("<Q")
 
 
-class Damaged(Exception):
+class Damaged(Exception):  # noqa: N818 - the adjective that every reader of a file uses, in their docstrings too
     """The bytes are not what their format says; the message goes on after the file's name.
 
     Args:

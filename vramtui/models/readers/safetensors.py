@@ -72,7 +72,7 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class MissingShard(UserError):
+class MissingShard(UserError):  # noqa: N818 - the adjective that every reader of a file uses, in their docstrings too
     """A file that an index names is not there."""
 
 
