@@ -52,7 +52,7 @@ SHORT = {
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
         models/named_files presets/folders core/base/toml probe/socket_dir records/export/html/text
-        records/export/sanitize sources/feed/line_splitter sources/host/host""",
+        records/allocator_traces/reader records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm
@@ -292,7 +292,7 @@ def test_what_a_module_defines_is_used_by_the_package() -> None:
 OF_SEVERAL = {
     "the installed program as a whole, by what a person does with it": """
         installed/test_few_open_files installed/test_kept_runs installed/test_odd_terminals installed/test_painting
-        installed/test_selection installed/test_slurmd installed/test_sshd installed/test_two_distributions
+        installed/test_slurmd installed/test_sshd installed/test_two_distributions
         installed/test_wheel""",
     "every screen": "app/test_every_screen app/test_old_values app/test_pictures app/test_resizing",
     "every command": """

@@ -23,7 +23,7 @@ from tests.pytest_plugin.test_baseline import result as trace_result
 from vramtui.api.schemas import COMMANDS, SCHEMAS
 from vramtui.cli.lab.command import document as lab_document
 from vramtui.cli.main import program
-from vramtui.cli.remote.ps_hosts import document_of as hosts_document
+from vramtui.cli.ps.hosts import document_of as hosts_document
 from vramtui.cli.run.emulated import document_of as emulated_document
 from vramtui.cli.trace.command import document as trace_document
 from vramtui.core.base.errors import SourceFailed

@@ -164,7 +164,7 @@ def names(data: bytes) -> None:
 def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> None:
     """Show samples in every way that goes to a terminal."""
     from vramtui.cli.common.console import print_table  # noqa: PLC0415 - as below
-    from vramtui.cli.ps_tables import print_tables  # noqa: PLC0415 - loads the command line
+    from vramtui.cli.ps.tables import print_tables  # noqa: PLC0415 - loads the command line
 
     seen = History()
     for sample in samples:
@@ -174,7 +174,7 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
     with (
         redirect_stdout(out),
         redirect_stderr(out),
-        patch("vramtui.cli.ps_tables.print_table", print_table if whole else _cells),
+        patch("vramtui.cli.ps.tables.print_table", print_table if whole else _cells),
     ):
         print_tables(snapshot)
     shown(out.getvalue())

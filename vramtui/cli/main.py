@@ -20,7 +20,7 @@ from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
-    "ps": "ps",
+    "ps": "ps.command",
     "estimate": "estimate.command",
     "fit": "fit.command",
     "snapshot": "snapshot",
@@ -128,7 +128,7 @@ def _root(options: RootOptions) -> None:
 
 
 def _print_once(options: RootOptions) -> None:
-    from vramtui.cli.ps import PsOptions, show_processes
+    from vramtui.cli.ps.command import PsOptions, show_processes
 
     show_processes(
         PsOptions(

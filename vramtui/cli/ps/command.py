@@ -14,7 +14,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.completion import sort_keys
 from vramtui.cli.options.command_options import command_of
-from vramtui.cli.ps_tables import CLEAR_SCREEN, By, Selection, print_tables
+from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_tables
 from vramtui.cli.remote.hosts import open_hosts
 from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError
@@ -65,7 +65,7 @@ def show_processes(options: PsOptions) -> None:
             raise UserError(
                 "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
             )
-        from vramtui.cli.ps_selection import check
+        from vramtui.cli.ps.selection import check
 
         asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
@@ -74,7 +74,7 @@ def show_processes(options: PsOptions) -> None:
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
         json, watch, interval = options.json, options.watch, options.interval
         if len(hosts) > 1:
-            from vramtui.cli.remote.ps_hosts import show_hosts
+            from vramtui.cli.ps.hosts import show_hosts
 
             show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
             return
@@ -107,7 +107,7 @@ def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool
 
 def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool) -> None:
     if selection.as_csv:
-        from vramtui.cli.ps_selection import csv_of
+        from vramtui.cli.ps.selection import csv_of
 
         sys.stdout.write(csv_of(snapshot, selection))
     elif json:
@@ -118,7 +118,7 @@ def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool)
         if selection == Selection():
             print_tables(snapshot)
         else:
-            from vramtui.cli.ps_selection import print_picked
+            from vramtui.cli.ps.selection import print_picked
 
             print_picked(snapshot, selection)
     sys.stdout.flush()

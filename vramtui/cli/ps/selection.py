@@ -10,7 +10,7 @@ from vramtui.app.state.row import SORT_KEYS
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
 from vramtui.app.state.view import ProcessRow
 from vramtui.cli.common.console import print_table
-from vramtui.cli.ps_tables import HEADINGS, NUMBERS, Selection, gpu_name, print_tables, process_row
+from vramtui.cli.ps.tables import HEADINGS, NUMBERS, Selection, gpu_name, print_tables, process_row
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib

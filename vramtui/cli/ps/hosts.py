@@ -9,8 +9,8 @@ import msgspec
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import NO_SOURCE
 from vramtui.cli.common.open_source import OpenedSource
-from vramtui.cli.ps_selection import csv_of, print_picked
-from vramtui.cli.ps_tables import CLEAR_SCREEN, Selection
+from vramtui.cli.ps.selection import csv_of, print_picked
+from vramtui.cli.ps.tables import CLEAR_SCREEN, Selection
 from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
 from vramtui.core.base.errors import SourceFailed
 from vramtui.monitor.job_presets import matcher_of_library
