@@ -93,7 +93,8 @@ def test_as_json(kept: RunHistory) -> None:
 def teach(kept: RunHistory, count: int = 3, gpu_name: str = "NVIDIA H200") -> None:
     """Finished runs with a probe on this host, whose contexts grow by a MiB each."""
     for number in range(count):
-        observed = Ledger(allocated=8 * GIB, reserved=10 * GIB, process=10 * GIB + (500 + number) * MIB)
+        context = (500 + number) * MIB
+        observed = Ledger(allocated=8 * GIB, reserved=10 * GIB, context=context, process=10 * GIB + context)
         kept.keep(
             msgspec.structs.replace(
                 RUN,

@@ -27,7 +27,7 @@ def run(number: int, context: int = 504, cached: float = 0.25, **changes: object
         ending="exited",
         run_kind="train",
         predicted=Ledger(process=12 * GIB, other=0),
-        observed=Ledger(allocated=8 * GIB, reserved=reserved, process=reserved + context * MIB),
+        observed=Ledger(allocated=8 * GIB, reserved=reserved, context=context * MIB, process=reserved + context * MIB),
         peak_how="probe",
         versions={"driver": "580.1"},
     )

@@ -1,9 +1,18 @@
 """What the messages of a probe amount to."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.observation.probe_messages import FIRST_STEPS, LATEST, Beat, MemoryCounters, ObservedJob, PhaseEnd
+from vramtui.core.observation.probe_messages import (
+    FIRST_STEPS,
+    LATEST,
+    Beat,
+    End,
+    MemoryCounters,
+    ObservedJob,
+    PhaseEnd,
+)
 
 GIB = 1 << 30
 
@@ -39,6 +48,17 @@ def test_the_ledger_adds_up_to_what_pytorch_allocated() -> None:
     assert ledger.activations == 2 * GIB
     assert (ledger.allocated, ledger.cached, ledger.reserved) == (10 * GIB, 2 * GIB, 12 * GIB)
     assert (ledger.process, ledger.context) == (None, None)
+
+
+def test_the_context_of_a_job_that_was_gone_before_its_last_words_is_not_known() -> None:
+    job = ObservedJob(pid=1).heard(beat(MemoryCounters(index=0, allocated_peak=2 * GIB, reserved_peak=3 * GIB)))
+    running = job.ledger_beside(0, 4 * GIB)
+    assert (running.reserved, running.context, running.process) == (3 * GIB, GIB, 4 * GIB)
+    killed = msgspec.structs.replace(job, gone=True).ledger_beside(0, 9 * GIB)
+    assert (killed.reserved, killed.context, killed.process) == (3 * GIB, None, 9 * GIB)
+    ended = msgspec.structs.replace(job, gone=True, end=End(v=1, pid=1, at=9.0)).ledger_beside(0, 4 * GIB)
+    assert ended == running
+    assert job.ledger_beside(0, 2 * GIB).process is None  # read before the allocator had grown
 
 
 def test_what_was_not_told_is_not_known() -> None:

@@ -99,15 +99,12 @@ def _rank_result(
         gpu = watch.gpu(None if reported is None else reported.uuid, counters.index, job.pid)
     device = _device(reported, gpu)
     process = None if watch is None or gpu is None else watch.peak(gpu.uuid, job.pid)
-    ledger = job.ledger(counters.index)
-    if process is not None and ledger.reserved is not None and process >= ledger.reserved:
-        ledger = msgspec.structs.replace(ledger, context=process - ledger.reserved, process=process)
     return RankResult(
         job=job,
         counters=counters,
         reported=reported,
         gpu=gpu,
-        ledger=ledger,
+        ledger=job.ledger_beside(counters.index, process),
         device=device,
         estimate=_estimate(finished.preset, device, finished.traces),
     )

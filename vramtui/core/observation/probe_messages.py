@@ -195,6 +195,20 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
             reserved=peak.reserved_peak,
         )
 
+    def ledger_beside(self, device: int, process: int | None) -> Ledger:
+        """`ledger` beside what the driver showed of the process at most, in bytes.
+
+        What lies beyond reserved is the context, but where the job was gone before its last words (a signal,
+        `os._exit`): its allocator may have grown since it last told. A process line below reserved was read too early
+        and says nothing of the peak.
+        """
+        ledger = self.ledger(device)
+        if process is None or process < (ledger.reserved or 0):
+            return ledger
+        told_all = self.end is not None or not self.gone
+        context = process - ledger.reserved if told_all and ledger.reserved is not None else None
+        return msgspec.structs.replace(ledger, process=process, context=context)
+
     def phase_ends(self, device: int, step: int) -> dict[Phase, PhaseEnd]:
         """The last end of each phase in one step."""
         return {end.phase: end for end in self.moments if end.device == device and end.step == step}

@@ -158,11 +158,11 @@ def _count(seen: Learned) -> str:
 
 
 def _context_of(run: Run) -> int | None:
-    """Bytes of the context; a run with other libraries' memory, as NCCL's, does not tell them apart."""
+    """Bytes of the context; a run with other libraries' memory, as NCCL's, does not tell them apart, and one that was gone
+    before it had told all of reserved has none.
+    """
     seen = run.observed
-    if run.peak_how != "probe" or run.predicted.other or seen.process is None or seen.reserved is None:
-        return None
-    return seen.process - seen.reserved if seen.process > seen.reserved else None
+    return seen.context or None if run.peak_how == "probe" and not run.predicted.other else None
 
 
 def _share_of(run: Run) -> float | None:

@@ -54,11 +54,14 @@ _PREDICTION = ("preset", "model_kind", "run_kind", "workload", "method", "peak_p
 
 
 def with_peak(observed: Ledger, process: int | None) -> Ledger:
-    """`observed` with a process line of at least `process` bytes; what is beyond reserved is the context then."""
+    """`observed` with a process line of at least `process` bytes; what is beyond reserved is the context then, unless
+    there was a process line without one: the job was gone before it had told all of reserved.
+    """
     if process is None or process <= (observed.process or 0):
         return observed
     context = observed.context
-    if observed.reserved is not None and process >= observed.reserved:
+    known = observed.process is None or observed.context is not None
+    if known and observed.reserved is not None and process >= observed.reserved:
         context = process - observed.reserved
     return msgspec.structs.replace(observed, process=process, context=context)
 

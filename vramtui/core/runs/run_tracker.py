@@ -11,7 +11,7 @@ from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.snapshot import EstimateFor, device_of
 from vramtui.core.observation.track import Track
 from vramtui.core.runs.run import Ending, Run
-from vramtui.core.runs.run_identity import run_key, with_peak
+from vramtui.core.runs.run_identity import run_key
 from vramtui.core.schema.preset import PresetFile
 
 EVERY = 60.0  # seconds between two words on a job that goes on
@@ -152,9 +152,7 @@ def _observed(track: Track, told: "tuple[ObservedJob, int] | None") -> Ledger:
     peak = track.peak.bytes if track.peak is not None else None
     if told is None:
         return Ledger(process=peak)
-    ledger = told[0].ledger(told[1])
-    # A process line below the allocator's own peak was read too early: it says nothing of the peak.
-    return ledger if peak is None or peak < (ledger.reserved or 0) else with_peak(ledger, peak)
+    return told[0].ledger_beside(told[1], peak)
 
 
 def _how(track: Track, told: "tuple[ObservedJob, int] | None") -> str:
