@@ -158,8 +158,8 @@ def _count(seen: Learned) -> str:
 
 
 def _context_of(run: Run) -> int | None:
-    """Bytes of the context; a run with other libraries' memory, as NCCL's, does not tell them apart, and one that was gone
-    before it had told all of reserved has none.
+    """Bytes of the context; a run with other libraries' memory, as NCCL's, does not tell them apart, and one that was
+    gone before it had told all of reserved has none.
     """
     seen = run.observed
     return seen.context or None if run.peak_how == "probe" and not run.predicted.other else None

@@ -8,7 +8,8 @@ from vramtui.core.schema.bounds import ModuleLoading
 # NVML's figure for the process less torch's reserved, after the first kernels, with lazy loading (the default since
 # CUDA 11.7). Read from public runs: A100 0.47 GiB (torch 2.1), H100 0.51 GiB before and 0.75 after a forward pass
 # (vLLM 0.19), RTX 4090 0.41–0.51, 24 GB Ampere cards 0.25–0.31, 16 GB Turing and Volta cards 0.24–0.34, 32 GB
-# Blackwell cards 0.60.
+# Blackwell cards 0.60. **Measured** on an H200 (torch 2.11, driver 580.159, `tests/golden/card`): 0.59 after the first
+# tensor, 0.66 after a product, 0.68 generating, 0.72 to 0.74 in 26 training jobs, 0.84 with cuSOLVER.
 _MIB_BY_CAPABILITY: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((7, 0), 300, 100),
     ((7, 5), 300, 100),
@@ -33,6 +34,9 @@ _EAGER_BY_CAPABILITY: dict[tuple[int, int], tuple[int, int, str]] = {
         "torch 2.1, 1.13, 1.10: 0.92, 0.90, 1.78 GiB (stas00/ml-engineering); GPUMemNet's MLPs: 1,430 MiB, any net",
     ),
     (8, 6): (1485, 370, "one reading: RTX 3090 with torch 1.7.1 (pytorch#49877)"),
+    # tests/golden/card/context.json: 1,730 MiB after a product, 1,832 after AdamW, 2,048 with a convolution, 2,366 with
+    # cuFFT and cuSOLVER too.
+    (9, 0): (2040, 330, "one card: H200 with torch 2.11, CUDA 13.0 and driver 580.159"),
 }
 # What eager loading takes beside lazy loading where both were measured: 2.3 times for an otherwise empty process
 # (pytorch#86509: 666,632,192 B and 287,047,680 B), 1.9 to 3.8 times on the A100.

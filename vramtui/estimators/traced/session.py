@@ -32,6 +32,7 @@ from vramtui.estimators.traced.libraries import (
     distributed,
     library_finder,
     linear,
+    recurrent_layers,
     triton_kernels,
     values_read,
 )
@@ -95,6 +96,7 @@ class TraceSession:
         library_finder.install(self._patches, self.memory)
         compiled_kernels.install(self._patches, self.memory)
         linear.install(self._patches)
+        recurrent_layers.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory)
         data_loader.install(self._patches, self.memory, largest_first=self.largest_batch)

@@ -14,7 +14,6 @@ import torch.nn.modules.module as hooks
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100,PTH120 - code objects hold plain strings
-_RECURRENT = "recurrent layers run on cuDNN, whose reserve is its own secret; they are traced as PyTorch's own kernels"
 # Also those of another environment, which a .pth file, PYTHONPATH or --system-site-packages brings in.
 _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -108,8 +107,6 @@ class Whereabouts:
 
     def _entered(self, module: torch.nn.Module, _args: Any) -> None:
         key = id(module)
-        if isinstance(module, torch.nn.RNNBase):
-            self.warn(_RECURRENT)
         if key not in self.names:
             self.learn(module)
         self._stack().append(key)

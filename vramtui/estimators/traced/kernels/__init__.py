@@ -11,6 +11,7 @@ _MODULES = (
     "losses",
     "matmul",
     "norms",
+    "recurrent",
     "reductions",
     "unshaped",
 )
