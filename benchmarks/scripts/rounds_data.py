@@ -1,0 +1,240 @@
+"""Make up what the scripts of rounds.toml read: `python benchmarks/scripts/rounds_data.py NAME CLONE`.
+
+Runs under the scripts' own Python, whose packages it may use. Everything is small and random, in the form that the
+scripts expect; what is there already is not made again.
+"""
+
+import csv
+import datetime
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+ROLL = np.random.default_rng(0)
+
+
+def image(file: Path, width: int, height: int, top: int | None = None) -> None:
+    """A picture of noise at `file`, in colour; a mask with values below `top` where that is given."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shape = (height, width) if top else (height, width, 3)
+    Image.fromarray(ROLL.integers(0, top or 256, shape, dtype=np.uint8)).save(file)
+
+
+def torchvision_weights(folder: Path, file: str, net: str) -> None:
+    """Random weights of torchvision's `net` in `folder`, under the name `file` that torch.hub looks for."""
+    import torchvision  # noqa: PLC0415 - installed beside the scripts alone
+
+    (folder / "hub" / "checkpoints").mkdir(parents=True, exist_ok=True)
+    torch.save(getattr(torchvision.models, net)().state_dict(), folder / "hub" / "checkpoints" / file)
+
+
+def coco(clone: Path) -> None:
+    """COCO's folders with 24 pictures of 640x480 and five boxes each, and ResNet-50's weights (DETR)."""
+    root = clone / "made" / "coco"
+    for part in ("train", "val"):
+        pictures, boxes = [], []
+        for number in range(1, 25):
+            image(root / f"{part}2017" / f"{number:012}.jpg", 640, 480)
+            pictures.append({"id": number, "file_name": f"{number:012}.jpg", "width": 640, "height": 480})
+            boxes += [
+                {"id": 5 * number + at, "image_id": number, "category_id": 1 + at, "iscrowd": 0, "area": 5000.0,
+                 "bbox": [20.0 * at, 30.0 * at, 50.0, 100.0]}
+                for at in range(5)
+            ]  # fmt: skip
+        (root / "annotations").mkdir(exist_ok=True)
+        categories = [{"id": number, "name": f"c{number}"} for number in range(1, 91)]
+        (root / "annotations" / f"instances_{part}2017.json").write_text(
+            json.dumps({"images": pictures, "annotations": boxes, "categories": categories})
+        )
+    torchvision_weights(clone / "made" / "torch", "resnet50-0676ba61.pth", "resnet50")
+
+
+def yolo_coco(clone: Path) -> None:
+    """COCO as YOLO reads it: lists of 40 pictures, a text file of boxes beside each."""
+    for part in ("train2017", "val2017", "test-dev2017"):
+        names = []
+        for number in range(40):
+            image(clone / "coco" / "images" / part / f"{number:012}.jpg", 640, 480)
+            names.append(f"./images/{part}/{number:012}.jpg")
+            labels = clone / "coco" / "labels" / part / f"{number:012}.txt"
+            labels.parent.mkdir(parents=True, exist_ok=True)
+            labels.write_text("".join(f"{at} 0.{at + 2} 0.{at + 2} 0.2 0.3\n" for at in range(5)))
+        (clone / "coco" / f"{part}.txt").write_text("\n".join(names) + "\n")
+
+
+def duts(clone: Path) -> None:
+    """Pictures with masks, as U-2-Net reads DUTS."""
+    root = clone / "train_data" / "DUTS" / "DUTS-TR" / "DUTS-TR"
+    for number in range(48):
+        image(root / "im_aug" / f"{number}.jpg", 400, 300)
+        image(root / "gt_aug" / f"{number}.png", 400, 300, 255)
+
+
+def ade20k(clone: Path) -> None:
+    """48 pictures of 683x512 with their classes, the list of them, and weights of MobileNetV2."""
+    sys.path.insert(0, str(clone))
+    from mit_semseg.models.mobilenet import MobileNetV2  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    for part in ("training", "validation"):
+        lines = []
+        for number in range(48):
+            at = {"fpath_img": f"ADE/images/{part}/{number}.jpg", "fpath_segm": f"ADE/annotations/{part}/{number}.png"}
+            image(clone / "data" / at["fpath_img"], 683, 512)
+            image(clone / "data" / at["fpath_segm"], 683, 512, 151)
+            lines.append(json.dumps({**at, "width": 683, "height": 512}))
+        (clone / "data" / f"{part}.odgt").write_text("\n".join(lines) + "\n")
+    (clone / "pretrained").mkdir(exist_ok=True)
+    torch.save(MobileNetV2(n_class=1000).state_dict(), clone / "pretrained" / "mobilenet_v2.pth.tar")
+
+
+def speakers(clone: Path) -> None:
+    """Eighty speakers with twelve utterances of mel frames each."""
+    for number in range(80):
+        folder = clone / "made" / "encoder" / f"speaker{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = []
+        for at in range(12):
+            np.save(folder / f"u{at}.npy", ROLL.random((200, 40), dtype=np.float32))
+            lines.append(f"u{at}.npy,u{at}.wav\n")
+        (folder / "_sources.txt").write_text("".join(lines))
+
+
+def ett_hours(clone: Path) -> None:
+    """Two years of hours with seven columns."""
+    folder = clone / "data" / "ETT"
+    folder.mkdir(parents=True, exist_ok=True)
+    start = datetime.datetime(2016, 7, 1, tzinfo=datetime.timezone.utc)
+    with (folder / "ETTh1.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["date", "HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"])
+        for hour in range(17420):
+            when = start + datetime.timedelta(hours=hour)
+            table.writerow([when.strftime("%Y-%m-%d %H:%M:%S"), *ROLL.random(7).round(4)])
+
+
+def mutag(clone: Path) -> None:
+    """188 small graphs in the text form of powerful-gnns."""
+    folder = clone / "dataset" / "MUTAG"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["188"]
+    for number in range(188):
+        size = int(ROLL.integers(10, 28))
+        lines.append(f"{size} {number % 2}")
+        for node in range(size):
+            others = sorted({(node + 1) % size, (node - 1) % size})
+            lines.append(f"{node % 7} {len(others)} " + " ".join(map(str, others)))
+    (folder / "MUTAG.txt").write_text("\n".join(lines) + "\n")
+
+
+def vocoder_frames(clone: Path) -> None:
+    """LJSpeech as WaveRNN's preprocess.py leaves it: mel frames, quantized samples, their list."""
+    folder = clone / "data"
+    names = []
+    for part in ("mel", "quant", "gta"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    texts = {}
+    for number in range(200):
+        name, frames = f"LJ{number:03}", int(ROLL.integers(80, 200))
+        for part in ("mel", "gta"):
+            np.save(folder / part / f"{name}.npy", ROLL.random((80, frames), dtype=np.float32))
+        np.save(folder / "quant" / f"{name}.npy", ROLL.integers(0, 65535, frames * 275))
+        names.append((name, frames))
+        texts[name] = "the quick brown fox jumps over the lazy dog " * (1 + number % 3)
+    (folder / "dataset.pkl").write_bytes(pickle.dumps(names))
+    (folder / "text_dict.pkl").write_bytes(pickle.dumps(texts))
+
+
+def proteins(clone: Path) -> None:
+    """Sixty single chains of 60 to 300 residues in the form of ProteinMPNN's training set."""
+    root = clone / "training" / "my_path" / "pdb_2021aug02"
+    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
+    rows = []
+    for number in range(60):
+        name, size = f"{number % 10}aa{number // 10}", int(ROLL.integers(60, 300))
+        folder = root / "pdb" / "aa"
+        folder.mkdir(parents=True, exist_ok=True)
+        sequence = "".join(letters[ROLL.integers(0, 20, size)])
+        torch.save(
+            {"method": "X", "date": "2000-01-01", "resolution": 2.0, "chains": ["A"], "tm": torch.ones(1, 1, 3),
+             "asmb_ids": ["1"], "asmb_chains": ["B"], "asmb_details": ["x"], "asmb_method": ["x"]},
+            folder / f"{name}.pt")  # fmt: skip
+        torch.save(
+            {"seq": sequence, "xyz": torch.randn(size, 14, 3), "mask": torch.ones(size, 14), "bfac": torch.ones(size, 14),
+             "occ": torch.ones(size, 14)}, folder / f"{name}_A.pt")  # fmt: skip
+        rows.append(f"{name}_A,2000-01-01,2.0,{number:06},{number},{sequence}")
+    (root / "list.csv").write_text("CHAINID,DEPOSITION,RESOLUTION,HASH,CLUSTER,SEQUENCE\n" + "\n".join(rows) + "\n")
+    (root / "valid_clusters.txt").write_text("\n".join(map(str, range(50, 55))) + "\n")
+    (root / "test_clusters.txt").write_text("\n".join(map(str, range(55, 60))) + "\n")
+
+
+def named_images(clone: Path) -> None:
+    """600 pictures whose class is the first part of their name."""
+    for number in range(600):
+        image(clone / "made" / "images" / f"class{number % 10}_{number}.jpg", 160, 160)
+
+
+def qwen3(clone: Path) -> None:
+    """A Qwen3 of a quarter of its width and six layers with random weights, under its name on the hub, and its words."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: PLC0415
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from benchmarks.scripts.models import word_tokenizer  # noqa: PLC0415
+
+    folder = clone / "Qwen" / "Qwen3-4B-Instruct-2507"
+    config = Qwen3Config(
+        vocab_size=2005, hidden_size=640, intermediate_size=2432, num_hidden_layers=6, num_attention_heads=8,
+        num_key_value_heads=2, head_dim=128, tie_word_embeddings=True,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    word_tokenizer(folder, "qwen")
+
+
+def episodes(clone: Path) -> None:
+    """Fifty episodes of 400 steps with one camera, and ResNet-18's weights (ACT)."""
+    import h5py  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    folder = clone / "<put your data dir here>" / "sim_transfer_cube_scripted"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(50):
+        with h5py.File(folder / f"episode_{number}.hdf5", "w") as file:
+            file.attrs["sim"] = True
+            file["action"] = ROLL.random((400, 14), dtype=np.float32)
+            seen = file.create_group("observations")
+            seen["qpos"] = ROLL.random((400, 14), dtype=np.float32)
+            seen["qvel"] = ROLL.random((400, 14), dtype=np.float32)
+            shape = (400, 480, 640, 3)
+            seen.create_dataset("images/top", shape, np.uint8, chunks=(1, *shape[1:]), compression="gzip")
+    torchvision_weights(clone / "made" / "torch", "resnet18-f37072fd.pth", "resnet18")
+
+
+def mnist_of_pyro(clone: Path) -> None:
+    """MNIST's files with noise, where Pyro's examples look for them."""
+    folder = clone / "examples" / "contrib" / "gp" / ".data" / "MNIST" / "raw"
+    idx_images(folder)
+
+
+def idx_images(folder: Path) -> None:
+    """MNIST's four files with 2,000 and 500 pictures of noise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 2000), ("t10k", 500)):
+        pictures = ROLL.integers(0, 256, (count, 28, 28), dtype=np.uint8).tobytes()
+        labels = ROLL.integers(0, 10, count, dtype=np.uint8).tobytes()
+        sizes = b"".join(number.to_bytes(4, "big") for number in (2051, count, 28, 28))
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(sizes + pictures)
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes((2049).to_bytes(4, "big") + count.to_bytes(4, "big") + labels)
+
+
+MAKERS = {
+    one.__name__: one
+    for one in (coco, yolo_coco, duts, ade20k, speakers, ett_hours, mutag, vocoder_frames, proteins, named_images, qwen3,
+                episodes, mnist_of_pyro)
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    MAKERS[sys.argv[1]](Path(sys.argv[2]))
