@@ -106,15 +106,35 @@ def speakers(clone: Path) -> None:
 
 def ett_hours(clone: Path) -> None:
     """Two years of hours with seven columns."""
-    folder = clone / "data" / "ETT"
-    folder.mkdir(parents=True, exist_ok=True)
+    columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
+    days(clone / "data" / "ETT" / "ETTh1.csv", columns, 17420, datetime.timedelta(hours=1))
+
+
+def days(file: Path, columns: list[str], rows: int, apart: datetime.timedelta) -> None:
+    """A table at `file` whose first column is a date, `apart` from the next of `rows`; the others are random."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     start = datetime.datetime(2016, 7, 1, tzinfo=datetime.timezone.utc)
-    with (folder / "ETTh1.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["date", "HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"])
-        for hour in range(17420):
-            when = start + datetime.timedelta(hours=hour)
-            table.writerow([when.strftime("%Y-%m-%d %H:%M:%S"), *ROLL.random(7).round(4)])
+    with file.open("w", newline="") as opened:
+        table = csv.writer(opened)
+        table.writerow(["date", *columns])
+        for at in range(rows):
+            table.writerow([(start + at * apart).strftime("%Y-%m-%d %H:%M:%S"), *ROLL.random(len(columns)).round(4)])
+
+
+def exchange_rates(clone: Path) -> None:
+    """Eight rates on 7,588 days."""
+    days(clone / "dataset" / "exchange_rate.csv", [*"0123456", "OT"], 7588, datetime.timedelta(days=1))
+
+
+def wavs_with_frames(clone: Path) -> None:
+    """Sixty wave files of three seconds, and their spectrograms as DiffWave's preprocess leaves them."""
+    import soundfile  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    folder = clone / "made" / "wavs"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(60):
+        soundfile.write(folder / f"{number}.wav", ROLL.uniform(-0.5, 0.5, 256 * 258).astype(np.float32), 22050)
+        np.save(folder / f"{number}.wav.spec.npy", ROLL.random((80, 258), dtype=np.float32))
 
 
 def mutag(clone: Path) -> None:
@@ -229,10 +249,128 @@ def idx_images(folder: Path) -> None:
         (folder / f"{part}-labels-idx1-ubyte").write_bytes((2049).to_bytes(4, "big") + count.to_bytes(4, "big") + labels)
 
 
+def rates_of_weather(clone: Path) -> None:
+    """Twenty-one readings every ten minutes (PatchTST)."""
+    columns = [*(f"w{number}" for number in range(20)), "OT"]
+    file = clone / "PatchTST_supervised" / "dataset" / "weather.csv"
+    days(file, columns, 12000, datetime.timedelta(minutes=10))
+
+
+def traffic(clone: Path) -> None:
+    """862 sensors' readings for 2,000 hours (iTransformer)."""
+    columns = [*(str(number) for number in range(861)), "OT"]
+    days(clone / "dataset" / "traffic" / "traffic.csv", columns, 2000, datetime.timedelta(hours=1))
+
+
+def ett_minutes(clone: Path) -> None:
+    """ETTm1: seven columns, every quarter of an hour for 20 months (Autoformer)."""
+    columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
+    file = clone / "dataset" / "ETT-small" / "ETTm1.csv"
+    days(file, columns, 20 * 30 * 24 * 4, datetime.timedelta(minutes=15))
+
+
+def cifar(clone: Path) -> None:
+    """CIFAR-10's batches with noise under data/ and CIFAR10/; made/site lets torchvision take them."""
+    for root in ("data", "CIFAR10"):
+        folder = clone / root / "cifar-10-batches-py"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+            pixels = ROLL.integers(0, 256, (1000, 3072), dtype=np.uint8)
+            made = {"data": pixels, "labels": [int(label) for label in ROLL.integers(0, 10, 1000)]}
+            (folder / name).write_bytes(pickle.dumps(made))
+        (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [str(number) for number in range(10)]}))
+    site = clone / "made" / "site"
+    site.mkdir(parents=True, exist_ok=True)
+    (site / "sitecustomize.py").write_text(
+        "import torchvision.datasets.utils as u\nu.check_integrity = lambda *a, **k: True\n"
+        "import torchvision.datasets.cifar as c\nc.check_integrity = u.check_integrity\n"
+    )
+
+
+def mnist(clone: Path) -> None:
+    """MNIST's files with noise under data/."""
+    idx_images(clone / "data" / "MNIST" / "raw")
+
+
+def faces(clone: Path) -> None:
+    """400 pictures in CelebA's size, beside the clone, where neural-processes looks for them."""
+    for number in range(400):
+        image(clone.parent / "celeba_data" / f"{number}.jpg", 178, 218)
+
+
+def springs(clone: Path) -> None:
+    """NRI's simulated springs: 640 runs of five particles over 49 moments for training, 128 elsewhere."""
+    folder = clone / "data"
+    for part, runs in (("train", 640), ("valid", 128), ("test", 128)):
+        moments = 49 if part != "test" else 99
+        for name in ("loc", "vel"):
+            np.save(folder / f"{name}_{part}_springs5.npy", ROLL.standard_normal((runs, moments, 2, 5)))
+        np.save(folder / f"edges_{part}_springs5.npy", ROLL.integers(0, 2, (runs, 5, 5)).astype(float))
+
+
+def charged_bodies(clone: Path) -> None:
+    """EGNN's five charged bodies over 49 moments."""
+    folder = clone / "n_body_system" / "dataset"
+    for part, runs in (("train", 3000), ("valid", 2000), ("test", 2000)):
+        suffix = f"{part}_charged5_initvel1small"
+        for name in ("loc", "vel"):
+            np.save(folder / f"{name}_{suffix}.npy", ROLL.standard_normal((runs, 49, 3, 5)))
+        np.save(folder / f"edges_{suffix}.npy", ROLL.choice([-1.0, 1.0], (runs, 5, 5)))
+        np.save(folder / f"charges_{suffix}.npy", ROLL.choice([-1.0, 1.0], (runs, 5, 1)))
+
+
+def voc(clone: Path) -> None:
+    """PASCAL VOC's folders with 48 pictures and their classes, and VGG-16's weights."""
+    root = clone / "datasets" / "voc" / "VOC2012"
+    (root / "ImageSets" / "Segmentation").mkdir(parents=True, exist_ok=True)
+    for number in range(48):
+        image(root / "JPEGImages" / f"{number}.jpg", 500, 375)
+        image(root / "SegmentationClass" / f"{number}.png", 500, 375, 21)
+    for part in ("train", "val", "trainval"):
+        (root / "ImageSets" / "Segmentation" / f"{part}.txt").write_text("\n".join(map(str, range(48))) + "\n")
+    torchvision_weights(clone / "made" / "torch", "vgg16-397923af.pth", "vgg16")
+
+
+def grasps(clone: Path) -> None:
+    """Cornell's grasping pictures: 48 of 640x480 with depth and three rectangles each (GG-CNN)."""
+    folder = clone / "made" / "cornell" / "01"
+    for number in range(100, 148):
+        image(folder / f"pcd0{number}r.png", 640, 480)
+        depth = ROLL.uniform(0.4, 0.9, (480, 640)).astype(np.float32)
+        Image.fromarray(depth).save(folder / f"pcd0{number}d.tiff")
+        corners = ["250 200", "350 200", "350 250", "250 250"] * 3
+        (folder / f"pcd0{number}cpos.txt").write_text("\n".join(corners) + "\n")
+
+
+def molecules(clone: Path) -> None:
+    """600 small molecules with a figure each."""
+    folder = clone / "dataset" / "regression" / "photovoltaic"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 400), ("test", 100)):
+        parts = ["C" * int(ROLL.integers(1, 9)) + "1CCCCC1"[: 7] + "O" * int(ROLL.integers(0, 2)) for _ in range(count)]
+        (folder / f"data_{part}.txt").write_text("".join(f"{smiles} {ROLL.random():.3f}\n" for smiles in parts))
+
+
+def voices(clone: Path) -> None:
+    """VoxCeleb's lists with 40 speakers of six wave files of four seconds each."""
+    import soundfile  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    lines = []
+    for speaker in range(220):
+        for at in range(2):
+            file = clone / "data" / "voxceleb2" / "dev" / "wav" / f"id{speaker}" / "v" / f"{at}.wav"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            soundfile.write(file, ROLL.uniform(-0.5, 0.5, 16000 * 4).astype(np.float32), 16000)
+            lines.append(f"id{speaker} id{speaker}/v/{at}.wav\n")
+    (clone / "data" / "train_list.txt").write_text("".join(lines))
+    (clone / "data" / "veri_test.txt").write_text("1 id0/v/0.wav id0/v/1.wav\n")
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ade20k, speakers, ett_hours, mutag, vocoder_frames, proteins, named_images, qwen3,
-                episodes, mnist_of_pyro)
+                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
+                cifar, mnist, faces, springs, charged_bodies, voc, grasps, molecules, voices)
 }  # fmt: skip
 
 

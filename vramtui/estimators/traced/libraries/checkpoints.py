@@ -75,6 +75,16 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             else:
                 saved[_place(f)] = kept.getvalue()
 
+    plain_buffer: Any = torch.UntypedStorage.from_buffer
+
+    def from_buffer(*args: Any, **kwargs: Any) -> Any:
+        """Bytes of the host, which while a fake mode is on would be a storage without values
+        (PyTorch 2.13, torch/csrc/StorageMethods.cpp, `THPStorage_fromBuffer`).
+        """
+        with _disable_current_modes():
+            return plain_buffer(*args, **kwargs)
+
+    patches.set(torch.UntypedStorage, "from_buffer", staticmethod(from_buffer))
     patches.set(torch, "load", load)
     patches.set(torch, "save", save)
 

@@ -1,10 +1,14 @@
 """What stopped a trace, in one sentence that names the operator and the user's line."""
 
+import ast
+import builtins
 import functools
+import linecache
 import re
 import traceback
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -85,6 +89,8 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
         fails = call.fails_without_a_trace()
         return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
     frames = traceback.extract_tb(error.__traceback__)
+    if _of_names_alone(error):
+        return ErrorOwner.CODE
     if isinstance(error, AssertionError):
         return ErrorOwner.VALUE
     if frames and frames[-1].filename.startswith(_OURS):
@@ -92,6 +98,22 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
     if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE):
         return ErrorOwner.CODE
     return ErrorOwner.UNKNOWN
+
+
+def _of_names_alone(error: BaseException) -> bool:
+    """Whether no tensor is in it: a module without such a name, or an assertion about modules, classes and texts."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, ModuleType) and error.obj.__name__.partition(".")[0] != "torch"
+    if not isinstance(error, AssertionError) or error.__traceback__ is None:
+        return False
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    try:
+        tree = ast.parse(linecache.getline(frame.f_code.co_filename, line).strip())
+    except SyntaxError:  # a part of a longer statement
+        return False
+    known = vars(builtins) | frame.f_globals | frame.f_locals
+    names = [known.get(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return bool(names) and all(isinstance(value, (ModuleType, str, type)) for value in names)
 
 
 def _shapes_of(value: Any) -> Any:
