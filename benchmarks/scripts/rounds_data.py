@@ -5,7 +5,8 @@ scripts expect; what is there already is not made again.
 """
 
 import csv
-import datetime
+import datetime as dt
+import importlib
 import json
 import pickle
 import sys
@@ -27,10 +28,11 @@ def image(file: Path, width: int, height: int, top: int | None = None) -> None:
 
 def torchvision_weights(folder: Path, file: str, net: str) -> None:
     """Random weights of torchvision's `net` in `folder`, under the name `file` that torch.hub looks for."""
-    import torchvision  # noqa: PLC0415 - installed beside the scripts alone
-
     (folder / "hub" / "checkpoints").mkdir(parents=True, exist_ok=True)
-    torch.save(getattr(torchvision.models, net)().state_dict(), folder / "hub" / "checkpoints" / file)
+    torch.save(
+        getattr(importlib.import_module("torchvision.models"), net)().state_dict(),
+        folder / "hub" / "checkpoints" / file,
+    )
 
 
 def coco(clone: Path) -> None:
@@ -75,45 +77,16 @@ def duts(clone: Path) -> None:
         image(root / "gt_aug" / f"{number}.png", 400, 300, 255)
 
 
-def ade20k(clone: Path) -> None:
-    """48 pictures of 683x512 with their classes, the list of them, and weights of MobileNetV2."""
-    sys.path.insert(0, str(clone))
-    from mit_semseg.models.mobilenet import MobileNetV2  # type: ignore[import-not-found]  # noqa: PLC0415
-
-    for part in ("training", "validation"):
-        lines = []
-        for number in range(48):
-            at = {"fpath_img": f"ADE/images/{part}/{number}.jpg", "fpath_segm": f"ADE/annotations/{part}/{number}.png"}
-            image(clone / "data" / at["fpath_img"], 683, 512)
-            image(clone / "data" / at["fpath_segm"], 683, 512, 151)
-            lines.append(json.dumps({**at, "width": 683, "height": 512}))
-        (clone / "data" / f"{part}.odgt").write_text("\n".join(lines) + "\n")
-    (clone / "pretrained").mkdir(exist_ok=True)
-    torch.save(MobileNetV2(n_class=1000).state_dict(), clone / "pretrained" / "mobilenet_v2.pth.tar")
-
-
-def speakers(clone: Path) -> None:
-    """Eighty speakers with twelve utterances of mel frames each."""
-    for number in range(80):
-        folder = clone / "made" / "encoder" / f"speaker{number}"
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = []
-        for at in range(12):
-            np.save(folder / f"u{at}.npy", ROLL.random((200, 40), dtype=np.float32))
-            lines.append(f"u{at}.npy,u{at}.wav\n")
-        (folder / "_sources.txt").write_text("".join(lines))
-
-
 def ett_hours(clone: Path) -> None:
     """Two years of hours with seven columns."""
     columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
-    days(clone / "data" / "ETT" / "ETTh1.csv", columns, 17420, datetime.timedelta(hours=1))
+    days(clone / "data" / "ETT" / "ETTh1.csv", columns, 17420, dt.timedelta(hours=1))
 
 
-def days(file: Path, columns: list[str], rows: int, apart: datetime.timedelta) -> None:
+def days(file: Path, columns: list[str], rows: int, apart: dt.timedelta) -> None:
     """A table at `file` whose first column is a date, `apart` from the next of `rows`; the others are random."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    start = datetime.datetime(2016, 7, 1, tzinfo=datetime.timezone.utc)
+    start = dt.datetime(2016, 7, 1, tzinfo=dt.timezone.utc)
     with file.open("w", newline="") as opened:
         table = csv.writer(opened)
         table.writerow(["date", *columns])
@@ -123,13 +96,12 @@ def days(file: Path, columns: list[str], rows: int, apart: datetime.timedelta) -
 
 def exchange_rates(clone: Path) -> None:
     """Eight rates on 7,588 days."""
-    days(clone / "dataset" / "exchange_rate.csv", [*"0123456", "OT"], 7588, datetime.timedelta(days=1))
+    days(clone / "dataset" / "exchange_rate.csv", [*"0123456", "OT"], 7588, dt.timedelta(days=1))
 
 
 def wavs_with_frames(clone: Path) -> None:
     """Sixty wave files of three seconds, and their spectrograms as DiffWave's preprocess leaves them."""
-    import soundfile  # type: ignore[import-untyped]  # noqa: PLC0415
-
+    soundfile = importlib.import_module("soundfile")
     folder = clone / "made" / "wavs"
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(60):
@@ -184,8 +156,8 @@ def proteins(clone: Path) -> None:
              "asmb_ids": ["1"], "asmb_chains": ["B"], "asmb_details": ["x"], "asmb_method": ["x"]},
             folder / f"{name}.pt")  # fmt: skip
         torch.save(
-            {"seq": sequence, "xyz": torch.randn(size, 14, 3), "mask": torch.ones(size, 14), "bfac": torch.ones(size, 14),
-             "occ": torch.ones(size, 14)}, folder / f"{name}_A.pt")  # fmt: skip
+            {"seq": sequence, "xyz": torch.randn(size, 14, 3), "mask": torch.ones(size, 14),
+             "bfac": torch.ones(size, 14), "occ": torch.ones(size, 14)}, folder / f"{name}_A.pt")  # fmt: skip
         rows.append(f"{name}_A,2000-01-01,2.0,{number:06},{number},{sequence}")
     (root / "list.csv").write_text("CHAINID,DEPOSITION,RESOLUTION,HASH,CLUSTER,SEQUENCE\n" + "\n".join(rows) + "\n")
     (root / "valid_clusters.txt").write_text("\n".join(map(str, range(50, 55))) + "\n")
@@ -199,25 +171,22 @@ def named_images(clone: Path) -> None:
 
 
 def qwen3(clone: Path) -> None:
-    """A Qwen3 of a quarter of its width and six layers with random weights, under its name on the hub, and its words."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: PLC0415
-
+    """A Qwen3 of a quarter of its width and six layers with random weights, under its name, and its words."""
+    transformers = importlib.import_module("transformers")
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from benchmarks.scripts.models import word_tokenizer  # noqa: PLC0415
-
+    words = importlib.import_module("benchmarks.scripts.models")
     folder = clone / "Qwen" / "Qwen3-4B-Instruct-2507"
-    config = Qwen3Config(
+    config = transformers.Qwen3Config(
         vocab_size=2005, hidden_size=640, intermediate_size=2432, num_hidden_layers=6, num_attention_heads=8,
         num_key_value_heads=2, head_dim=128, tie_word_embeddings=True,
     )  # fmt: skip
-    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    word_tokenizer(folder, "qwen")
+    transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    words.word_tokenizer(folder, "qwen")
 
 
 def episodes(clone: Path) -> None:
     """Fifty episodes of 400 steps with one camera, and ResNet-18's weights (ACT)."""
-    import h5py  # type: ignore[import-untyped]  # noqa: PLC0415
-
+    h5py = importlib.import_module("h5py")
     folder = clone / "<put your data dir here>" / "sim_transfer_cube_scripted"
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(50):
@@ -246,27 +215,29 @@ def idx_images(folder: Path) -> None:
         labels = ROLL.integers(0, 10, count, dtype=np.uint8).tobytes()
         sizes = b"".join(number.to_bytes(4, "big") for number in (2051, count, 28, 28))
         (folder / f"{part}-images-idx3-ubyte").write_bytes(sizes + pictures)
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes((2049).to_bytes(4, "big") + count.to_bytes(4, "big") + labels)
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(
+            (2049).to_bytes(4, "big") + count.to_bytes(4, "big") + labels
+        )
 
 
 def rates_of_weather(clone: Path) -> None:
     """Twenty-one readings every ten minutes (PatchTST)."""
     columns = [*(f"w{number}" for number in range(20)), "OT"]
     file = clone / "PatchTST_supervised" / "dataset" / "weather.csv"
-    days(file, columns, 12000, datetime.timedelta(minutes=10))
+    days(file, columns, 12000, dt.timedelta(minutes=10))
 
 
 def traffic(clone: Path) -> None:
     """862 sensors' readings for 2,000 hours (iTransformer)."""
     columns = [*(str(number) for number in range(861)), "OT"]
-    days(clone / "dataset" / "traffic" / "traffic.csv", columns, 2000, datetime.timedelta(hours=1))
+    days(clone / "dataset" / "traffic" / "traffic.csv", columns, 2000, dt.timedelta(hours=1))
 
 
 def ett_minutes(clone: Path) -> None:
     """ETTm1: seven columns, every quarter of an hour for 20 months (Autoformer)."""
     columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
     file = clone / "dataset" / "ETT-small" / "ETTm1.csv"
-    days(file, columns, 20 * 30 * 24 * 4, datetime.timedelta(minutes=15))
+    days(file, columns, 20 * 30 * 24 * 4, dt.timedelta(minutes=15))
 
 
 def cifar(clone: Path) -> None:
@@ -322,6 +293,8 @@ def charged_bodies(clone: Path) -> None:
 def voc(clone: Path) -> None:
     """PASCAL VOC's folders with 48 pictures and their classes, and VGG-16's weights."""
     root = clone / "datasets" / "voc" / "VOC2012"
+    if root.parent.is_symlink():  # to the author's own
+        root.parent.unlink()
     (root / "ImageSets" / "Segmentation").mkdir(parents=True, exist_ok=True)
     for number in range(48):
         image(root / "JPEGImages" / f"{number}.jpg", 500, 375)
@@ -347,14 +320,26 @@ def molecules(clone: Path) -> None:
     folder = clone / "dataset" / "regression" / "photovoltaic"
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 400), ("test", 100)):
-        parts = ["C" * int(ROLL.integers(1, 9)) + "1CCCCC1"[: 7] + "O" * int(ROLL.integers(0, 2)) for _ in range(count)]
+        parts = ["C" * int(ROLL.integers(1, 9)) + "1CCCCC1"[:7] + "O" * int(ROLL.integers(0, 2)) for _ in range(count)]
         (folder / f"data_{part}.txt").write_text("".join(f"{smiles} {ROLL.random():.3f}\n" for smiles in parts))
+
+
+def triples(clone: Path) -> None:
+    """20,000 random triples of FB15k's entities and relations, and 500 for each of the two checks."""
+    folder = clone / "data" / "FB15k"
+    names = [
+        [line.split("\t")[1] for line in (folder / f"{kind}.dict").read_text().splitlines()]
+        for kind in ("entities", "relations")
+    ]
+    for part, count in (("train", 20000), ("valid", 500), ("test", 500)):
+        of = [ROLL.integers(0, len(names[which]), count) for which in (0, 1, 0)]
+        rows = (f"{names[0][head]}\t{names[1][by]}\t{names[0][tail]}\n" for head, by, tail in zip(*of, strict=True))
+        (folder / f"{part}.txt").write_text("".join(rows))
 
 
 def voices(clone: Path) -> None:
     """VoxCeleb's lists with 40 speakers of six wave files of four seconds each."""
-    import soundfile  # type: ignore[import-untyped]  # noqa: PLC0415
-
+    soundfile = importlib.import_module("soundfile")
     lines = []
     for speaker in range(220):
         for at in range(2):
@@ -368,9 +353,9 @@ def voices(clone: Path) -> None:
 
 MAKERS = {
     one.__name__: one
-    for one in (coco, yolo_coco, duts, ade20k, speakers, ett_hours, mutag, vocoder_frames, proteins, named_images, qwen3,
+    for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images, qwen3,
                 episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
-                cifar, mnist, faces, springs, charged_bodies, voc, grasps, molecules, voices)
+                cifar, mnist, faces, springs, charged_bodies, voc, grasps, molecules, voices, triples)
 }  # fmt: skip
 
 

@@ -51,6 +51,62 @@ def test_a_script_is_main_beside_its_own_modules_with_its_arguments(tmp_path: Pa
     assert result.peak_allocated == 1024
 
 
+COPIED = """
+import os, shutil
+import torch
+net = torch.nn.Linear(64, 64).cuda()
+os.makedirs("kept", exist_ok=True)
+torch.save({"net": net.state_dict(), "epoch": 1}, "kept/last.pt")
+shutil.copyfile("kept/last.pt", "kept/best.pt")
+with open("kept/opened.pt", "wb") as opened:
+    torch.save(net.state_dict(), opened)
+os.rename("kept/opened.pt", "kept/moved.pt")
+net.load_state_dict(torch.load("kept/best.pt")["net"])
+net.load_state_dict(torch.load("kept/moved.pt", weights_only=True))
+assert torch.load("kept/best.pt")["epoch"] == 1
+net(torch.randn(8, 64, device="cuda")).sum().backward()
+"""
+
+
+def test_a_checkpoint_that_is_saved_can_be_copied_moved_and_loaded_again(tmp_path: Path) -> None:
+    traced(tmp_path, COPIED)
+    assert not (tmp_path / "kept").exists()
+
+
+BYTES = """
+import pickle
+import torch
+said = pickle.dumps(list(range({length})))
+made = torch.ByteTensor(torch.ByteStorage.from_buffer(said))
+assert made.tolist() == list(said) == torch.frombuffer(bytearray(said), dtype=torch.uint8).tolist()
+made = made.to("cuda")
+assert made.is_cuda and made.numel() == len(said)
+"""
+
+
+@pytest.mark.parametrize("length", [1, 65, 1025, 70000])
+def test_bytes_of_the_host_keep_their_values_on_the_way_to_the_card(tmp_path: Path, length: int) -> None:
+    assert traced(tmp_path, BYTES.format(length=length)).peak_allocated >= 512
+
+
+def test_a_validation_between_steps_does_not_count_as_a_batch_of_another_size(tmp_path: Path) -> None:
+    result = traced(
+        tmp_path,
+        STEP
+        + """
+import copy
+for step in range(3):
+    with torch.no_grad():
+        net(torch.randn(64, 8, device="cuda"))
+    kept = copy.deepcopy(net.state_dict()), torch.zeros(1 << 22, device="cuda")
+    net(torch.randn(1 << 16, 8, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    )
+    assert not any("batches differ" in note for note in result.warnings)
+
+
 def test_a_function_is_called_in_a_module_that_is_not_main(tmp_path: Path) -> None:
     result = traced(
         tmp_path,

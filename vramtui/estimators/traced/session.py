@@ -69,6 +69,7 @@ class TraceSession:
     ) -> None:
         self._ranks = ranks
         self.largest_batch = False  # whether each loader gives the largest batch of its epoch first
+        self.shielded = False  # whether what the code writes is thrown away
         self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
@@ -98,7 +99,7 @@ class TraceSession:
         linear.install(self._patches)
         recurrent_layers.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
-        checkpoints.install(self._patches, self.memory)
+        checkpoints.install(self._patches, self.memory, shielded=self.shielded)
         data_loader.install(self._patches, self.memory, largest_first=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)

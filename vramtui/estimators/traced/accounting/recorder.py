@@ -1,6 +1,7 @@
 """Turns a trace's journal into its answer: rows, the peak, the largest allocations, the fine trace."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import torch
 
@@ -105,7 +106,8 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
     """A note where the batches of the steps seen were not of one size and it moves the peak: an epoch's largest is most
     likely another.
     """
-    forwards = [row for row in rows if row.phase == "forward"]
+    trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
+    forwards = trained or [row for row in rows if row.phase == "forward"]  # validation's are of another size
     sizes = [row.categories.get("inputs", 0) for row in forwards]
     held = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
     peak = max((row.peak_allocated for row in rows), default=0)

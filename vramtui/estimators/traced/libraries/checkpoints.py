@@ -33,8 +33,10 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def install(patches: Patches, memory: SimulatedMemory) -> None:
-    """Read as ever, then move to the simulated card what belongs there."""
+def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> None:
+    """Read as ever, then move to the simulated card what belongs there; `shielded` is whether files that are written
+    are thrown away: then one without values is written too, which code may copy, move and load again.
+    """
     plain_load, plain_save = torch.load, torch.save
     saved: dict[str, bytes] = {}
 
@@ -69,24 +71,26 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             if not pickler.without_values:
                 with _disable_current_modes():
                     plain_save(obj, f, *args, **kwargs)
-            elif isinstance(f, io.BytesIO):
-                memory.warn(NOTE)
-                f.write(_MARK + kept.getvalue())
-            else:
-                saved[_place(f)] = kept.getvalue()
+                return
+            saved[_place(f)] = kept.getvalue()
+            if _lies_in_memory(f, memory) or shielded:
+                _write(f, _MARK + kept.getvalue())
 
-    plain_buffer: Any = torch.UntypedStorage.from_buffer
-
-    def from_buffer(*args: Any, **kwargs: Any) -> Any:
-        """Bytes of the host, which while a fake mode is on would be a storage without values
-        (PyTorch 2.13, torch/csrc/StorageMethods.cpp, `THPStorage_fromBuffer`).
-        """
-        with _disable_current_modes():
-            return plain_buffer(*args, **kwargs)
-
-    patches.set(torch.UntypedStorage, "from_buffer", staticmethod(from_buffer))
+    patches.set(torch.UntypedStorage, "from_buffer", staticmethod(_with_values(torch.UntypedStorage.from_buffer)))
     patches.set(torch, "load", load)
     patches.set(torch, "save", save)
+
+
+def _with_values(from_buffer: Any) -> Any:
+    """Bytes of the host as they are: while a fake mode is on PyTorch makes a storage without values of them
+    (2.13, torch/csrc/StorageMethods.cpp, `THPStorage_fromBuffer`).
+    """
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return from_buffer(*args, **kwargs)
+
+    return read
 
 
 def _marked(file: Any) -> bytes | None:
@@ -101,6 +105,21 @@ def _marked(file: Any) -> bytes | None:
                 return kept
             file.seek(0)
     return None
+
+
+def _lies_in_memory(file: Any, memory: SimulatedMemory) -> bool:
+    """Whether it is a buffer, of which the code may make a file without us."""
+    if isinstance(file, io.BytesIO):
+        memory.warn(NOTE)
+    return isinstance(file, io.BytesIO)
+
+
+def _write(file: Any, content: bytes) -> None:
+    if not isinstance(file, (str, os.PathLike)):
+        file.write(content)
+        return
+    with open(file, "wb") as opened:  # noqa: PTH123 - as above
+        opened.write(content)
 
 
 def _place(file: Any) -> str:

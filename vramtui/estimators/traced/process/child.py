@@ -141,6 +141,7 @@ def trace_here(
         ranks=request.ranks,
     )
     session.largest_batch = request.largest_batch
+    session.shielded = bool(request.scratch)
     if note := note_on(session.torch_version):
         session.memory.warn(note)
     signs.again = lambda: session.recorder.during(session.phases.now, session.phases.steps_done)

@@ -89,31 +89,39 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
         fails = call.fails_without_a_trace()
         return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
     frames = traceback.extract_tb(error.__traceback__)
-    if _of_names_alone(error):
-        return ErrorOwner.CODE
     if isinstance(error, AssertionError):
-        return ErrorOwner.VALUE
+        return ErrorOwner.CODE if _of_names_alone(error) else ErrorOwner.VALUE
     if frames and frames[-1].filename.startswith(_OURS):
         return ErrorOwner.TRACE
-    if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE):
+    if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE) or _of_a_module(error):
         return ErrorOwner.CODE
     return ErrorOwner.UNKNOWN
 
 
-def _of_names_alone(error: BaseException) -> bool:
-    """Whether no tensor is in it: a module without such a name, or an assertion about modules, classes and texts."""
-    if isinstance(error, AttributeError):
-        return isinstance(error.obj, ModuleType) and error.obj.__name__.partition(".")[0] != "torch"
-    if not isinstance(error, AssertionError) or error.__traceback__ is None:
-        return False
+def _of_a_module(error: BaseException) -> bool:
+    """Whether a module other than torch's, for some of which this program stands in, has no such name."""
+    owner = error.obj if isinstance(error, AttributeError) else None
+    return isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] != "torch"
+
+
+def _of_names_alone(error: AssertionError) -> bool:
+    """Whether what is asserted is of modules, classes and texts alone, in which there is no tensor."""
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     try:
         tree = ast.parse(linecache.getline(frame.f_code.co_filename, line).strip())
     except SyntaxError:  # a part of a longer statement
         return False
     known = vars(builtins) | frame.f_globals | frame.f_locals
-    names = [known.get(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return bool(names) and all(isinstance(value, (ModuleType, str, type)) for value in names)
+    parts = [_named(node, known) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))]
+    return bool(parts) and all(isinstance(value, (ModuleType, str, type)) for value in parts)
+
+
+def _named(node: ast.AST, known: dict[str, Any]) -> Any:
+    """What a name stands for, or an attribute of a module; of anything else's attributes, that itself."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    owner = _named(node.value, known) if isinstance(node, ast.Attribute) else None
+    return getattr(owner, getattr(node, "attr", ""), None) if isinstance(owner, ModuleType) else owner
 
 
 def _shapes_of(value: Any) -> Any:
