@@ -170,20 +170,6 @@ def named_images(clone: Path) -> None:
         image(clone / "made" / "images" / f"class{number % 10}_{number}.jpg", 160, 160)
 
 
-def qwen3(clone: Path) -> None:
-    """A Qwen3 of a quarter of its width and six layers with random weights, under its name, and its words."""
-    transformers = importlib.import_module("transformers")
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    words = importlib.import_module("benchmarks.scripts.models")
-    folder = clone / "Qwen" / "Qwen3-4B-Instruct-2507"
-    config = transformers.Qwen3Config(
-        vocab_size=2005, hidden_size=640, intermediate_size=2432, num_hidden_layers=6, num_attention_heads=8,
-        num_key_value_heads=2, head_dim=128, tie_word_embeddings=True,
-    )  # fmt: skip
-    transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    words.word_tokenizer(folder, "qwen")
-
-
 def episodes(clone: Path) -> None:
     """Fifty episodes of 400 steps with one camera, and ResNet-18's weights (ACT)."""
     h5py = importlib.import_module("h5py")
@@ -353,8 +339,8 @@ def voices(clone: Path) -> None:
 
 MAKERS = {
     one.__name__: one
-    for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images, qwen3,
-                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
+    for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
+               episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
                 cifar, mnist, faces, springs, charged_bodies, voc, grasps, molecules, voices, triples)
 }  # fmt: skip
 

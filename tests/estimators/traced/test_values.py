@@ -90,3 +90,27 @@ def test_a_mask_that_nobody_knows_has_as_many_places_as_are_written_through_it(t
         out.square().sum().backward()
         """,
     )
+
+
+@pytest.mark.parametrize("side", [1, 9, 65, 100])
+def test_a_mask_of_bytes_is_a_mask_whether_its_values_are_known_or_not(tmp_path: Path, side: int) -> None:
+    result = traced(
+        tmp_path,
+        """
+        import sys
+        import torch
+        side = int(sys.argv[1])
+        image = torch.randn(2, 3, side, side, device="cuda", requires_grad=True)
+        drawn = (torch.randn(2, side, side, device="cuda") > 0).byte().unsqueeze(1).repeat(1, 3, 1, 1)
+        made = image[drawn]
+        assert made.shape == (2 * 3 * side * side,)  # at its bound
+        made.sum().backward()
+        image.detach()[drawn] = 0.0
+        known = torch.zeros(2, side, side, dtype=torch.uint8)
+        known[:, 0] = 1
+        assert image[known.cuda().unsqueeze(1).repeat(1, 3, 1, 1)].shape == (2 * 3 * side,)
+        """,
+        None,
+        str(side),
+    )
+    assert result.bounded

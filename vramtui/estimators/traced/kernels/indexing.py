@@ -31,8 +31,8 @@ def _places(call: Any, indices: Any) -> list[Any]:
 
 def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
     known = values.certain_value(call.memory.book, mask)
-    if known is None:
-        return [mask]
+    if known is None:  # PyTorch's own shapes take bytes for places (2.13, torch/_meta_registrations.py, `index.Tensor`)
+        return [mask.view(torch.bool)] if mask.dtype is torch.uint8 else [mask]
     with torch._C._DisableTorchDispatch():
         count = int(known.count_nonzero())
     call.scratch(count * mask.dim() * _INDEX)

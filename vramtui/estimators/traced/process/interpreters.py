@@ -15,7 +15,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, TAKES, release_of
 
-LIMIT = 4.0
+LIMIT = 4.0  # seconds, of each that is looked at
+_LIMIT_NAMED = 30.0  # of the one that a person names, on a machine that may be busy
 _FIRST = 256  # bytes of a script in which its shebang stands
 # Finds torch's version and CUDA release without importing it, which would take seconds and much memory. Python puts the
 # current folder first for `-c`, and anything may stand there under the name of a module.
@@ -181,14 +182,16 @@ def _interpreter_at(text: str) -> Interpreter:
     found = path if path.exists() else shutil.which(text)
     if found is None:
         raise UserError(f"--python {text}: there is no such program, and no environment in that folder")
-    answer = _ask(Path(found).absolute(), "--python")
+    answer = _ask(Path(found).absolute(), "--python", limit=_LIMIT_NAMED)
     if answer.python is None:
-        raise UserError(f"--python {text}: it is no Python, or does not answer within {LIMIT:g} s")
+        raise UserError(f"--python {text}: it is no Python, or does not answer within {_LIMIT_NAMED:g} s")
     return answer
 
 
-def _ask(path: Path, why: str, variables: tuple[tuple[str, str], ...] | None = None) -> Interpreter:
-    environment = _environment(str(path), variables)
+def _ask(
+    path: Path, why: str, variables: tuple[tuple[str, str], ...] | None = None, limit: float = LIMIT
+) -> Interpreter:
+    environment = _environment(str(path), variables, limit)
     if environment is None:
         return Interpreter(path=path, why=why)
     return Interpreter(
@@ -202,13 +205,13 @@ def _ask(path: Path, why: str, variables: tuple[tuple[str, str], ...] | None = N
 
 
 @cache
-def _environment(path: str, variables: tuple[tuple[str, str], ...] | None) -> _Environment | None:
+def _environment(path: str, variables: tuple[tuple[str, str], ...] | None, limit: float) -> _Environment | None:
     try:
         environment = None if variables is None else dict(variables)
         done = subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
             [path, "-c", PROGRAM],
             capture_output=True,
-            timeout=LIMIT,
+            timeout=limit,
             check=False,
             stdin=subprocess.DEVNULL,
             env=environment,
