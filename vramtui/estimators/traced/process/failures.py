@@ -112,15 +112,15 @@ def _of_names_alone(error: AssertionError) -> bool:
     except SyntaxError:  # a part of a longer statement
         return False
     known = vars(builtins) | frame.f_globals | frame.f_locals
-    parts = [_named(node, known) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))]
+    parts = [_look_up(node, known) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))]
     return bool(parts) and all(isinstance(value, (ModuleType, str, type)) for value in parts)
 
 
-def _named(node: ast.AST, known: dict[str, Any]) -> Any:
+def _look_up(node: ast.AST, known: dict[str, Any]) -> Any:
     """What a name stands for, or an attribute of a module; of anything else's attributes, that itself."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
-    owner = _named(node.value, known) if isinstance(node, ast.Attribute) else None
+    owner = _look_up(node.value, known) if isinstance(node, ast.Attribute) else None
     return getattr(owner, getattr(node, "attr", ""), None) if isinstance(owner, ModuleType) else owner
 
 
