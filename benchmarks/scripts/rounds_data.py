@@ -238,10 +238,8 @@ def cifar(clone: Path) -> None:
         (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [str(number) for number in range(10)]}))
     site = clone / "made" / "site"
     site.mkdir(parents=True, exist_ok=True)
-    (site / "sitecustomize.py").write_text(
-        "import torchvision.datasets.utils as u\nu.check_integrity = lambda *a, **k: True\n"
-        "import torchvision.datasets.cifar as c\nc.check_integrity = u.check_integrity\n"
-    )
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    (site / "sitecustomize.py").write_text(importlib.import_module("benchmarks.scripts.data").BELIEVED)
 
 
 def mnist(clone: Path) -> None:
@@ -258,6 +256,7 @@ def faces(clone: Path) -> None:
 def springs(clone: Path) -> None:
     """NRI's simulated springs: 640 runs of five particles over 49 moments for training, 128 elsewhere."""
     folder = clone / "data"
+    (clone / "logs").mkdir(exist_ok=True)
     for part, runs in (("train", 640), ("valid", 128), ("test", 128)):
         moments = 49 if part != "test" else 99
         for name in ("loc", "vel"):
@@ -288,17 +287,6 @@ def voc(clone: Path) -> None:
     for part in ("train", "val", "trainval"):
         (root / "ImageSets" / "Segmentation" / f"{part}.txt").write_text("\n".join(map(str, range(48))) + "\n")
     torchvision_weights(clone / "made" / "torch", "vgg16-397923af.pth", "vgg16")
-
-
-def grasps(clone: Path) -> None:
-    """Cornell's grasping pictures: 48 of 640x480 with depth and three rectangles each (GG-CNN)."""
-    folder = clone / "made" / "cornell" / "01"
-    for number in range(100, 148):
-        image(folder / f"pcd0{number}r.png", 640, 480)
-        depth = ROLL.uniform(0.4, 0.9, (480, 640)).astype(np.float32)
-        Image.fromarray(depth).save(folder / f"pcd0{number}d.tiff")
-        corners = ["250 200", "350 200", "350 250", "250 250"] * 3
-        (folder / f"pcd0{number}cpos.txt").write_text("\n".join(corners) + "\n")
 
 
 def molecules(clone: Path) -> None:
@@ -341,7 +329,7 @@ MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
-                cifar, mnist, faces, springs, charged_bodies, voc, grasps, molecules, voices, triples)
+                cifar, mnist, faces, springs, charged_bodies, voc, molecules, voices, triples)
 }  # fmt: skip
 
 

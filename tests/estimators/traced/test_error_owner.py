@@ -31,3 +31,8 @@ def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path,
     assert begins in str(failure.value)
     assert "script.py:2" in str(failure.value)
     assert "Fake" not in str(failure.value)
+
+
+def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:
+    with pytest.raises(TraceFailed, match="asks for a host of the network, and a trace reaches none: URLError"):
+        traced(tmp_path, 'import urllib.request\nurllib.request.urlopen("http://weights.invalid/net.pt")\n')

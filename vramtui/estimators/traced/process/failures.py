@@ -5,6 +5,7 @@ import builtins
 import functools
 import linecache
 import re
+import socket
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -249,8 +250,16 @@ def in_words(error: BaseException, session: Any) -> UserError:
             )
         return _unknown_kernel(_name(error.func), place)
     unknown = _NO_FAKE.search(str(error))
-    other = _other(error, place, session.escape.call_of(error))
+    other = _other(error, place, session.escape.call_of(error), shielded=session.shielded)
     return _unknown_kernel(unknown[1], place) if unknown else other
+
+
+def _asks_for_a_host(error: BaseException) -> bool:
+    """Whether it began with a name of a host that could not be looked up, whatever was made of that."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _unknown_kernel(name: str, place: str) -> UserError:
@@ -260,9 +269,14 @@ def _unknown_kernel(name: str, place: str) -> UserError:
     )
 
 
-def _other(error: BaseException, place: str, call: OperatorCall | None) -> UserError:
+def _other(error: BaseException, place: str, call: OperatorCall | None, *, shielded: bool) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
+    if shielded and _asks_for_a_host(error):
+        return UserError(
+            f"the code{place} asks for a host of the network, and a trace reaches none: {type(error).__name__}; "
+            "--keep-files lets it, or put beforehand what it would load where it looks first"
+        )
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package in _WITHOUT_A_CARD:
         return UserError(
