@@ -34,5 +34,5 @@ def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path,
 
 
 def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:
-    with pytest.raises(TraceFailed, match="asks for a host of the network, and a trace reaches none: URLError"):
+    with pytest.raises(TraceFailedError, match="asks for a host of the network, and a trace reaches none: URLError"):
         traced(tmp_path, 'import urllib.request\nurllib.request.urlopen("http://weights.invalid/net.pt")\n')

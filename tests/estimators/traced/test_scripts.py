@@ -73,6 +73,32 @@ def test_a_checkpoint_that_is_saved_can_be_copied_moved_and_loaded_again(tmp_pat
     assert not (tmp_path / "kept").exists()
 
 
+SCRIPTED = """
+import sys
+import torch
+import torch.distributed.optim.functional_adadelta  # compiles a class when it is imported
+width = int(sys.argv[1])
+@torch.jit.script
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0, x, torch.zeros_like(x)) * 2
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x))
+net = torch.jit.script(Net().cuda())
+for _ in range(3):
+    doubled(net(torch.randn(1024, width, device="cuda"))).sum().backward()
+"""
+
+
+# Peaks of the real PyTorch 2.13 CUDA build of these lines.
+@pytest.mark.parametrize(("width", "peak"), [(64, 18_450_432), (1024, 50_607_616)])
+def test_what_torchscript_compiles_is_traced(tmp_path: Path, width: int, peak: int) -> None:
+    assert traced(tmp_path, SCRIPTED, None, str(width)).peak_allocated == peak
+
+
 BYTES = """
 import pickle
 import torch

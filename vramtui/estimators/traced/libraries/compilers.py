@@ -24,6 +24,7 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> No
     """Run compiled code as it is written, and refuse kernels in CUDA."""
     _compile_nothing(patches, memory, where)
     _draw_no_graph(patches, memory, where)
+    _script_what_compiles(patches, memory, where)
     _build_nothing(patches, where)
     _record_nothing(patches)
     _refuse_fp8(patches, where)
@@ -108,6 +109,26 @@ def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts
         patches.set(module.SummaryWriter, "add_graph", add_graph)
 
     for_module(patches, TENSORBOARD, patch)
+
+
+def _script_what_compiles(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
+    """`torch.jit.script` compiles calls of torch by their identity (torch/jit/_builtins.py, 2.13), which what stands in
+    for some of them has not: what does not compile is run as the Python that it is.
+    """
+    plain = torch.jit.script
+
+    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return plain(obj, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - of many kinds, by what is asked of the source
+            if where.called_by_user():
+                memory.warn(
+                    f"torch.jit.script at {where.user_line()} is run as the Python that it is; TorchScript may save more "
+                    "for backward"
+                )
+            return obj
+
+    patches.set(torch.jit, "script", script)
 
 
 def run_once(model: Any, inputs: Any) -> None:
