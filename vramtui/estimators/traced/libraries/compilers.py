@@ -123,8 +123,8 @@ def _script_what_compiles(patches: Patches, memory: SimulatedMemory, where: Wher
         except Exception:  # noqa: BLE001 - of many kinds, by what is asked of the source
             if where.called_by_user():
                 memory.warn(
-                    f"torch.jit.script at {where.user_line()} is run as the Python that it is; TorchScript may save more "
-                    "for backward"
+                    f"torch.jit.script at {where.user_line()} is run as the Python that it is; TorchScript may save "
+                    "more for backward"
                 )
             return obj
 
