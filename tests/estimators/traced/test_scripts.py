@@ -99,6 +99,33 @@ def test_what_torchscript_compiles_is_traced(tmp_path: Path, width: int, peak: i
     assert traced(tmp_path, SCRIPTED, None, str(width)).peak_allocated == peak
 
 
+NORMED = """
+import sys
+import torch
+images, dimensions, expected = map(int, sys.argv[1:])
+if dimensions == 3:
+    norm, made = torch.nn.BatchNorm1d(64).cuda(), torch.randn(images, 40, 64, device="cuda")
+else:
+    norm, made = torch.nn.BatchNorm2d(64).cuda(), torch.randn(images, 8, 64, 8, device="cuda")
+made = made.transpose(1, 2).requires_grad_()
+before = torch.cuda.memory_allocated()
+out = norm(made)
+out.sum().backward()
+assert torch.cuda.max_memory_allocated() - before == expected, torch.cuda.max_memory_allocated() - before
+"""
+
+
+# Peaks of the real PyTorch 2.13 CUDA build.
+@pytest.mark.parametrize(
+    ("images", "dimensions", "peak"),
+    [(3, 3, 125_952), (70, 3, 2_870_272), (700, 3, 28_675_072), (3, 4, 199_680), (700, 4, 45_878_272)],
+)
+def test_batch_norm_in_cudnn_copies_an_input_and_a_gradient_that_lie_otherwise(
+    tmp_path: Path, images: int, dimensions: int, peak: int
+) -> None:
+    traced(tmp_path, NORMED, None, str(images), str(dimensions), str(peak))
+
+
 BYTES = """
 import pickle
 import torch

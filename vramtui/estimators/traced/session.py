@@ -25,6 +25,7 @@ from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.experiments.marks import Marks
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
+    batch_norm,
     checkpoints,
     compiled_kernels,
     compilers,
@@ -98,6 +99,7 @@ class TraceSession:
         compiled_kernels.install(self._patches, self.memory)
         linear.install(self._patches)
         recurrent_layers.install(self._patches, self.memory)
+        batch_norm.install(self._patches)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory, shielded=self.shielded)
         data_loader.install(self._patches, self.memory, largest_first=self.largest_batch)
