@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
+IMAGE = importlib.import_module("PIL.Image")  # installed beside the scripts alone
 ROLL = np.random.default_rng(0)
 
 
@@ -23,7 +23,7 @@ def image(file: Path, width: int, height: int, top: int | None = None) -> None:
     """A picture of noise at `file`, in colour; a mask with values below `top` where that is given."""
     file.parent.mkdir(parents=True, exist_ok=True)
     shape = (height, width) if top else (height, width, 3)
-    Image.fromarray(ROLL.integers(0, top or 256, shape, dtype=np.uint8)).save(file)
+    IMAGE.fromarray(ROLL.integers(0, top or 256, shape, dtype=np.uint8)).save(file)
 
 
 def torchvision_weights(folder: Path, file: str, net: str) -> None:
