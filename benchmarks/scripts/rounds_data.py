@@ -253,17 +253,6 @@ def faces(clone: Path) -> None:
         image(clone.parent / "celeba_data" / f"{number}.jpg", 178, 218)
 
 
-def springs(clone: Path) -> None:
-    """NRI's simulated springs: 640 runs of five particles over 49 moments for training, 128 elsewhere."""
-    folder = clone / "data"
-    (clone / "logs").mkdir(exist_ok=True)
-    for part, runs in (("train", 640), ("valid", 128), ("test", 128)):
-        moments = 49 if part != "test" else 99
-        for name in ("loc", "vel"):
-            np.save(folder / f"{name}_{part}_springs5.npy", ROLL.standard_normal((runs, moments, 2, 5)))
-        np.save(folder / f"edges_{part}_springs5.npy", ROLL.integers(0, 2, (runs, 5, 5)).astype(float))
-
-
 def charged_bodies(clone: Path) -> None:
     """EGNN's five charged bodies over 49 moments."""
     folder = clone / "n_body_system" / "dataset"
@@ -329,7 +318,7 @@ MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
-                cifar, mnist, faces, springs, charged_bodies, voc, molecules, voices, triples)
+                cifar, mnist, faces, charged_bodies, voc, molecules, voices, triples)
 }  # fmt: skip
 
 
