@@ -10,7 +10,7 @@ one that runs.
 """
 # Public scripts that were traced under it beside its own CUDA build, and how far off the worst was in allocated memory:
 # the table of docs/scripts.md.
-HELD = {(2, 12): (30, 0.0011), (2, 14): (24, 0.0001), (2, 15): (16, 0.0002)}
+HELD = {(2, 12): (30, 0.0011), (2, 14): (31, 0.0005), (2, 15): (32, 0.0005)}
 TAKES = f"a trace takes torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 
 
