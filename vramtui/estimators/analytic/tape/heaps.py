@@ -24,6 +24,10 @@ class JobHeap(Protocol):
         """Hand a block back."""
         ...
 
+    def borrow(self, units: int) -> None:
+        """A block that is handed back before anything else happens."""
+        ...
+
     @property
     def peak_allocated(self) -> int:
         """The most bytes that blocks took at once."""
@@ -94,6 +98,18 @@ class DefaultHeap:
         self._starts[end] = address
         insort(free, size << ADDRESS_BITS | address)
 
+    def borrow(self, units: int) -> None:
+        """A block that is handed back before anything else happens: what it is cut from is whole again."""
+        free, least = (self._small, 1) if units <= SMALL_UNITS else (self._large, SMALL_UNITS + 1)
+        at = bisect_left(free, units << ADDRESS_BITS)
+        if at == len(free):
+            self.free(self.malloc(units))
+            return
+        whole = free[at] >> ADDRESS_BITS
+        allocated = self._allocated + (units if whole - units >= least else whole)
+        if allocated > self._peak_allocated:  # noqa: PLR1730 - as `malloc`
+            self._peak_allocated = allocated
+
     @property
     def peak_allocated(self) -> int:
         """The most bytes that blocks took at once."""
@@ -126,6 +142,14 @@ class ConfiguredHeap:
             AllocatorOutOfMemoryError: it does not fit.
         """
         return self._allocator.malloc(units * MIN_BLOCK)
+
+    def borrow(self, units: int) -> None:
+        """A block that is handed back before anything else happens.
+
+        Raises:
+            AllocatorOutOfMemory: it does not fit.
+        """
+        self.free(self.malloc(units))
 
     @property
     def peak_allocated(self) -> int:
