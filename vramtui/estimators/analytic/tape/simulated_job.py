@@ -97,9 +97,12 @@ class SimulatedJob:
             if type(step) is Allocate:
                 step.blocks.append((malloc(step.units), step.owner))
             elif type(step) is Release:
-                blocks = step.blocks
+                blocks, owner = step.blocks, step.owner
                 if blocks:
-                    free(blocks.pop()[0] if blocks[-1][1] is step.owner else _pop_block(blocks, step.owner))
+                    at = len(blocks) - 1
+                    while at and blocks[at][1] is not owner:
+                        at -= 1
+                    free(blocks.pop(at if blocks[at][1] is owner else -1)[0])
             elif type(step) is Transient:
                 borrow(step.units)
             elif type(step) is MatrixProduct:
@@ -110,7 +113,7 @@ class SimulatedJob:
 
     def take(self, name: str, sizes: Sequence[int]) -> None:
         """Requests of these sizes under one name."""
-        self.live[name, 0].extend((self.malloc(-(-size // MIN_BLOCK)), None) for size in sizes if size)
+        self.live[name, 0] += [(self.malloc(-(-size // MIN_BLOCK)), None) for size in sizes if size]
 
     def pop(self, name: str) -> list[Held]:
         """What was taken under a name, which has nothing then."""
@@ -136,11 +139,8 @@ class SimulatedJob:
 
 def _pop_block(blocks: list[Held], owner: object) -> int:
     """The owner's newest block, or the newest of all where it has none, as a gradient that another block handed on."""
-    if blocks[-1][1] is not owner:
-        for at in range(len(blocks) - 2, -1, -1):
-            if blocks[at][1] is owner:
-                return blocks.pop(at)[0]
-    return blocks.pop()[0]
+    at = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at][1] is owner), -1)
+    return blocks.pop(at)[0]
 
 
 class AllocationTrace:
