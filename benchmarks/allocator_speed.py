@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, Event, replay
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.allocator.replay import Event, replay
 
 TRACES = sorted((Path(__file__).parents[1] / "tests" / "golden" / "allocator").glob("*.json.gz"))
 

@@ -45,13 +45,13 @@ SHORT = {
         app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
         cli/common/snapshot_settings
-        core/estimate/prediction core/observation/signals core/schema/rule_inputs/base
-        estimators/analytic/module_loading estimators/analytic/sizes/sequence estimators/analytic/sizes/nccl
-        estimators/analytic/sizes/tensor_bytes estimators/torch_facts/cublas
+        core/estimate/prediction core/observation/signals
+        estimators/analytic/sizes/nccl
+        estimators/torch_facts/cublas
         estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
-        models/named_files presets/folders core/base/toml probe/socket_dir records/export/html/text
+        presets/folders core/base/toml probe/socket_dir records/export/html/text
         records/allocator_traces/reader records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
@@ -73,7 +73,7 @@ WIDE = {
 # Modules whose name ends in -ing: the field's own words, and nouns.
 GERUNDS = {
     "PyTorch's, CUDA's and other libraries' words": """
-        estimators/allocator/caching estimators/analytic/module_loading estimators/analytic/serving/vllm_profiling
+        estimators/allocator/caching estimators/analytic/serving/vllm_profiling
         estimators/traced/kernels/embedding estimators/traced/kernels/indexing integrations/lightning
         models/kinds/embedding
         app/plan/sharding""",

@@ -28,8 +28,7 @@ from vramtui.core.base.units import GIB, TIB
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.grid import answer_for, spread

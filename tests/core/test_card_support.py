@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 
 import vramtui
 from vramtui.cli.main import program
-from vramtui.core.estimate.card_support import CannotStartError
-from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.devices import CannotStartError, card
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import METHODS, estimates_by

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.allocator import AllocatorConfig
-from vramtui.estimators.allocator.config import next_division
+from vramtui.estimators.allocator.config import AllocatorConfig, next_division
 
 MIB = 1 << 20
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from vramtui.estimators.allocator import COLUMNS, AllocatorConfig, AllocatorReplay, CachingAllocator, Event, replay
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.allocator.replay import COLUMNS, AllocatorReplay, Event, replay
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "allocator").glob("*.json.gz"))

@@ -17,7 +17,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
-from vramtui.estimators.torch_facts.context import cuda_context
+from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.sources.host.processes import ProcessReader
 
 # GPUMemNet's MLPs on A100s of 40 GB (itu-rad/GPUMemNet, Datasets/MLP/mlp_data_step1.csv): inputs, batch, nvidia-smi's

@@ -13,7 +13,7 @@ from tests.warm_traces import WARM
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.bounds import ModuleLoading
-from vramtui.estimators.torch_facts.context import cuda_context
+from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend
 from vramtui.estimators.traced.process.results import TraceRequest
 

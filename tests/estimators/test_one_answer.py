@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from vramtui.core.schema.parallel import Parallel
 
 from tests.app import scenes
 from tests.loaded_once import bundled_presets
@@ -22,7 +23,6 @@ from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Memory, ProcessKey
 from vramtui.core.schema.decoder_models import RuleModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC, simulated

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.estimate.devices import CARDS
-from vramtui.core.schema.rule_inputs.base import CUBLAS_WORKSPACE
+from vramtui.core.schema.rule_inputs.formulas import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
-from vramtui.estimators.torch_facts.attention_workspaces import EfficientKernel, efficient_backward_bytes
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ConvolutionForm,
@@ -22,7 +21,12 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
 )
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend
+from vramtui.estimators.torch_facts.sdpa_backend import (
+    AttentionCall,
+    EfficientKernel,
+    choose_backend,
+    efficient_backward_bytes,
+)
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "golden" / "torch_facts.json").read_text(encoding="utf-8")

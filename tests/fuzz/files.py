@@ -21,7 +21,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.observation.oom.read import read_oom
-from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, replay
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.allocator.replay import replay
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.derived import derived_preset

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorReplay, CachingAllocator, Event, replay
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.allocator.replay import AllocatorReplay, Event, replay
 from vramtui.records.allocator_traces.reader import read_allocator_trace
 from vramtui.records.allocator_traces.trace import AllocatorTrace
 

@@ -17,8 +17,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, asked_size, format_bytes, unit_of
 
 if TYPE_CHECKING:
-    from vramtui.estimators.allocator import AllocatorReplay
     from vramtui.estimators.allocator.figures import AllocatorFigures
+    from vramtui.estimators.allocator.replay import AllocatorReplay
     from vramtui.records.allocator_traces.trace import AllocatorTrace
 
 UNLIMITED = 1 << 50
@@ -99,8 +99,10 @@ def _compare(options: AllocatorOptions) -> bool:
 
 def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_rows: bool) -> list[SettingColumn]:
     """The simulated columns: what was asked for first, then what it is to be compared with."""
-    from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, replay
+    from vramtui.estimators.allocator.caching import CachingAllocator
+    from vramtui.estimators.allocator.config import AllocatorConfig
     from vramtui.estimators.allocator.figures import simulated
+    from vramtui.estimators.allocator.replay import replay
 
     wanted = [(printable(text), text) for text in settings]
     own = ("as recorded" if trace.recorded else "as in the file", trace.alloc_conf)
@@ -118,7 +120,7 @@ def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_r
 
 
 def _print_document(trace: "AllocatorTrace", columns: list[SettingColumn], *, rows: bool, total: int | None) -> None:
-    from vramtui.estimators.allocator import COLUMNS
+    from vramtui.estimators.allocator.replay import COLUMNS
 
     document: dict[str, object] = {
         "schema": 1,
@@ -187,7 +189,7 @@ def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     """Allocated and reserved bytes after each event of the first column asked for."""
     from vramtui.cli.common.category_bars import colour_wanted
     from vramtui.cli.common.plot import drawing, finished
-    from vramtui.estimators.allocator import COLUMNS
+    from vramtui.estimators.allocator.replay import COLUMNS
 
     rows = column.replay.rows if column.replay else ()
     if not rows:

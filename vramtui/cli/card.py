@@ -14,6 +14,7 @@ from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import chosen_device, group_of
+from vramtui.core.schema.workload import own_length
 
 KINDS = (".svg", ".png")
 
@@ -51,7 +52,7 @@ def card(options: PictureOptions) -> None:
         from vramtui.estimators.analytic import ANALYTIC
         from vramtui.estimators.methods import DEFAULT
         from vramtui.estimators.planner.card_table import CardFit
-        from vramtui.estimators.planner.keys import own_length, usual_key
+        from vramtui.estimators.planner.keys import usual_key
         from vramtui.estimators.planner.planner import Planner
         from vramtui.records.export.share_card import share_card
 

@@ -83,8 +83,7 @@ def cards(incomplete: str) -> list[str]:
 
 def settings(incomplete: str) -> list[str]:
     """Keys of a training run, an inference run, a server and their sharing, ready for a value."""
-    from vramtui.core.schema.parallel import Parallel
-    from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
+    from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun
 
     runs = dict.fromkeys(name for kind in (TrainRun, InferRun, ServeRun) for name in kind.__struct_fields__)
     keys = (*(f"run.{name}=" for name in runs), *(f"parallel.{name}=" for name in Parallel.__struct_fields__))

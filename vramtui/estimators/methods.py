@@ -1,8 +1,7 @@
 """The estimators by the names people give them: `analytic`, `simulated`, `rules`, `rules:ID`, `traced` and `all`."""
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.estimate.card_support import check_card
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import Device, check_card
 from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload

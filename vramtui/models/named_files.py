@@ -1,13 +1,17 @@
-"""Files that people, command lines and other programs name: such a name may be one that no file can have.
+"""Files that people, command lines and other programs name, which may be names that no file can have; and which file of
+a folder describes the model in it.
 
 On Python 3.11 `Path.exists` raises OSError for a name that is too long or whose folder may not be looked into, and
 `Path.expanduser` RuntimeError for the home of a user whom nobody knows.
 """
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TypeAlias
+
+from vramtui.core.base.errors import UserError
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -46,3 +50,67 @@ def _mode(name: str | Path) -> int | None:
         return path_named(name).stat().st_mode
     except (OSError, ValueError):
         return None
+
+
+CONFIG = "config.json"
+CONFIGS = (CONFIG, "model_index.json")
+MAGIC = b"GGUF"
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+SUFFIXES = (".json", ".safetensors", ".gguf")
+MOST_FILES = 4096
+# A model split into parts is named by its first; a projector of images stands beside the model that it is for.
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.(gguf|safetensors)$")
+_PROJECTOR = re.compile(r"(?i)^mmproj|[-_.]mmproj[-_.]")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file holds a GGUF, whatever its name: Ollama names them by their digest."""
+    if path.suffix == ".gguf":
+        return True
+    if not path.name.startswith("sha256-") or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def model_in(folder: Path) -> Path | tuple[str, ...] | None:
+    """The file or folder that describes the model in `folder`: itself where it has a config or a pipeline's index, else
+    its one GGUF, index or safetensors file; the names where there are several, None where there is none.
+    """
+    if any((folder / name).is_file() for name in CONFIGS):
+        return folder
+    found = ggufs_in(folder)
+    if not found:
+        for name in (INDEX, WEIGHTS):
+            if (folder / name).is_file():
+                return folder / name
+        found = _model_files(folder, ".safetensors")
+    if len(found) > 1:
+        return tuple(path.name for path in found)
+    return found[0] if found else None
+
+
+def ggufs_in(folder: Path) -> list[Path]:
+    """The GGUF files of a folder that hold models: a split one by its first part, no projectors."""
+    return [path for path in _model_files(folder, ".gguf") if not _PROJECTOR.search(path.name)]
+
+
+def gguf_called(folder: Path, tag: str) -> Path:
+    """The GGUF file of a folder, and of the folders in it, whose name has `tag` in it: `Q4_K_M`.
+
+    Raises:
+        UserError: there is none, or several.
+    """
+    inner = [path for path in sorted(folder.iterdir())[:MOST_FILES] if path.is_dir()]
+    files = [path for place in (folder, *inner) for path in ggufs_in(place)]
+    word = re.compile(rf"(?i)(?<![a-z0-9]){re.escape(tag.removesuffix('.gguf'))}(?![a-z0-9_])")
+    found = [path for path in files if word.search(path.name)]
+    if len(found) != 1:
+        there = ", ".join(path.name for path in found or files) or "none"
+        raise UserError(f"{len(found)} GGUF files there have {tag!r} in their names; there are: {there[:400]}")
+    return found[0]
+
+
+def _model_files(folder: Path, suffix: str) -> list[Path]:
+    names = sorted(path for path in folder.iterdir() if path.name.endswith(suffix) and not path.name.startswith("."))
+    return [path for path in names[:MOST_FILES] if not _LATER_PART.search(path.name) and path.is_file()]

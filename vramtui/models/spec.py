@@ -50,6 +50,10 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         """The modules that it is made of."""
         return ()
 
+    def adapted(self) -> "Module":
+        """What of it adapters stand beside, by its linear layers: all of it."""
+        return self
+
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of the tensors that are its own, not its parts'."""
         return ()

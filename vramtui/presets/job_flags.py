@@ -9,13 +9,13 @@ from typing import Any, get_args
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import (
     USUAL_RANK,
     Checkpointing,
     Engine,
     InferRun,
     Lora,
+    Parallel,
     Quantization,
     ServeRun,
     TrainRun,

@@ -5,15 +5,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.file_limits import PRESET
-from vramtui.core.observation.matcher import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.models.named_files import Stamp, stamp_of
 from vramtui.presets.folders import bundled_folder, config_dir
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.matcher import Candidate
 
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -83,10 +86,12 @@ class PresetLibrary:
         """Whether the file came with the program."""
         return path.is_relative_to(self._bundled.resolve())
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple["Candidate", ...]:
         """The presets that can know their process by themselves. Only `[match]` is read: a person's file whose other
         tables are broken is found out when a process is its, and `find` has none then.
         """
+        from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - of what watches processes alone
+
         found: list[Candidate] = []
         for key, file in self._current_files().items():
             try:

@@ -11,9 +11,8 @@ from vramtui.core.base import file_limits
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.models.named_files import Stamp, path_named, stamp_of
+from vramtui.models.named_files import CONFIG, INDEX, SUFFIXES, WEIGHTS, Stamp, is_gguf, path_named, stamp_of
 from vramtui.models.readers.bounded import decode_object, path_text, read_plain, why_no_object
-from vramtui.models.stores.folders import CONFIG, INDEX, SUFFIXES, WEIGHTS, is_gguf
 from vramtui.models.stores.local_models import find_model
 
 

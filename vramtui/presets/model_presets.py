@@ -12,8 +12,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
+from vramtui.models.named_files import is_gguf
 from vramtui.models.readers.bounded import path_text
-from vramtui.models.stores.folders import is_gguf
 from vramtui.presets.model_config import filled
 from vramtui.presets.schema import find_faults
 

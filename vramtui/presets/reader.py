@@ -11,13 +11,16 @@ import msgspec
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import PRESET
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.models.named_files import Stamp, stamp_of
 from vramtui.models.readers.bounded import read_plain
 from vramtui.models.stores.local_models import is_model_file
-from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
-from vramtui.presets.toml.positions import Key, key_lines
+from vramtui.presets.schema import Fault, Key, NotFinite, dotted, find_faults
+
+# Of a preset in which something is wrong.
+key_lines = late("vramtui.presets.toml.positions:key_lines")
 
 BYTE_ORDER_MARK = "\ufeff"
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

@@ -11,13 +11,14 @@ from msgspec import inspect
 from vramtui.core.base.errors import nearest
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
-from vramtui.presets.toml.positions import Key
 
 SHOWN = 40
 
 
 # Looking for the word that was meant takes a millisecond; nobody mends a hundred keys from one message.
 MOST_UNKNOWN, MOST_GUESSED, LONGEST_GUESSED = 100, 20, 80
+# Of a key in a preset: the tables that it stands in, and numbers of items.
+Key = tuple[str | int, ...]
 
 
 class NotFinite:

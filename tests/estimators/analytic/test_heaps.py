@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from vramtui.estimators.allocator import AllocatorConfig
+from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.analytic.tape.heaps import ConfiguredHeap, DefaultHeap, JobHeap
 
 # Units of 512 bytes: of the small pool, of one segment, and of a segment of their own.

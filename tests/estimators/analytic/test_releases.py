@@ -19,8 +19,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED
 from vramtui.estimators.methods import DEFAULT

@@ -18,9 +18,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, Lora, ServeRun, TrainRun, Workload
-from vramtui.estimators.allocator import CachingAllocator
+from vramtui.core.schema.workload import InferRun, Lora, Parallel, ServeRun, TrainRun, Workload
+from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import MOST_LAYERS, SIMULATED
 from vramtui.estimators.analytic.tape.replay import BACKWARD

@@ -12,13 +12,12 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.core.schema.layer_models import Linear, SequentialModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
+from vramtui.estimators.torch_facts.cards import cuda_context_spread
 from vramtui.estimators.torch_facts.compiled import RUNS, measured_difference
-from vramtui.estimators.torch_facts.context import cuda_context_spread
 
 ROOT = Path(__file__).parents[3]
 COMPILED = [job["run"] for job in compiled_jobs()]

@@ -11,8 +11,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import EncoderDecoderModel, EncoderModel, TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, Workload
+from vramtui.core.schema.workload import InferRun, Parallel, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 
 H100 = card("H100")

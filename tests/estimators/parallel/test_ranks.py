@@ -15,8 +15,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.layer_models import ConvNetModel, Stage
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import Lora, TrainRun, Workload
+from vramtui.core.schema.workload import Lora, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.analytic.parallel.buffers import buckets
 from vramtui.models.spec import Parameter

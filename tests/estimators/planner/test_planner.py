@@ -15,11 +15,11 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import (
     Checkpointing,
     InferRun,
     Lora,
+    Parallel,
     Precision,
     ServeRun,
     TrainRun,

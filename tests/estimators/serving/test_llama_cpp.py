@@ -8,8 +8,7 @@ from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun, Stored, Workload
+from vramtui.core.schema.workload import Parallel, ServeRun, Stored, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
 

@@ -9,15 +9,14 @@ from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.core.schema.workload import Parallel, ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.pool import pool_of
 from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
 from vramtui.estimators.analytic.serving.tensorrt_llm import TrtServer
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
-from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 
 H100 = card("H100")
 ENGINES = ("sglang", "tensorrt-llm")

@@ -14,8 +14,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import EncoderModel, TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.core.schema.workload import Parallel, ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.vllm import Server

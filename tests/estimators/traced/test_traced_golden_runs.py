@@ -7,7 +7,7 @@ import pytest
 from tests.recorded.golden_runs import FIGURES, GOLDEN, recorded, request_for
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import Device, card
-from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import trace
 

@@ -10,7 +10,7 @@ from tests.warm_traces import WARM
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
-from vramtui.estimators.analytic.optimizers.states import States
+from vramtui.estimators.analytic.optimizers.registry import States
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
 from vramtui.models.spec import Parameter
 

@@ -19,7 +19,7 @@ from tests.recorded.architectures import KINDS, REASONS, TOKENS, WINDOW, checked
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
-from vramtui.estimators.analytic.sizes.kv_cache import state_bytes
+from vramtui.estimators.analytic.sizes.precision import state_bytes
 from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.readers.bounded import decode_object

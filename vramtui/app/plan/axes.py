@@ -11,8 +11,8 @@ from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, SIZES, Amount, Kind, sho
 from vramtui.app.plan.sharding import AS_IS, shared
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
-from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.keys import own_length, with_values
+from vramtui.core.schema.workload import Workload, own_length
+from vramtui.estimators.planner.keys import with_values
 
 # So many sizes stand beyond the last that fits at all, and so many at least on an axis.
 BEYOND, LEAST_AMOUNTS = 3, 8

@@ -9,18 +9,18 @@ import msgspec
 
 from vramtui.app.plan.sharding import AS_IS, schemes_for
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import (
     Checkpointing,
     Lora,
     Optimizer,
+    Parallel,
     Precision,
     ServeRun,
     TrainRun,
     Workload,
+    own_length,
 )
 from vramtui.estimators.planner.card_table import FSDP, can_share
-from vramtui.estimators.planner.keys import own_length
 from vramtui.models.specs.adapters import adapted_modules
 
 DOUBLINGS = 40

@@ -6,8 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.core.schema.workload import Parallel, TrainRun, Workload
 from vramtui.estimators.planner.mitigations import ONE_MACHINE
 
 AS_IS = "as is"

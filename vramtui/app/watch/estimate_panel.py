@@ -17,13 +17,13 @@ from vramtui.app.ui.parts_tree import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
-from vramtui.core.estimate.card_support import emulation_note
+from vramtui.core.estimate.devices import emulation_note
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
-from vramtui.estimators.planner.keys import beyond_own_length
+from vramtui.core.schema.workload import beyond_own_length
 from vramtui.monitor.predictor import MOST_BATCH, verdict
 
 NO_PRESET = (

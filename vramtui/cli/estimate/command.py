@@ -3,7 +3,7 @@
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +19,19 @@ from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import CardOptions, Hub, JobFile, JobName, Json, Settings
 from vramtui.cli.options.shared_job import shared_over
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.card_support import CannotStartError
-from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_device
+from vramtui.core.estimate.devices import DEFAULT_CARD, CannotStartError, Device, card, chosen_device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
+    from vramtui.core.estimate.fits import Fit
     from vramtui.core.runs.calibration import Calibration
 
+# Asked where a card is given.
+fit_on: Callable[..., "Fit"] = late("vramtui.core.estimate.fits:fit_on")
 ALL = 1 << 30
 
 
@@ -278,7 +280,7 @@ def _is_of(sentence: str, setting: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", sentence) is not None
 
 
-def fit_of(found: PresetFile, one: Estimate, device: Device) -> Fit:
+def fit_of(found: PresetFile, one: Estimate, device: Device) -> "Fit":
     """The verdict on the whole process."""
     return fit_on(one, found.preset.workload, device)
 

@@ -9,17 +9,18 @@ from pathlib import Path
 import msgspec
 
 from vramtui.cli.common.console import text_width
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
-from vramtui.core.estimate.fits import fit_on
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
 from vramtui.core.schema.decoder_models import RuleModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import InferRun
+from vramtui.core.schema.workload import InferRun, Parallel, beyond_own_length
 
+# Asked where a card is given.
+fit_on = late("vramtui.core.estimate.fits:fit_on")
 PIPE_WIDTH = 160
 BAR = 30
 ALWAYS = ("batch_size", "precision", "optimizer")  # what people ask of a job first
@@ -49,8 +50,6 @@ def print_estimates(
     if found.preset.notes and not is_written(found):
         _print_wrapped("  ", found.preset.notes)
     _print_values(found, whole=explain)
-    from vramtui.estimators.planner.keys import beyond_own_length
-
     beyond = beyond_own_length(found.preset.workload)
     if beyond:
         _print_wrapped("", beyond)

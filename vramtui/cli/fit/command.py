@@ -18,7 +18,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.planner.keys import beyond_own_length, check_has_size, key_in_full
+from vramtui.core.schema.workload import beyond_own_length
+from vramtui.estimators.planner.keys import check_has_size, key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
 

@@ -10,9 +10,8 @@ from vramtui.cli.estimate.command import naming_setting
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
+from vramtui.core.schema.workload import Parallel, Workload
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.shared_jobs import SharedJob, least_shared
 

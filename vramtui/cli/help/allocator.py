@@ -5,7 +5,8 @@ from contextlib import suppress
 
 from vramtui.cli.help.words import wrapped
 from vramtui.core.base.units import GIB, MIB, format_bytes
-from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 
 WHY = (

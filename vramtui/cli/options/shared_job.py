@@ -7,8 +7,8 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Parallel
 
 
 def shared_over(found: PresetFile, device: Device, gpus: int) -> PresetFile:

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.remote.hosts import OtherHosts
+if TYPE_CHECKING:
+    from vramtui.cli.remote.hosts import OtherHosts
+
 
 HostOption = Annotated[
     list[str] | None,
@@ -41,8 +43,10 @@ class HostOptions:
     ] = None
 
     @property
-    def elsewhere(self) -> OtherHosts:
+    def elsewhere(self) -> "OtherHosts":
         """The same, as it is opened."""
+        from vramtui.cli.remote.hosts import OtherHosts
+
         return OtherHosts(self.host, self.slurm, self.prometheus, self.token_file)
 
 

@@ -49,8 +49,7 @@ from vramtui.driver.live import CardInUse, announced
 from vramtui.driver.reads import ReadPlace, read_places
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
-from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.context import cuda_context
+from vramtui.estimators.torch_facts.cards import card_limits, cuda_context
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import STEPS, VALUES, listeners_folder
 

@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.units import GIB, format_bytes
-from vramtui.core.estimate.card_support import emulation_note
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import Device, emulation_note
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import Workload
 

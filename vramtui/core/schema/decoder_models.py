@@ -21,8 +21,13 @@ from vramtui.core.schema.bounds import (
     Words,
     check_parameters,
 )
-from vramtui.core.schema.diffusion_models import PipelineModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
+from vramtui.core.schema.encoder_models import (
+    DiffusionTransformerModel,
+    EncoderDecoderModel,
+    EncoderModel,
+    PipelineModel,
+    UNetModel,
+)
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.schema.stored_tensors import ImageTokens, LayerCache, TensorGroup, TowerShape
 

@@ -9,9 +9,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.bounds import Runtime
 from vramtui.core.schema.decoder_models import Model, RuleModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import InferRun, Run, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Parallel, Run, TrainRun, Workload
 
 DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process
 Peak = Annotated[int, Meta(extra={"unit": "bytes"})]

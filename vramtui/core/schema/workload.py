@@ -7,7 +7,6 @@ from msgspec import Meta
 
 from vramtui.core.schema.bounds import AllocConf, ModuleLoading, Tokens, TorchRelease
 from vramtui.core.schema.decoder_models import Model, RuleModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
 
 Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
@@ -51,6 +50,46 @@ Quantization = Literal[
     "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_xs",
     "q3_k_m", "q4_k_m", "q5_k_m",
 ]  # fmt: skip
+Ranks = Annotated[int, Meta(ge=1, le=2**20)]
+Megabytes = Annotated[float, Meta(gt=0.0, le=2**20, extra={"unit": "MiB"})]
+
+
+class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ranks along each dimension; their product is the number of GPUs.
+
+    Attributes:
+        data: replicas that see different batches.
+        strategy: what the replicas share: nothing but gradients (`ddp`), or with `zero` and `fsdp` the states that
+            zero_stage says.
+        zero_stage: 1 shares optimizer states, 2 gradients as well, 3 weights as well. FSDP2 is stage 3.
+        tensor: ranks that each hold a part of every matrix (Shoeybi et al. 2019).
+        sequence_parallel: norms and dropouts are split along the sequence over the tensor ranks (Korthikanti et al.).
+        pipeline: ranks that each hold some layers, scheduled 1F1B.
+        virtual_pipeline: stretches of layers that each pipeline rank holds (interleaved).
+        context: ranks that each see a part of every sequence.
+        expert: of the data ranks, how many share the experts of one model.
+        bucket_cap_mb: size of DDP's gradient buckets in MiB.
+        reshard_after_forward: FSDP2 gives a block's gathered weights back after its forward pass.
+        cpu_offload: optimizer states stay in host memory (ZeRO-Offload).
+    """
+
+    data: Ranks = 1
+    strategy: Literal["ddp", "zero", "fsdp"] = "ddp"
+    zero_stage: Annotated[int, Meta(ge=0, le=3)] = 0
+    tensor: Ranks = 1
+    sequence_parallel: bool = False
+    pipeline: Ranks = 1
+    virtual_pipeline: Ranks = 1
+    context: Ranks = 1
+    expert: Ranks = 1
+    bucket_cap_mb: Megabytes = 25.0
+    reshard_after_forward: bool = True
+    cpu_offload: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """GPUs in all."""
+        return self.data * self.tensor * self.pipeline * self.context
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -277,3 +316,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         table = "rule" if isinstance(self.model, RuleModel) else "run"
         changed: Any = msgspec.structs.replace(self.inputs, **values)  # type: ignore[type-var]  # it is there
         return msgspec.structs.replace(self, **{table: changed})
+
+
+def own_length(workload: Workload) -> int | None:
+    """The longest sequence that the model was made for, in tokens; None where it does not say."""
+    found = getattr(workload.model, "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def beyond_own_length(workload: Workload) -> str:
+    """That the run asks for more tokens than the model was made for, a sentence; empty where it does not."""
+    run, own = workload.run, own_length(workload)
+    key = "max_model_len" if isinstance(run, ServeRun) else "sequence_length"
+    asked = getattr(run, key)
+    if own is None or asked is None or asked <= own:
+        return ""
+    return f"run.{key} = {asked:,} is beyond the {own:,} tokens that the model was made for (max_position_embeddings)."

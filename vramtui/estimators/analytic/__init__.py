@@ -7,8 +7,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
-from vramtui.core.estimate.card_support import check_card, emulation_note
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import Device, check_card, emulation_note
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import (
     DiffusionTransformerModel,
@@ -18,12 +17,11 @@ from vramtui.core.schema.decoder_models import (
     TransformerModel,
     UNetModel,
 )
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Parallel, Run, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.assemble import with_module_loading
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
-from vramtui.estimators.analytic.module_loading import with_module_loading
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
-from vramtui.estimators.analytic.sizes.runtime import DEFAULT, UNFOLLOWED, allocator_config, release_note
+from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED, has_allocator_settings, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.models.specs.adapters import own_names
 from vramtui.models.specs.decoder import decoder_spec
@@ -34,7 +32,7 @@ __all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]
 Ask = Callable[..., Estimate]
 estimate_inference: Ask = late(f"{__name__}.generation.decoder:estimate_inference")
 estimate_generation: Ask = late(f"{__name__}.generation.encoder_decoder:estimate_generation")
-estimate_forward: Ask = late(f"{__name__}.generation.parts:estimate_forward")
+estimate_forward: Ask = late(f"{__name__}.generation.encoder_decoder:estimate_forward")
 estimate_sharded: Ask = late(f"{__name__}.parallel.estimate:estimate_sharded")
 estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline")
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
@@ -69,7 +67,7 @@ def _answer(workload: Workload, device: Device) -> Estimate:
     found = _estimate(workload, device)
     found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
     found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
-    settings = UNFOLLOWED if allocator_config(workload.run) != DEFAULT else ""
+    settings = UNFOLLOWED if has_allocator_settings(workload.run) else ""
     notes = (emulation_note(workload, device), *found.assumptions, settings, release_note(workload.run))
     found = msgspec.structs.replace(found, assumptions=tuple(filter(None, notes)))
     return with_stated_error(found, workload, device)

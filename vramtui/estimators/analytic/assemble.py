@@ -7,9 +7,10 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
-from vramtui.core.schema.workload import TrainRun
+from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.core.schema.workload import InferRun, Run, TrainRun
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
-from vramtui.estimators.torch_facts.context import cuda_context_bytes, cuda_context_spread
+from vramtui.estimators.torch_facts.cards import cuda_context, cuda_context_bytes, cuda_context_spread
 
 # Share of what is not weights, gradients or optimizer state that stays cached beyond the peak of allocated, as the
 # median over recorded runs of transformers has it; benchmarks/accuracy.py prints how far it is off for each. Where
@@ -191,3 +192,31 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple
             )
             peak = total
     return tuple(rows)
+
+
+def loading_of(run: Run) -> ModuleLoading:
+    """How the job loads kernels; servers load them when first used, as their images set it."""
+    return run.module_loading if isinstance(run, (TrainRun, InferRun)) else "lazy"
+
+
+def with_module_loading(found: Estimate, run: Run, device: Device) -> Estimate:
+    """`found`, which counts the context of lazy loading, with the one that the job has."""
+    if loading_of(run) == "lazy":
+        return found
+    context, lazy = cuda_context(device.capability, "eager"), found.ledger.context or 0
+    major, minor = device.capability
+    formula = (
+        f"{format_bytes(context.bytes, 0)} with every kernel loaded at the start (run.module_loading = eager) on "
+        f"capability {major}.{minor}, give or take {format_bytes(context.spread, 0)}; {format_bytes(lazy, 0)} with "
+        "kernels loaded when first used"
+    )
+    parts = tuple(
+        msgspec.structs.replace(
+            part, bytes=context.bytes, at_peak=context.bytes, formula=formula, source=context.source
+        )
+        if part.line == "context"
+        else part
+        for part in found.parts
+    )
+    ledger = msgspec.structs.replace(found.ledger, context=context.bytes, process=found.process + context.bytes - lazy)
+    return msgspec.structs.replace(found, parts=parts, ledger=ledger)

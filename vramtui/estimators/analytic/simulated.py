@@ -13,15 +13,15 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemoryError
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
+from vramtui.estimators.analytic.models.decoder import runs_tower
 from vramtui.estimators.analytic.models.registry import program_of, runs_as_encoder
-from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.sizes.runtime import (
-    DEFAULT,
     UNFOLLOWED,
     allocator_config,
     with_rounding,
@@ -33,8 +33,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.simulated_job import Peaks
 from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
-from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
-from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits, cuda_context_bytes
 
 # More than a map of Plan has cells. One holds a workload and three numbers.
 KEPT = 1024
@@ -151,7 +150,7 @@ def _simulate_with(
     config: AllocatorConfig, job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device
 ) -> Peaks:
     """The job under its settings; where it outgrows the share of the card that they allow, as if they did not."""
-    if config == DEFAULT:
+    if config == AllocatorConfig():
         return _simulate(job, run, device)
     if config.memory_fraction is not None:
         total = device.total_memory

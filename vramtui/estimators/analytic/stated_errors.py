@@ -13,10 +13,9 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import ConvNetModel, EncoderDecoderModel, TransformerModel, UNetModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderModel
 from vramtui.core.schema.layer_models import ModelOutput, SequentialModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.module_loading import loading_of
-from vramtui.estimators.torch_facts.context import cuda_context_spread
+from vramtui.core.schema.workload import Parallel, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.assemble import loading_of
+from vramtui.estimators.torch_facts.cards import cuda_context_spread
 from vramtui.models.specs.decoder import decoder_spec
 
 Kind = Literal[

@@ -9,11 +9,10 @@ from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device,
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, unknown_of
 from vramtui.core.schema.decoder_models import RuleModel
-from vramtui.core.schema.diffusion_models import PipelineModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.core.schema.encoder_models import PipelineModel
+from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.keys import own_length, usual_key
+from vramtui.estimators.planner.keys import usual_key
 from vramtui.estimators.planner.planner import LENGTHS, FitResult, Nearer, Planner
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.

@@ -12,22 +12,6 @@ from vramtui.core.schema.workload import ServeRun, Workload
 RULE_KEYS = ("rule.batch_size", "rule.sequence_length")
 
 
-def own_length(workload: Workload) -> int | None:
-    """The longest sequence that the model was made for, in tokens; None where it does not say."""
-    found = getattr(workload.model, "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
-
-
-def beyond_own_length(workload: Workload) -> str:
-    """That the run asks for more tokens than the model was made for, a sentence; empty where it does not."""
-    run, own = workload.run, own_length(workload)
-    key = "max_model_len" if isinstance(run, ServeRun) else "sequence_length"
-    asked = getattr(run, key)
-    if own is None or asked is None or asked <= own:
-        return ""
-    return f"run.{key} = {asked:,} is beyond the {own:,} tokens that the model was made for (max_position_embeddings)."
-
-
 def usual_key(workload: Workload) -> str:
     """What people ask the largest of."""
     run = workload.run

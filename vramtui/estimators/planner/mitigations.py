@@ -8,9 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from vramtui.core.schema.decoder_models import Model, RuleModel, TransformerModel
-from vramtui.core.schema.diffusion_models import PipelineModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun, Workload
+from vramtui.core.schema.encoder_models import PipelineModel
+from vramtui.core.schema.workload import USUAL_RANK, InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.optimizers.registry import FUSED
 from vramtui.estimators.analytic.sizes.partition import indivisible
 from vramtui.models.specs.adapters import adapted_modules

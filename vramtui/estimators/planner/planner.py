@@ -8,14 +8,13 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.card_support import BF16, check_card
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import BF16, Device, check_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
-from vramtui.core.schema.workload import Workload
+from vramtui.core.schema.workload import Workload, own_length
 from vramtui.estimators.analytic.serving.parts import TooLargeError
-from vramtui.estimators.planner.keys import other_keys, own_length, usual_key, value_at, with_values
+from vramtui.estimators.planner.keys import other_keys, usual_key, value_at, with_values
 from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 
 MOST_CHANGES = 4

@@ -7,8 +7,7 @@ import msgspec
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import Workload
+from vramtui.core.schema.workload import Parallel, Workload
 from vramtui.estimators.planner.card_table import can_share, over_fsdp
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.planner import FitResult

@@ -1,4 +1,4 @@
-"""Streaming multiprocessors: how many a card has, and how many threads each holds at once.
+"""What a card gives and takes: its streaming multiprocessors, how many threads each holds at once, and a CUDA context.
 
 Counts stand in `core/estimate/cards.csv`, after NVIDIA's architecture whitepapers and product briefs
 (`multiProcessorCount` of cudaGetDeviceProperties); threads are "maximum number of resident threads per SM" of the CUDA
@@ -7,7 +7,9 @@ programming guide's table of compute capabilities.
 
 import msgspec
 
+from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import MULTIPROCESSORS, Device
+from vramtui.core.schema.bounds import ModuleLoading
 
 
 class CardLimits(msgspec.Struct, frozen=True):
@@ -54,3 +56,78 @@ def card_limits(device: Device) -> CardLimits:
     usual = _BY_CAPABILITY[known[-1] if known else (6, 0)]
     count = MULTIPROCESSORS.get(device.name, usual.multiprocessors)
     return CardLimits(device.capability, count, usual.threads)
+
+
+# NVML's figure for the process less torch's reserved, after the first kernels, with lazy loading (the default since
+# CUDA 11.7). Read from public runs: A100 0.47 GiB (torch 2.1), H100 0.51 GiB before and 0.75 after a forward pass
+# (vLLM 0.19), RTX 4090 0.41–0.51, 24 GB Ampere cards 0.25–0.31, 16 GB Turing and Volta cards 0.24–0.34, 32 GB
+# Blackwell cards 0.60. **Measured** on an H200 (torch 2.11, driver 580.159, `tests/golden/card`): 0.59 after the first
+# tensor, 0.66 after a product, 0.68 generating, 0.72 to 0.74 in 26 training jobs, 0.84 with cuSOLVER.
+_MIB_BY_CAPABILITY: tuple[tuple[tuple[int, int], int, int], ...] = (
+    ((7, 0), 300, 100),
+    ((7, 5), 300, 100),
+    ((8, 0), 480, 100),
+    ((8, 6), 320, 100),
+    ((8, 9), 460, 100),
+    ((9, 0), 640, 130),
+    ((10, 0), 700, 200),
+    ((12, 0), 610, 150),
+)
+
+LAZY_SOURCE = "NVML's process memory less torch's reserved, public measurements"
+# With every kernel of every library loaded at the start: CUDA_MODULE_LOADING=EAGER, CUDA before 11.7, and PyTorch
+# before 1.13, which sets LAZY itself since (torch/cuda/__init__.py, pull request 86509). How much that is depends on
+# the libraries' versions as well as on the card, so that each row reaches over those that were seen.
+_EAGER_BY_CAPABILITY: dict[tuple[int, int], tuple[int, int, str]] = {
+    (7, 0): (1180, 180, "Titan V with torch 1.3, V100 with torch of 2021 (pytorch#28394, transformers' documentation)"),
+    (7, 5): (880, 220, "one reading: RTX 2080 Ti with torch 1.6 (pytorch#49877)"),
+    (8, 0): (
+        1370,
+        460,
+        "torch 2.1, 1.13, 1.10: 0.92, 0.90, 1.78 GiB (stas00/ml-engineering); GPUMemNet's MLPs: 1,430 MiB, any net",
+    ),
+    (8, 6): (1485, 370, "one reading: RTX 3090 with torch 1.7.1 (pytorch#49877)"),
+    # tests/golden/card/context.json: 1,730 MiB after a product, 1,832 after AdamW, 2,048 with a convolution, 2,366 with
+    # cuFFT and cuSOLVER too.
+    (9, 0): (2040, 330, "one card: H200 with torch 2.11, CUDA 13.0 and driver 580.159"),
+}
+# What eager loading takes beside lazy loading where both were measured: 2.3 times for an otherwise empty process
+# (pytorch#86509: 666,632,192 B and 287,047,680 B), 1.9 to 3.8 times on the A100.
+_EAGER_TIMES = (1.9, 3.8)
+_EAGER_ELSEWHERE = "not measured on such a card; 1.9 to 3.8 times what lazy loading takes there, as on the A100"
+
+
+class CudaContext(msgspec.Struct, frozen=True):
+    """The context of a process on a card: its usual bytes, by how many it differs, and where that was seen."""
+
+    bytes: int
+    spread: int
+    source: str
+
+
+def cuda_context(capability: tuple[int, int], loading: ModuleLoading = "lazy") -> CudaContext:
+    """The context on a card of this compute capability, with kernels loaded when first used, or all at the start."""
+    usual, spread = _entry(capability)[1:]
+    if loading == "lazy":
+        return CudaContext(usual * MIB, spread * MIB, LAZY_SOURCE)
+    measured = _EAGER_BY_CAPABILITY.get(capability)
+    if measured is not None:
+        usual, spread, source = measured
+        return CudaContext(usual * MIB, spread * MIB, source)
+    least, most = (int(usual * times) for times in _EAGER_TIMES)
+    return CudaContext((least + most) // 2 * MIB, (most - least + 1) // 2 * MIB, _EAGER_ELSEWHERE)
+
+
+def cuda_context_bytes(capability: tuple[int, int]) -> int:
+    """The usual size of the context on a card of this compute capability, in bytes."""
+    return cuda_context(capability).bytes
+
+
+def cuda_context_spread(capability: tuple[int, int], loading: ModuleLoading = "lazy") -> int:
+    """By how much, up or down, the context was seen to differ from that, in bytes."""
+    return cuda_context(capability, loading).spread
+
+
+def _entry(capability: tuple[int, int]) -> tuple[tuple[int, int], int, int]:
+    known = [entry for entry in _MIB_BY_CAPABILITY if entry[0] <= capability]
+    return known[-1] if known else _MIB_BY_CAPABILITY[0]

@@ -42,6 +42,6 @@ class MoeModule(Module, frozen=True, kw_only=True):
         """What every token is sent to."""
         return MlpModule(name="shared_", hidden=self.hidden, width=self.shared, gated=self.gated)
 
-    def expert(self) -> MlpModule:
-        """One of the experts, by its layers."""
+    def adapted(self) -> MlpModule:
+        """One of the experts, by its layers: peft puts adapters beside none of them."""
         return MlpModule(hidden=self.hidden, width=self.width, gated=self.gated)

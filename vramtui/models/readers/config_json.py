@@ -11,6 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
+from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
 from vramtui.models.readers.encoders import ENCODERS, USUAL_CLASSES
@@ -19,7 +20,6 @@ from vramtui.models.readers.guessed_values import guessed_values
 from vramtui.models.readers.quantization import exl3
 from vramtui.models.readers.quantization.methods import quantization_of
 from vramtui.models.readers.quantization.mlx import mlx_quantization, mlx_tensors
-from vramtui.models.stores.folders import WEIGHTS
 
 # Each of these needs modules that most configs do not.
 read_any = late("vramtui.models.families.any_config:read_any")

@@ -21,8 +21,8 @@ from vramtui.core.base.file_limits import (
     MOST_GGUF_TENSORS,
 )
 from vramtui.core.base.text import printable
+from vramtui.models.named_files import MAGIC
 from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, path_text
-from vramtui.models.stores.folders import MAGIC
 
 KEPT = 4096
 _STRING, _ARRAY = 8, 9

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
+from vramtui.models.named_files import CONFIG, INDEX, WEIGHTS
 from vramtui.models.readers.bounded import Damaged, path_text
 from vramtui.models.readers.config_json import ConfigFile, read_config, what_answers
 from vramtui.models.readers.diffusers.denoisers import INDEX as PIPELINE
@@ -10,7 +11,6 @@ from vramtui.models.readers.from_weights import decoder_of_weights, listed_weigh
 from vramtui.models.readers.gguf import read_gguf
 from vramtui.models.readers.gguf_model import GgufHeader
 from vramtui.models.readers.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors
-from vramtui.models.stores.folders import CONFIG, INDEX, WEIGHTS
 
 LFS = b"version https://git-lfs"
 

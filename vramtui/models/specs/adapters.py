@@ -7,7 +7,6 @@ from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.workload import Lora
 from vramtui.models.kinds.linear import LinearModule, linear_parts
-from vramtui.models.kinds.moe import MoeModule
 from vramtui.models.spec import ModelSpec, Parameter
 from vramtui.models.specs.decoder import attention_of
 
@@ -58,9 +57,8 @@ def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
     layers: dict[str, tuple[LinearModule, int]] = {}
     for block in spec.blocks:
         for module in block.modules:
-            routed = isinstance(module, MoeModule)
-            parts = linear_parts(module.expert() if isinstance(module, MoeModule) else module)
-            for name, part in parts.items():
+            routed = module.kind == "moe"
+            for name, part in linear_parts(module.adapted()).items():
                 first, count = layers.get(name, (part, 0))
                 layers[name] = first, count + (0 if routed else block.count(0, spec.layers))
     return layers

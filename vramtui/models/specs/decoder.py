@@ -1,17 +1,26 @@
 """A decoder-only transformer of a preset's `[model]` table, as what it consists of."""
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.models.kinds.attention import AttentionModule
 from vramtui.models.kinds.embedding import EmbeddingModule
 from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.mla import MlaModule
 from vramtui.models.kinds.mlp import MlpModule
-from vramtui.models.kinds.moe import MoeModule
 from vramtui.models.kinds.norm import NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds.mla import MlaModule
+    from vramtui.models.kinds.moe import MoeModule
+
+# Of most decoders neither is needed.
+mla_module = late("vramtui.models.kinds.mla:MlaModule")
+moe_module = late("vramtui.models.kinds.moe:MoeModule")
 
 
 def decoder_spec(model: TransformerModel) -> ModelSpec:
@@ -41,14 +50,15 @@ def _expand(model: TransformerModel) -> ModelSpec:
     )
 
 
-def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
+def attention_of(model: TransformerModel) -> "AttentionModule | MlaModule":
     """The attention of its blocks, which all have the same.
 
     Raises:
         UserError: its sizes contradict each other.
     """
     modules = decoder_spec(model).blocks[0].modules
-    return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
+    found: AttentionModule | MlaModule = next(module for module in modules if module.kind in {"attention", "mla"})  # type: ignore[assignment] # of these kinds
+    return found
 
 
 def _head(model: TransformerModel) -> tuple[Module, ...]:
@@ -72,14 +82,14 @@ def _blocks(model: TransformerModel) -> tuple[RepeatedBlock, ...]:
     sorts = [(None, True), (window, False)] if every is not None and window is not None else [(window, False)]
     return tuple(
         RepeatedBlock(
-            modules=(norms, attention, feed_forward),
+            modules=(norms, attention, feed_forward(model)),
             start=start,
             stop=stop,
             every=every if window is not None else None,
             nth=nth,
             window=looks_back,
         )
-        for start, stop, feed_forward in ((0, dense, _mlp(model)), (dense, layers, _experts(model)))
+        for start, stop, feed_forward in ((0, dense, _mlp), (dense, layers, _experts))
         for looks_back, nth in sorts
         if start < stop
     )
@@ -98,14 +108,14 @@ def _attention(model: TransformerModel) -> AttentionModule:
     )
 
 
-def _latent_attention(model: TransformerModel, rank: int) -> MlaModule:
+def _latent_attention(model: TransformerModel, rank: int) -> "MlaModule":
     plain, rotary, values = model.qk_nope_head_dim, model.qk_rope_head_dim, model.v_head_dim
     if plain is None or rotary is None or values is None:
         raise UserError(
             "model.kv_lora_rank makes the attention MLA, which needs model.qk_nope_head_dim, model.qk_rope_head_dim "
             "and model.v_head_dim"
         )
-    return MlaModule(
+    latent: MlaModule = mla_module(
         hidden=model.hidden_size,
         heads=model.num_attention_heads,
         q_rank=model.q_lora_rank,
@@ -117,14 +127,15 @@ def _latent_attention(model: TransformerModel, rank: int) -> MlaModule:
         output_bias=model.output_bias,
         norm=model.norm,
     )
+    return latent
 
 
 def _mlp(model: TransformerModel) -> MlpModule:
     return MlpModule(hidden=model.hidden_size, width=model.ffn_size, gated=model.gated_mlp, bias=model.mlp_bias)
 
 
-def _experts(model: TransformerModel) -> MoeModule:
-    return MoeModule(
+def _experts(model: TransformerModel) -> "MoeModule":
+    experts: MoeModule = moe_module(
         hidden=model.hidden_size,
         experts=model.num_experts or 0,
         per_token=model.num_experts_per_tok or 0,
@@ -134,6 +145,7 @@ def _experts(model: TransformerModel) -> MoeModule:
         shared=model.shared_size,
         shared_gate=model.shared_expert_gate,
     )
+    return experts
 
 
 def check_shapes(model: TransformerModel) -> None:
@@ -163,3 +175,15 @@ def check_shapes(model: TransformerModel) -> None:
             f"model.num_experts_per_tok = {model.num_experts_per_tok} is more than model.num_experts = "
             f"{model.num_experts}"
         )
+
+
+def shape_words(model: TransformerModel, kind: LayerCache | None = None) -> str:
+    """What one layer (of `kind`) keeps of a token, as one would write it down."""
+    if model.caches and kind is not None:
+        return f"{kind.per_token:,}"
+    return attention_of(model).cache_words()
+
+
+def cache_source(model: TransformerModel) -> str:
+    """Where the formula comes from."""
+    return attention_of(model).cache_source

@@ -19,11 +19,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG, SAFETENSORS
 from vramtui.core.base.file_limits import INDEX as INDEX_LIMITS
 from vramtui.core.base.text import printable
-from vramtui.models.named_files import path_named
+from vramtui.models.named_files import INDEX, WEIGHTS, path_named
 from vramtui.models.readers.bounded import Cursor, Damaged, decode_object
 from vramtui.models.readers.config_json import ConfigFile, parse_config
 from vramtui.models.readers.safetensors import CheckpointWeights, shards_of, tensors_in
-from vramtui.models.stores.folders import INDEX, WEIGHTS
 from vramtui.models.stores.hugging_face import hub_home, parsed
 
 ENDPOINT = "https://huggingface.co"

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
-from vramtui.models.named_files import path_named
-from vramtui.models.stores.folders import gguf_called, model_in
+from vramtui.models.named_files import gguf_called, model_in, path_named
 
 PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _NAME = re.compile(

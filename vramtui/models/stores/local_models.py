@@ -10,9 +10,9 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.models.named_files import SUFFIXES, is_gguf, model_in
 from vramtui.models.readers.bounded import path_text
-from vramtui.models.stores import hugging_face, lm_studio, ollama
-from vramtui.models.stores.folders import SUFFIXES, is_gguf, model_in
+from vramtui.models.stores import hugging_face, local_runners
 
 _ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?=[^/]+/)")
 LONGEST = 400
@@ -38,8 +38,8 @@ Lookup = Callable[[str, Mapping[str, str]], Path | None]
 Listing = Callable[[Mapping[str, str]], Iterator[str]]
 STORES: tuple[tuple[str, Lookup, Listing], ...] = (
     ("the Hugging Face cache", hugging_face.find, hugging_face.names),
-    ("LM Studio's models", lm_studio.find, lm_studio.names),
-    ("Ollama's models", ollama.find, ollama.names),
+    ("LM Studio's models", local_runners.find_in_lm_studio, local_runners.names_in_lm_studio),
+    ("Ollama's models", local_runners.find_in_ollama, local_runners.names_in_ollama),
 )
 
 

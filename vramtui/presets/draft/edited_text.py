@@ -14,10 +14,10 @@ from vramtui.core.schema.preset import Preset
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, FormGroup, fields_of
 from vramtui.presets.reader import Parsed, PresetProblem
-from vramtui.presets.schema import SHOWN, dotted, find_faults
+from vramtui.presets.schema import SHOWN, Key, dotted, find_faults
 from vramtui.presets.toml.edits import one_value, put_value, quoted, readable, with_ends_of
 from vramtui.presets.toml.item_edits import copy_item, has_item, put_item, swap_items, take_item
-from vramtui.presets.toml.positions import Key, key_of
+from vramtui.presets.toml.positions import key_of
 
 MOST = 1000
 NEEDED = {

@@ -12,10 +12,10 @@ from msgspec import inspect
 
 from vramtui.core.base.errors import UserError
 from vramtui.presets.form.types import FormField, FormGroup, Kind, choice_helps, helps_of, summary_of
-from vramtui.presets.schema import dotted, options_of, preset_type, struct_for
+from vramtui.presets.schema import Key, dotted, options_of, preset_type, struct_for
 from vramtui.presets.toml.edits import Readable, readable
 from vramtui.presets.toml.item_edits import value_text
-from vramtui.presets.toml.positions import Key, key_lines
+from vramtui.presets.toml.positions import key_lines
 
 WHAT = {"model": "model", "run": "run", "rule": "published rule", "draft": "model"}
 _STRING = re.compile(r'"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'')

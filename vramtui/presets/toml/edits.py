@@ -11,7 +11,8 @@ import msgspec
 
 from vramtui.core.base import toml
 from vramtui.presets.reader import finite_float, syntax_problem
-from vramtui.presets.toml.positions import Key, Pair, TomlLayout, layout_of
+from vramtui.presets.schema import Key
+from vramtui.presets.toml.positions import Pair, TomlLayout, layout_of
 
 TABLES = ("model", "run", "parallel", "rule", "match", "measured")
 _ROOM = 1 << 19  # characters read before a text is given up, a fifth of a second

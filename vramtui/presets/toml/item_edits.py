@@ -4,8 +4,9 @@ brackets, on one line or several, or stands as `[[tables]]`.
 
 import re
 
+from vramtui.presets.schema import Key
 from vramtui.presets.toml.edits import break_of, line_end, line_start, put_value, quoted, readable, take_value
-from vramtui.presets.toml.positions import Key, Pair, TableHeader, TomlLayout
+from vramtui.presets.toml.positions import Pair, TableHeader, TomlLayout
 
 _BEHIND = re.compile(r"[ \t]*(,?)[ \t]*(?:#[^\n]*)?\r?$")
 _BLANK_ABOVE = re.compile(r"\n[ \t]*\r?\n(?:[ \t]*#[^\n]*\n)*\Z")

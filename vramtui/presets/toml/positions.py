@@ -7,8 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from vramtui.core.base import toml
-
-Key = tuple[str | int, ...]
+from vramtui.presets.schema import Key
 
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 

@@ -12,8 +12,9 @@ from msgspec import Meta, Struct
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
-from vramtui.estimators.allocator import AllocatorConfig, Event
+from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.figures import AllocatorFigures
+from vramtui.estimators.allocator.replay import Event
 from vramtui.records.allocator_traces.plain_files import load_plain
 from vramtui.records.allocator_traces.trace import SETTINGS, AllocatorTrace, Size, in_words
 

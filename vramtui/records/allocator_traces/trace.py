@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import shortened
-from vramtui.estimators.allocator import COLUMNS, Event
 from vramtui.estimators.allocator.figures import AllocatorFigures, from_rows
+from vramtui.estimators.allocator.replay import COLUMNS, Event
 
 SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Where PyTorch looks for its settings, in its order."""

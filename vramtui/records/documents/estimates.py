@@ -9,8 +9,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import FitVerdict, fit_on
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.keys import beyond_own_length
+from vramtui.core.schema.workload import Workload, beyond_own_length
 from vramtui.records.documents import like
 
 Printed = dict[str, object]

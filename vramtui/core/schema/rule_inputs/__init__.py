@@ -5,6 +5,20 @@ the latter says `[model] kind = "rule"` (see `RuleModel`), so that every other e
 not know rather than a missing one.
 """
 
+from vramtui.core.schema.rule_inputs.formulas import (
+    ActivationsRule,
+    BatchPoint,
+    BytesPerParameterRule,
+    EleutherRule,
+    EncoderDecoderPublishedRule,
+    EncoderDecoderRule,
+    Gpt2ResidualRule,
+    KvCacheRule,
+    LinearInBatchRule,
+    LoraCalculatorRule,
+    MegatronRule,
+    Resnet50Rule,
+)
 from vramtui.core.schema.rule_inputs.steps import (
     AccelerateRule,
     BlocksRule,
@@ -14,22 +28,6 @@ from vramtui.core.schema.rule_inputs.steps import (
     MlpRule,
     OptimizerTimelineRule,
     ZeroRule,
-)
-from vramtui.core.schema.rule_inputs.thumb import (
-    BatchPoint,
-    BytesPerParameterRule,
-    Gpt2ResidualRule,
-    KvCacheRule,
-    LinearInBatchRule,
-    LoraCalculatorRule,
-    Resnet50Rule,
-)
-from vramtui.core.schema.rule_inputs.transformers import (
-    ActivationsRule,
-    EleutherRule,
-    EncoderDecoderPublishedRule,
-    EncoderDecoderRule,
-    MegatronRule,
 )
 
 RuleInputs = (

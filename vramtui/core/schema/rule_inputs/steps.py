@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.rule_inputs.base import CUBLAS_WORKSPACE, Bytes, Count, Dtype, Ranks, RuleTable, Shape, Size
+from vramtui.core.schema.rule_inputs.formulas import (
+    CUBLAS_WORKSPACE,
+    Bytes,
+    Count,
+    Dtype,
+    Ranks,
+    RuleTable,
+    Shape,
+    Size,
+)
 
 
 class AccelerateRule(RuleTable, frozen=True, kw_only=True, tag="accelerate"):

@@ -7,10 +7,9 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
-from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, shape_words, state_bytes
-from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
+from vramtui.estimators.analytic.sizes.precision import CACHE_BITS, DTYPE_BYTES, state_bytes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.specs.decoder import attention_of
+from vramtui.models.specs.decoder import attention_of, shape_words
 
 # The newest tokens of a quantised cache, which stay as they are until there are so many (transformers, QuantizedLayer).
 RESIDUAL = 128

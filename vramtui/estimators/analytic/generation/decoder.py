@@ -7,33 +7,35 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.stored_tensors import LayerCache
-from vramtui.core.schema.workload import InferRun
+from vramtui.core.schema.workload import InferRun, Parallel
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.generation.cache import GenerationCache, generation_cache
-from vramtui.estimators.analytic.generation.parts import passing_facts, summed
-from vramtui.estimators.analytic.models.decoder import Decoder
-from vramtui.estimators.analytic.models.decoder_program import buffers_of, masked_setting, stretches, window_note
-from vramtui.estimators.analytic.models.tower import tower_pass
+from vramtui.estimators.analytic.models.decoder import (
+    Decoder,
+    buffers_of,
+    masked_setting,
+    runs_tower,
+    sequence_of,
+    stretches,
+    tower_pass,
+    window_note,
+)
+from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
-from vramtui.estimators.analytic.parallel.pipeline import part_of, received
-from vramtui.estimators.analytic.sizes.kv_cache import cache_source
+from vramtui.estimators.analytic.parallel.pipeline import received
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.analytic.sizes.partition import ALONE, Share, place_of, share_tensors, telling_shares
+from vramtui.estimators.analytic.sizes.partition import ALONE, Share, part_of, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
-from vramtui.estimators.analytic.sizes.sequence import sequence_of
-from vramtui.estimators.analytic.tape.meter import BytesByGroup
-from vramtui.estimators.analytic.tape.passes import prefilled
-from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass
+from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
+from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass, prefilled
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.training.parts import model_facts, tower_facts, tower_pass_facts
+from vramtui.estimators.analytic.training.parts import model_facts, passing_facts, tower_facts, tower_pass_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.models.specs.decoder import attention_of, decoder_spec
+from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
 SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
@@ -102,8 +104,10 @@ class Generation:
             moments.note("decode", 0, summed(working, cache, prefilled(last, self.workspace).late, within), end=False)
             moments.note("decode", 0, summed(working, cache))
         facts = self._facts(stages)
+        if ranks == 1:
+            return assemble(moments, facts, self.device, self._notes())
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
-        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks))) if ranks > 1 else estimate
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks)))
 
     def _cached(self, held: BytesByGroup) -> BytesByGroup:
         """The same with what the layers keep by the model's own list, where it has one."""
@@ -123,7 +127,7 @@ class Generation:
             packed=self.run.quantization,
             cache=self.cache.before(past, None),
         )
-        if not past and self.share.begins:
+        if not past and self.share.begins and runs_tower(self.share.model, self.run):
             self.tower = tower_pass(self.share.model, self.run, setting)
         writer = Decoder(self.model, setting)
         numel = setting.tokens * self.model.hidden_size

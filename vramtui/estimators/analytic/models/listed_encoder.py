@@ -13,9 +13,9 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.models.encoder import Encoder, EncoderStyle
-from vramtui.estimators.analytic.sizes.sequence import sequence_of
-from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
+from vramtui.estimators.analytic.sizes.precision import numel_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -29,7 +29,7 @@ PROGRAMS: dict[type, Callable[..., Program]] = {
     UNetModel: late(f"{HERE}.diffusion.unet:unet_program"),
     DiffusionTransformerModel: late(f"{HERE}.diffusion.flux:dit_program"),
 }
-_decoder = late(f"{HERE}.decoder_program:decoder_training")
+_decoder = late(f"{HERE}.decoder:decoder_training")
 _listed_encoder = late(f"{HERE}.listed_encoder:listed_encoder_program")
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 

@@ -17,8 +17,7 @@ from vramtui.core.schema.stored_tensors import TowerShape
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, Setting, Writer
-from vramtui.estimators.analytic.tape.passes import prefilled, replayed
-from vramtui.estimators.analytic.tape.program import TowerPass
+from vramtui.estimators.analytic.tape.program import TowerPass, prefilled, replayed
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage
 from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -28,11 +27,6 @@ PIXEL = 4
 # Towers that turn queries and keys do it in fp32 (modeling_qwen2_5_vl.py, apply_rotary_pos_emb_vision): both, what one
 # of them became, and three on the way to the other; beside the stream, and queries, keys and values in one.
 TURNED, FP32, BESIDE = 6, 4, 4
-
-
-def runs_tower(model: TransformerModel, run: TrainRun | InferRun) -> bool:
-    """Whether a tower runs whose sizes are known."""
-    return bool((model.tower and run.image_tokens) or (model.audio_tower and run.audio_tokens))
 
 
 def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting) -> TowerPass | None:

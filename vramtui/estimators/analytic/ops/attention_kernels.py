@@ -8,16 +8,17 @@ from collections.abc import Iterator
 
 import msgspec
 
+from vramtui.core.base.late import late
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
-from vramtui.estimators.torch_facts.attention_workspaces import (
-    EfficientKernel,
-    efficient_backward_bytes,
-    fused_backward_bytes,
-)
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
+
+# What only a backward pass takes.
+efficient_kernel = late("vramtui.estimators.torch_facts.sdpa_backend:EfficientKernel")
+efficient_backward_bytes = late("vramtui.estimators.torch_facts.sdpa_backend:efficient_backward_bytes")
+fused_backward_bytes = late("vramtui.estimators.torch_facts.sdpa_backend:fused_backward_bytes")
 
 NAMES = "queries", "keys", "values"
 
@@ -70,26 +71,16 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
     tape, efficient = ops.tape, efficient or q.itemsize == 4
     per_head = heads.batch * heads.keys * heads.heads
     mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
-    workspace, length, seeds = 0, heads.queries, []
+    tracked = q.tracked or k.tracked or v.tracked
+    workspace = _backward_bytes(ops, heads, q.itemsize, efficient=efficient) if tracked else 0
+    length, seeds = heads.queries, []
     if efficient:
         k = _repeated(tape, k, per_head * heads.head_dim, "keys")
         v = _repeated(tape, v, per_head * heads.value_dim, "values")
         length = -(-heads.queries // 32) * 32
-        workspace = efficient_backward_bytes(
-            heads.batch * heads.heads,
-            heads.queries,
-            heads.keys,
-            (heads.head_dim, heads.value_dim),
-            EfficientKernel(q.itemsize == 2, ops.card.capability, bool(heads.dropout)),
-        )
     else:
         seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
-        workspace = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
-        if heads.kv_heads < heads.heads:
-            workspace += rounded(per_head * heads.head_dim * q.itemsize) + rounded(
-                per_head * heads.value_dim * q.itemsize
-            )
-    out = tape.new(heads.out, q.itemsize, "attention output", tracked=q.tracked or k.tracked or v.tracked)
+    out = tape.new(heads.out, q.itemsize, "attention output", tracked=tracked)
     rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
     tape.record(
         Operator(
@@ -103,6 +94,24 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
         )
     )
     return out
+
+
+def _backward_bytes(ops: Operators, heads: Heads, itemsize: int, *, efficient: bool) -> int:
+    """What the kernel takes for itself on its way back; beside it the gradients of keys and values that are shared."""
+    if efficient:
+        needed: int = efficient_backward_bytes(
+            heads.batch * heads.heads,
+            heads.queries,
+            heads.keys,
+            (heads.head_dim, heads.value_dim),
+            efficient_kernel(itemsize == 2, ops.card.capability, bool(heads.dropout)),
+        )
+        return needed
+    needed = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
+    if heads.kv_heads < heads.heads:
+        per_head = heads.batch * heads.keys * heads.heads
+        needed += sum(rounded(per_head * width * itemsize) for width in (heads.head_dim, heads.value_dim))
+    return needed
 
 
 def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:

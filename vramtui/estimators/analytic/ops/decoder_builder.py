@@ -6,21 +6,22 @@ h hidden, i and o widths of the layer.
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
-from vramtui.estimators.analytic.ops.lora import Adapter, Target
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import Recipe
-from vramtui.estimators.analytic.sizes.sdpa_backend import Kernel
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.models.kinds.attention import AttentionModule
 from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.mla import MlaModule
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds.mla import MlaModule
 
 EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
     "activations: embeddings",
@@ -34,6 +35,7 @@ EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
 # A norm whose output is added to the residual stream shares its gradient, which Liger leaves alone (Gemma 2 and 3).
 FOUR_NORMS = 4
 KV_CACHE, GROWTH = "kv cache", "cache growth"
+Kernel = Literal["eager", "flash", "efficient", "math"]
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +138,7 @@ class Writer:
         """Dropout on the residual stream, in training."""
         return self.ops.dropout(x, self.model.hidden_dropout if self.setting.training else 0.0, label)
 
-    def heads(self, module: AttentionModule | MlaModule, *, capped: bool = False) -> Heads:
+    def heads(self, module: "AttentionModule | MlaModule", *, capped: bool = False) -> Heads:
         """The sizes of an attention's scores in this pass; `capped` where they are squeezed."""
         setting = self.setting
         return Heads(
@@ -168,6 +170,8 @@ class Writer:
         lora = setting.lora
         if lora is None or setting.below or layer.name not in lora.target_modules:
             return out
+        from vramtui.estimators.analytic.ops.lora import Adapter, Target  # noqa: PLC0415 - most jobs have no adapters
+
         target = Target(
             module=layer.name,
             inner=layer.in_features,

@@ -6,10 +6,9 @@ Shapes: x (b·s, i), base (o, i), A (r, i), B (o, r); i and o widths of the laye
 import msgspec
 
 from vramtui.core.schema.workload import Lora
-from vramtui.estimators.analytic.ops.operators import Operators
+from vramtui.estimators.analytic.ops.operators import Operators, column_sum_scratch
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

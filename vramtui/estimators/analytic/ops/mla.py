@@ -4,14 +4,18 @@ Shapes: x (b, s, h), compressed keys and values (b, s, r), queries and keys (b, 
 shared by all heads, values (b, n, s, e); r is kv_lora_rank.
 """
 
+from typing import TYPE_CHECKING
+
 from vramtui.estimators.analytic.ops.attention import attend, cached, rotated
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, Writer
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.models.kinds.linear import linear_parts
-from vramtui.models.kinds.mla import MlaModule
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds.mla import MlaModule
 
 
-def record_mla(writer: Writer, module: MlaModule, x: Tensor) -> Tensor:
+def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
     """Queries, keys and values through low ranks; the cache keeps the latent and the keys' shared rotary part."""
     setting, tape, layers = writer.setting, writer.tape, linear_parts(module)
     plain, rope_dim, values = module.plain_dim, module.rotary_dim, module.value_dim

@@ -3,16 +3,20 @@
 Shapes: x (b·s, h), router's scores (b·s, x) over x experts, of which each token takes k; an expert is (f, h) and back.
 """
 
+from typing import TYPE_CHECKING
+
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.linear import linear_parts
-from vramtui.models.kinds.moe import MoeModule
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds.moe import MoeModule
 
 ROUTING, EXPERTS = "activations: routing", "activations: experts"
 
 
-def record_moe(writer: Writer, module: MoeModule, x: Tensor) -> Tensor:
+def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     """Each token's copies go through `per_token` experts, as one grouped product over all of them."""
     tape, ops, d = writer.tape, writer.ops, module.hidden
     copies = x.numel // d * module.per_token
@@ -35,7 +39,7 @@ def record_moe(writer: Writer, module: MoeModule, x: Tensor) -> Tensor:
     return _with_shared(writer, module, x, out) if module.shared else out
 
 
-def _experts(writer: Writer, module: MoeModule, x: Tensor) -> Tensor:
+def _experts(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     layers = linear_parts(module)
     y = writer.linear(x, layers["experts_gate_up_proj"])
     if module.gated:
@@ -47,7 +51,7 @@ def _experts(writer: Writer, module: MoeModule, x: Tensor) -> Tensor:
     return writer.linear(y, layers["experts_down_proj"])
 
 
-def _with_shared(writer: Writer, module: MoeModule, x: Tensor, routed: Tensor) -> Tensor:
+def _with_shared(writer: Writer, module: "MoeModule", x: Tensor, routed: Tensor) -> Tensor:
     ops, layers = writer.ops, linear_parts(module.shared_expert())
     gate = writer.activation(writer.linear(x, layers["shared_gate_proj"])) if module.gated else None
     y = writer.linear(x, layers["shared_up_proj"])

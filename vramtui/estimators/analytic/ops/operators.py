@@ -9,14 +9,16 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 from copy import copy
 from math import prod
 
+from vramtui.core.base.late import late
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
-from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 CASTS = "autocast weight copies"
+# Of sums over rows, which the gradients of biases and norms are.
+column_sum_scratch = late("vramtui.estimators.torch_facts.reduction:column_sum_scratch")
 
 
 class Operators:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from vramtui.estimators.analytic.optimizers.states import States, blocks_of
-from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
+from vramtui.estimators.analytic.optimizers.registry import States, blocks_of
+from vramtui.estimators.analytic.sizes.precision import numel_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import Parameter
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vramtui.estimators.analytic.optimizers.states import TORCH, LoopStep, States, blocks_of
+from vramtui.estimators.analytic.optimizers.registry import TORCH, LoopStep, States, blocks_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch

@@ -1,18 +1,71 @@
-"""Every optimizer's states and temporaries, by its name and implementation."""
+"""Every optimizer's states and temporaries, by its name and implementation: bytes between steps and within one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.schema.workload import Optimizer, OptimizerImplementation
-from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
-from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
-from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes
-from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
+from vramtui.estimators.analytic.sizes.precision import numel_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.models.spec import Parameter
 
-__all__ = ["FUSED", "States", "optimizer_states"]
+TORCH = "PyTorch, torch/optim"
+# What a loop's step over one tensor takes: blocks that come together and go before the next come; the last of all stays
+# until the next tensor has its own.
+LoopStep = tuple[tuple[int, ...], ...]
+
+
+class States(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes between steps.
+
+    Attributes:
+        bytes: in 512-byte blocks; `count` blocks.
+        step: bytes of temporaries in a step: `lists` of one for each parameter, or what `loop` tells of each.
+        formula: how `bytes` comes about; `step_formula` the same for `step`.
+        paged: bytes kept in managed memory, outside PyTorch's allocator.
+        from_build: whether they are there before the first step.
+        note: what was taken for granted, a sentence; empty where nothing was.
+    """
+
+    bytes: int = 0
+    count: int = 0
+    step: int = 0
+    lists: int = 0
+    loop: Callable[[Parameter], LoopStep] | None = None
+    formula: str = "none"
+    step_formula: str = "none: everything is done in place"
+    source: str = TORCH
+    paged: int = 0
+    from_build: bool = False
+    note: str = ""
+
+
+def loop_bytes(tensors: Sequence[Parameter], itemsize: int, at_once: int) -> int:
+    """A loop's variables still hold the tensor before when the next one's are made."""
+    before = most = 0
+    for tensor in (*tensors, *tensors):
+        size = rounded(tensor.numel * itemsize)
+        most = max(most, before + at_once * size)
+        before = size
+    return most
+
+
+def blocks_of(tensors: Sequence[Parameter], itemsize: int) -> tuple[int, int]:
+    """Bytes of `tensors` in blocks of 512, and how many tensors there are."""
+    whole = sum(rounded(tensor.numel * itemsize) * tensor.count for tensor in tensors)
+    return whole, sum(tensor.count for tensor in tensors)
+
+
+# Each is one of many optimizers.
+_HERE = __name__.rpartition(".")[0]
+adamw_8bit: Callable[..., "States"] = late(f"{_HERE}.bitsandbytes:adamw_8bit")
+paged_adamw_8bit: Callable[..., "States"] = late(f"{_HERE}.bitsandbytes:paged_adamw_8bit")
+paged_adamw_32bit: Callable[..., "States"] = late(f"{_HERE}.bitsandbytes:paged_adamw_32bit")
+adafactor: Callable[..., "States"] = late(f"{_HERE}.factored:adafactor")
+muon: Callable[..., "States"] = late(f"{_HERE}.factored:muon")
 
 # States of a parameter's own shape, tensors of temporaries in a foreach step, and at once in a loop's step.
 _ELEMENTWISE: dict[Optimizer, tuple[int, int, int, str]] = {

@@ -6,10 +6,10 @@ import msgspec
 
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import Category
-from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import Parallel
 from vramtui.estimators.analytic.parallel.zero_fsdp import FSDP_SOURCE, ZERO_SOURCE, Sharing
+from vramtui.estimators.analytic.sizes.precision import block_bytes
 from vramtui.estimators.analytic.sizes.quantization import quantized
-from vramtui.estimators.analytic.sizes.tensor_bytes import block_bytes
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.spec import Parameter

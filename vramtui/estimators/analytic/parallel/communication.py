@@ -1,7 +1,7 @@
 """What travels between the ranks that work on one model: between stages, along the sequence, among experts."""
 
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import Parallel
 from vramtui.estimators.analytic.parallel.buffers import Buffer
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

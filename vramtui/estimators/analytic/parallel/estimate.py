@@ -10,29 +10,23 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import TrainRun
+from vramtui.core.schema.workload import Parallel, TrainRun
+from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.parallel.buffers import Buffer, buffers_for
 from vramtui.estimators.analytic.parallel.communication import link_buffers
-from vramtui.estimators.analytic.parallel.pipeline import (
-    in_flight,
-    own_stages,
-    part_of,
-    run_of,
-    split_sequence,
-)
+from vramtui.estimators.analytic.parallel.pipeline import in_flight, own_stages, run_of, split_sequence
 from vramtui.estimators.analytic.parallel.trainer import Flight, ShardedTrainer
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, share_gradients, sharing_of
 from vramtui.estimators.analytic.sizes.partition import (
     Share,
     check_parallel,
     divided,
+    part_of,
     place_of,
     share_tensors,
     telling_shares,
 )
-from vramtui.estimators.analytic.sizes.sequence import sequence_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.adapters import adapter_tensors

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, STREAM
 from vramtui.estimators.analytic.sizes.partition import Share
@@ -15,20 +14,6 @@ from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
 ALONG_SEQUENCE = frozenset({STREAM, NORMS, EMBEDDINGS})
 RECEIVED = "activations: received from the rank before"
-
-
-def part_of(share: Share) -> TransformerModel:
-    """The share as a decoder of its own: its layers, and an output layer that is not tied to an absent embedding."""
-    model = share.model
-    if share.stages == 1:
-        return model
-    return msgspec.structs.replace(
-        model,
-        num_hidden_layers=share.layers,
-        first_k_dense_replace=min(max(model.first_k_dense_replace - share.first, 0), share.layers),
-        tie_word_embeddings=False,
-        parameters=None,
-    )
 
 
 def run_of(run: TrainRun, share: Share, sequence: int) -> TrainRun:

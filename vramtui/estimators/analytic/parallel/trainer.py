@@ -7,15 +7,14 @@ import msgspec
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import TrainRun
+from vramtui.core.schema.workload import Parallel, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.parallel.buffers import Buffer
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, sharing_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.parts import training_facts

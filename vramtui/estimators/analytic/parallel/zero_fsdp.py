@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import Parallel
 from vramtui.estimators.analytic.ops.moe import EXPERTS
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node

@@ -13,19 +13,17 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
-from vramtui.core.schema.diffusion_models import PipelineEncoder, PipelineModel
-from vramtui.core.schema.encoder_models import UNetModel
+from vramtui.core.schema.encoder_models import PipelineEncoder, PipelineModel, UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble
-from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
 from vramtui.estimators.analytic.pipelines.weights import PartWeights, encoder_tensors, part_weights, vae_tensors
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import BytesByGroup
-from vramtui.estimators.analytic.tape.passes import prefilled
-from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
+from vramtui.estimators.analytic.tape.program import Program, prefilled
+from vramtui.estimators.analytic.training.parts import passing_facts
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cublas import Workspace
 

@@ -9,7 +9,7 @@ Shapes: images (b, c, y, x), videos (b, c, f, y, x); b batch, c channels, f fram
 from collections.abc import Iterator
 from math import ceil
 
-from vramtui.core.schema.diffusion_models import PipelineVae
+from vramtui.core.schema.encoder_models import PipelineVae
 
 FP32 = 4
 # The frames before that a causal convolution looks at.

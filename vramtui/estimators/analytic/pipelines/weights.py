@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from vramtui.core.schema.diffusion_models import PipelineEncoder, PipelineVae
+from vramtui.core.schema.encoder_models import PipelineEncoder, PipelineVae
 from vramtui.core.schema.stored_tensors import TensorGroup
 from vramtui.core.schema.workload import Precision
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes
 from vramtui.models.spec import Parameter
 
 FP32 = 32

@@ -7,8 +7,7 @@ from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun
+from vramtui.core.schema.workload import Parallel, ServeRun
 
 HERE = __name__.rpartition(".")[0]
 ENGINES: dict[str, Callable[..., Estimate]] = {

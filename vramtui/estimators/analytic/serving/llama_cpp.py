@@ -7,22 +7,19 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.stored_tensors import LayerCache
-from vramtui.core.schema.workload import ServeRun
+from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart, context_length, served
-from vramtui.estimators.analytic.sizes.kv_cache import (
+from vramtui.estimators.analytic.sizes.precision import (
+    block_bytes,
     bytes_per_token,
     cache_bits,
     cache_bytes,
-    cache_source,
-    shape_words,
+    inference_recipe,
 )
-from vramtui.estimators.analytic.sizes.precision import inference_recipe
 from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import block_bytes
 from vramtui.models.spec import Parameter
-from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
 
 MICRO_BATCH = 512
 CACHE_STEP = 256

@@ -13,7 +13,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
-from vramtui.estimators.torch_facts.context import cuda_context_bytes, cuda_context_spread
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes, cuda_context_spread
 
 ALWAYS = "from start to end"
 # Of engines whose own layers no run was measured of.

@@ -11,18 +11,16 @@ from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun
+from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
-from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
-from vramtui.estimators.analytic.sizes.precision import inference_recipe
-from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
+from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
+from vramtui.models.specs.decoder import cache_source
 
 ARGUMENTS = "SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings"
 POOL = "SGLang, srt/model_executor/model_runner_kv_cache_mixin.py, profile_max_num_token"

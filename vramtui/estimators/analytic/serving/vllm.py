@@ -7,23 +7,21 @@ from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun
+from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
 from vramtui.estimators.analytic.serving.vllm_graphs import SOURCE as GRAPH_SOURCE
 from vramtui.estimators.analytic.serving.vllm_graphs import graph_bytes, graphs_captured
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch, tuning_buffer
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
-from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source, shape_words
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
-from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
+from vramtui.models.specs.decoder import cache_source, shape_words
 
 # Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 of
 # 0.76 GiB on H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19).

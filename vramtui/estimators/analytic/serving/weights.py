@@ -9,9 +9,8 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart
 from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
-from vramtui.estimators.analytic.sizes.precision import Recipe
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, Recipe, block_bytes
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.models.spec import Parameter
 
 # vLLM keeps these as one tensor each: QKVParallelLinear and MergedColumnParallelLinear

@@ -4,8 +4,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+from vramtui.core.schema.workload import Parallel
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import check_shapes, decoder_spec
 
@@ -196,3 +196,17 @@ def place_of(share: Share) -> str:
         return "every rank alike"
     here = f"pipeline rank {share.rank} of {share.stages} (layers {share.first}–{share.stop - 1}"
     return here + (", embeddings" if share.begins else "") + (", output layer" if share.ends else "") + ")"
+
+
+def part_of(share: Share) -> TransformerModel:
+    """The share as a decoder of its own: its layers, and an output layer that is not tied to an absent embedding."""
+    model = share.model
+    if share.stages == 1:
+        return model
+    return msgspec.structs.replace(
+        model,
+        num_hidden_layers=share.layers,
+        first_k_dense_replace=min(max(model.first_k_dense_replace - share.first, 0), share.layers),
+        tie_word_embeddings=False,
+        parameters=None,
+    )

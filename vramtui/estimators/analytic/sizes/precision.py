@@ -1,10 +1,19 @@
-"""What a precision keeps of each number: bytes per element, by the role it plays."""
+"""What a precision keeps of each number: bytes per element, by the role it plays; of tensors in blocks, and of a token
+in a cache.
+"""
+
+from collections.abc import Iterable
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import ITEM_BYTES
-from vramtui.core.schema.workload import Lora, Precision, TrainRun
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.stored_tensors import LayerCache
+from vramtui.core.schema.workload import CacheType, Lora, Precision, TrainRun
+from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.models.spec import Parameter
+from vramtui.models.specs.decoder import decoder_spec
 
 # Those in which a whole model may be kept.
 DTYPE_BYTES = {name: ITEM_BYTES[name] for name in ("fp32", "tf32", "bf16", "fp16")}
@@ -101,3 +110,57 @@ def tied_sum(table: int, recipe: Recipe) -> tuple[int, ...]:
     2.13, `can_accumulate_inplace`; within 0.05 % of the CUDA build for Qwen 3 0.6B in fp32).
     """
     return (table,) if recipe.autocast else (table, table)
+
+
+class BlockBytes(msgspec.Struct, frozen=True):
+    """Bytes in 512-byte blocks, the tails that large blocks keep beyond them, and how many blocks there are."""
+
+    bytes: int = 0
+    tails: int = 0
+    count: int = 0
+
+    def __add__(self, other: "BlockBytes") -> "BlockBytes":
+        return BlockBytes(self.bytes + other.bytes, self.tails + other.tails, self.count + other.count)
+
+
+def block_bytes(tensors: Iterable[Parameter], element: int) -> BlockBytes:
+    """What `tensors` take at `element` bytes a number."""
+    whole = tails = count = 0
+    for tensor in tensors:
+        size = tensor.numel * element if tensor.bits is None else -(-tensor.numel * tensor.bits // 8)
+        whole += rounded(size) * tensor.count
+        tails += tail(size) * tensor.count
+        count += tensor.count
+    return BlockBytes(whole, tails, count)
+
+
+def numel_of(tensors: Iterable[Parameter]) -> int:
+    """Numbers in all of `tensors`."""
+    return sum(tensor.numel * tensor.count for tensor in tensors)
+
+
+# Bits of one number. Caches in whole numbers keep a 16-bit scale for each 32 (llama.cpp's q8_0 and q4_0), or scale and
+# shift for each 64 (transformers' quanto caches): half a bit either way.
+CACHE_BITS: dict[str, float] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8.5, "int4": 4.5}
+
+
+def cache_bits(cache: CacheType | None, precision: Precision) -> float:
+    """Bits of one number in the cache: of its own type, or else of the precision's."""
+    return CACHE_BITS[cache] if cache else 8 * DTYPE_BYTES[precision]
+
+
+def bytes_per_token(model: TransformerModel, bits: float) -> int:
+    """Bytes that every layer together keeps of one token, before any window closes."""
+    return int(sum(kind.layers * kind.per_token for kind in decoder_spec(model).caches()) * bits / 8)
+
+
+def cache_bytes(kinds: tuple[LayerCache, ...], tokens: int, bits: float) -> int:
+    """Bytes of one sequence of `tokens` tokens in all of these layers."""
+    return sum(
+        kind.layers * (int(kind.cached(tokens) * kind.per_token * bits / 8) + state_bytes(kind, 2)) for kind in kinds
+    )
+
+
+def state_bytes(kind: LayerCache, itemsize: int) -> int:
+    """Bytes of what one layer keeps of a whole sequence, at `itemsize` bytes a number."""
+    return kind.state * itemsize + kind.state_fp32 * 4

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.schema.workload import Quantization
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
+from vramtui.estimators.analytic.sizes.precision import BlockBytes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 from vramtui.models.spec import Parameter
 

@@ -1,5 +1,7 @@
 """What a job runs under: the release of PyTorch and its own settings of the caching allocator, and what follows."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
@@ -7,14 +9,15 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.ledger import CATEGORIES
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
-from vramtui.estimators.allocator import AllocatorConfig
 from vramtui.estimators.torch_facts.cublas import Workspace, workspace_of
 from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, release_of
+
+if TYPE_CHECKING:
+    from vramtui.estimators.allocator.config import AllocatorConfig
 
 ASSUMED = NEWEST
 """Of a job that does not say its own."""
 KNOWN = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
-DEFAULT = AllocatorConfig()
 KEY = "run.alloc_conf"
 UNFOLLOWED = f"{KEY} is not simulated for such a job: what is cached is that of the allocator's defaults"
 SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp, round_size and should_split"
@@ -52,18 +55,32 @@ def release_note(run: Run) -> str:
     return f"run.torch = {run.torch!r}: held to PyTorch {KNOWN} alone; taken for {taken[0]}.{taken[1]}"
 
 
-def allocator_config(run: Run) -> AllocatorConfig:
+def allocator_config(run: Run) -> "AllocatorConfig":
     """The settings that the job runs under.
 
     Raises:
         UserError: PyTorch would refuse them.
     """
+    from vramtui.estimators.allocator.config import AllocatorConfig  # noqa: PLC0415 - few jobs have settings
+
     if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
-        return DEFAULT
+        return AllocatorConfig()
     try:
         return AllocatorConfig.parse(run.alloc_conf)
     except UserError as error:
         raise UserError(f"{KEY}: {str(error).partition(': ')[2]}") from None
+
+
+def has_allocator_settings(run: Run) -> bool:
+    """Whether a job's settings are others than the defaults.
+
+    Raises:
+        UserError: as `allocator_config`.
+    """
+    if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
+        return False
+    config = allocator_config(run)
+    return config != type(config)()
 
 
 def with_rounding(found: Estimate, more: int, alloc_conf: str) -> Estimate:

@@ -4,7 +4,8 @@ from bisect import bisect_left, insort
 from functools import lru_cache
 from typing import Protocol
 
-from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, SMALL_LIMIT, segment_bytes
 
 SMALL_UNITS = SMALL_LIMIT // MIN_BLOCK

@@ -173,3 +173,12 @@ def _less(held: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
 
 def _plus(held: BytesByGroup, more: BytesByGroup) -> BytesByGroup:
     return held | {group: held.get(group, 0) + size for group, size in more.items()}
+
+
+def summed(*parts: BytesByGroup) -> BytesByGroup:
+    """All parts together, name by name."""
+    total: BytesByGroup = {}
+    for part in parts:
+        for name, size in part.items():
+            total[name] = total.get(name, 0) + size
+    return total

@@ -1,23 +1,34 @@
 """The parts of a training estimate in words: formula, source and lifetime of each."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from vramtui.core.estimate.estimate import Part
 from vramtui.core.estimate.ledger import Line
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.ops.operators import CASTS
-from vramtui.estimators.analytic.optimizers.states import States
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of
 from vramtui.estimators.analytic.sizes.quantization import words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, numel_of
 from vramtui.estimators.analytic.tape.meter import SCRATCH, WORKSPACES
-from vramtui.estimators.analytic.tape.passes import SavedTensors, passing_groups, saved_by_group
-from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, TOWER_SOURCE, Program, TowerPass
-from vramtui.estimators.analytic.tape.replay import BACKWARD
+from vramtui.estimators.analytic.tape.program import (
+    FEATURES,
+    PIXELS,
+    TOWER,
+    TOWER_SOURCE,
+    Program,
+    SavedTensors,
+    TowerPass,
+    passing_groups,
+    saved_by_group,
+)
+from vramtui.estimators.analytic.tape.replay import BACKWARD, TapeStage
 from vramtui.estimators.torch_facts.cublas import PASSING_SOURCE as PASSING_WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import Workspace
+
+if TYPE_CHECKING:
+    from vramtui.estimators.analytic.optimizers.registry import States
 
 ALLOCATOR_SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
 AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"
@@ -31,7 +42,7 @@ class Sizes(Protocol):
     run: TrainRun
     weights: BlockBytes
     gradients: BlockBytes
-    states: States
+    states: "States"
     master: BlockBytes
     clipping: int
     workspace: Workspace
@@ -206,7 +217,7 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
     }
 
 
-def paged_part(states: States) -> Part:
+def paged_part(states: "States") -> Part:
     """Optimizer states in managed memory."""
     return Part(
         name="paged optimizer states",
@@ -280,4 +291,33 @@ def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
             source="PyTorch, aten/src/ATen/native/cuda",
             lifetime="within one operator",
         ),
+    }
+
+
+CODE = "the model's code"
+
+
+PASSING = "within one pass"
+
+
+def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Workspace, what: str) -> dict[str, Fact]:
+    """What comes and goes in forward passes of which nothing is kept."""
+    groups = dict.fromkeys(s.group for stage in stages for node in stage.tape.nodes for s in node.makes)
+    return {
+        **{
+            group: Fact(
+                line="activations",
+                bytes=0,
+                formula=f"tensors on their way over {what}, at their fullest; none is kept",
+                source=CODE,
+                lifetime=PASSING,
+            )
+            for group in groups
+        },
+        SCRATCH: Fact(line="temporaries", bytes=0, formula="operators' own", source=CODE, lifetime=PASSING),
+        CASTS: Fact(line="temporaries", bytes=0, formula="autocast's copies", source=CODE, lifetime=PASSING),
+        "inputs": Fact(
+            line="inputs", bytes=program.inputs, formula=program.inputs_formula, source="the batch", lifetime=PASSING
+        ),
+        WORKSPACES: workspace_fact(workspace, "one thread multiplies matrices"),
     }

@@ -9,12 +9,10 @@ from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
-from vramtui.estimators.analytic.sizes.precision import precision_notes
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
-from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
-from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program
+from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Pass, Passes, Program, replayed
 from vramtui.estimators.analytic.tape.replay import GRADIENTS
 from vramtui.estimators.analytic.training.parts import paged_part, training_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemoryError, CachingAllocator
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 from vramtui.estimators.traced.dispatch.known_results import KnownResults
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.torch_facts.attention_workspaces import EfficientKernel, efficient_staging_bytes
+from vramtui.estimators.torch_facts.sdpa_backend import EfficientKernel, efficient_staging_bytes
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape

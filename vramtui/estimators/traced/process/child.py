@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
-from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.config import AllocatorConfig
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.shield import protect

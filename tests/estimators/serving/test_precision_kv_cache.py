@@ -5,7 +5,7 @@ import pytest
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_2_7B, LLAMA_8B, LLAMA_70B
 from vramtui.core.base.units import KIB
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.estimators.analytic.sizes.kv_cache import bytes_per_token, cache_bits, cache_bytes
+from vramtui.estimators.analytic.sizes.precision import bytes_per_token, cache_bits, cache_bytes
 from vramtui.models.specs.decoder import decoder_spec
 
 

@@ -1,6 +1,10 @@
-"""Ollama's store: a manifest for each tag, which names its GGUF by digest.
+"""Models that LM Studio and Ollama keep on this machine.
 
-Source: ollama 0.12, server/modelpath.go (the folders), types/model/name.go (names), and the media types of a manifest.
+LM Studio: models/PUBLISHER/NAME/*.gguf, or a folder with a config.json and safetensors (its documentation, "Import
+models": the folder's layout; `~/.lmstudio-home-pointer` names another home).
+
+Ollama: a manifest for each tag, which names its GGUF by digest (ollama 0.12, server/modelpath.go: the folders,
+types/model/name.go: names, and the media types of a manifest).
 """
 
 import re
@@ -11,9 +15,53 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG
-from vramtui.models.named_files import path_named
+from vramtui.models.named_files import gguf_called, model_in, path_named
 from vramtui.models.readers.bounded import path_text, read_plain
-from vramtui.models.stores.hugging_face import PART, home
+from vramtui.models.stores.hugging_face import PART, home, parsed
+
+POINTER, LONGEST_PATH = ".lmstudio-home-pointer", 4096
+
+
+def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
+    """The model of `publisher/name`, its GGUF by `:Q4_K_M` where there are several.
+
+    Raises:
+        UserError: there are several GGUF files, or none of that quantization.
+    """
+    said = parsed(name)
+    if said is None or said[1] or "/" not in said[0]:
+        return None
+    repository, _, tag = said
+    for place in _lm_studio_folders(environ):
+        folder = place / repository
+        if not folder.is_dir():
+            continue
+        if tag:
+            return gguf_called(folder, tag)
+        found = model_in(folder)
+        if isinstance(found, tuple):
+            one = Path(found[0]).stem
+            raise UserError(f"{repository} has {len(found)} models in LM Studio; name one as {repository}:{one}")
+        return found
+    return None
+
+
+def names_in_lm_studio(environ: Mapping[str, str]) -> Iterator[str]:
+    """Every model's publisher and name."""
+    for place in _lm_studio_folders(environ):
+        yield from (f"{folder.parent.name}/{folder.name}" for folder in place.glob("*/*") if folder.is_dir())
+
+
+def _lm_studio_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    own = home(environ)
+    pointer = own / POINTER
+    moved: tuple[Path, ...] = ()
+    if pointer.is_file():
+        with pointer.open("rb") as file:
+            text = file.read(LONGEST_PATH).decode("utf-8", "replace").strip()
+        moved = (Path(text) / "models",) if text and "\0" not in text else ()
+    return (*moved, own / ".lmstudio" / "models", own / ".cache" / "lm-studio" / "models")
+
 
 REGISTRY, OWNER, TAG = "registry.ollama.ai", "library", "latest"
 MODEL = "application/vnd.ollama.image.model"
@@ -32,7 +80,7 @@ class _Manifest(msgspec.Struct, frozen=True):
     layers: tuple[_Layer, ...] = ()
 
 
-def find(name: str, environ: Mapping[str, str]) -> Path | None:
+def find_in_ollama(name: str, environ: Mapping[str, str]) -> Path | None:
     """The GGUF of `model:tag`, `owner/model:tag` or `host/owner/model:tag`; `latest` where no tag is said.
 
     Raises:
@@ -45,23 +93,23 @@ def find(name: str, environ: Mapping[str, str]) -> Path | None:
     if host and not owner:
         host, owner = None, host
     inside = Path(host or REGISTRY, owner or OWNER, model, tag or TAG)
-    for folder in _folders(environ):
+    for folder in _ollama_folders(environ):
         manifest = folder / "manifests" / inside
         if manifest.is_file():
             return _model_of(manifest, folder / "blobs")
     return None
 
 
-def names(environ: Mapping[str, str]) -> Iterator[str]:
+def names_in_ollama(environ: Mapping[str, str]) -> Iterator[str]:
     """Every tag, as `ollama list` names it."""
-    for folder in _folders(environ):
+    for folder in _ollama_folders(environ):
         for manifest in (folder / "manifests").glob("*/*/*/*"):
             host, owner, model, tag = manifest.parts[-4:]
             start = "" if host == REGISTRY else f"{host}/"
             yield f"{start}{'' if not start and owner == OWNER else f'{owner}/'}{model}:{tag}"
 
 
-def _folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+def _ollama_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     said = environ.get("OLLAMA_MODELS")
     own = path_named(said) if said else home(environ) / ".ollama" / "models"
     return (own, *OF_SERVICE)
