@@ -54,7 +54,7 @@ SHORT = {
         presets/folders core/base/toml probe/socket_dir records/export/html/text
         records/allocator_traces/reader records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
-        models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
+        models/kinds/conv models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm
         estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """

@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.schema.decoder_models import Basis
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS, LayerCache, TensorGroup
 
-Kind = Literal["attention", "embedding", "linear", "mla", "mlp", "moe", "norm"]
+Kind = Literal["attention", "conv", "embedding", "linear", "mla", "mlp", "moe", "norm"]
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -83,6 +83,10 @@ class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
     def part(self, kind: type[Part]) -> Part:
         """The module of a kind that it has one of."""
         return next(module for module in self.modules if isinstance(module, kind))
+
+    def named(self, name: str, kind: type[Part]) -> Part:
+        """The module of a name, which is of that kind."""
+        return next(module for module in self.modules if isinstance(module, kind) and module.name == name)
 
     def count(self, first: int, stop: int) -> int:
         """How many of them stand from the layer `first` to before `stop`."""

@@ -1,4 +1,4 @@
-"""A table of vectors: words, or positions; (rows, width)."""
+"""A table of vectors: words, or positions; (rows, width), or (1, rows, width) where it is added to a batch as it is."""
 
 from typing import ClassVar
 
@@ -11,7 +11,8 @@ class EmbeddingModule(Module, frozen=True, kw_only=True):
     kind: ClassVar[Kind] = "embedding"
     rows: int
     width: int
+    batched: bool = False
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The table."""
-        return ((self.rows, self.width),)
+        return ((1, self.rows, self.width) if self.batched else (self.rows, self.width),)

@@ -6,6 +6,8 @@ perhaps a class token, queries, keys and values (b, n, s, h / n), MLP (b, s, f);
 image, p of a patch, n heads, f width of the MLP.
 """
 
+from typing import Any
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
@@ -19,6 +21,12 @@ from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder,
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.attention import AttentionModule
+from vramtui.models.kinds.conv import ConvModule
+from vramtui.models.kinds.embedding import EmbeddingModule
+from vramtui.models.kinds.linear import LinearModule, linear_parts
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.specs.encoder import check_shapes, encoder_spec, positions_of
 
 
 class EncoderStyle(msgspec.Struct, frozen=True):
@@ -51,9 +59,12 @@ class Encoder:
         self.style = style
         self.run = run
         self.sequence = tokens_of(model, run)
+        spec = encoder_spec(model, gated=style.gated)
+        self.block = spec.blocks[0]
+        self.attention = linear_parts(self.block.part(AttentionModule))
+        self.outside: dict[str, Any] = {module.name: module for module in (*spec.before, *spec.after)}
         self.net = Net(run, device)
         self.tokens = run.batch_size * self.sequence
-        self.ffn = model.intermediate_size or 4 * model.hidden_size
 
     def program(self) -> Program:
         """Embeddings, blocks, head."""
@@ -99,38 +110,45 @@ class Encoder:
 
     def _words(self) -> None:
         """Words, token types and positions, summed one after the other."""
-        model, part = self.model, self.net.part(EMBEDDINGS)
-        d, wide = model.hidden_size, self.tokens * model.hidden_size
-        words = part.embedding(model.vocab_size or 0, d, wide, "word_embeddings", tied=model.head == "mlm")
+        part, outside = self.net.part(EMBEDDINGS), self.outside
+        table: EmbeddingModule = outside["word_embeddings"]
+        d, wide = table.width, self.tokens * table.width
+        words = part.embedding(table.rows, d, wide, table.name, tied=self.model.head == "mlm")
         x, made = words, [words]
-        if model.type_vocab_size:
-            kinds = part.embedding(model.type_vocab_size, d, wide, "token_type_embeddings")
+        if "token_type_embeddings" in outside:
+            table = outside["token_type_embeddings"]
+            kinds = part.embedding(table.rows, d, wide, table.name)
             x = part.ops.add(x, kinds, "words and token types")
             made.append(kinds)
-        if model.max_position_embeddings:
-            table = part.own("position_embeddings", model.max_position_embeddings, d)
-            places = part.looked_up(self.sequence * d, "position_embeddings", table)
+        if "position_embeddings" in outside:
+            places = part.looked_up(self.sequence * d, "position_embeddings", self._own(part, "position_embeddings"))
             x = part.ops.add(x, places, "embeddings")
             made.append(places)
         self._started(part, x, *made)
 
+    def _own(self, part: ModuleBuilder, name: str) -> int:
+        """Note a parameter outside of the blocks and give the bytes of its gradient."""
+        (shape,) = self.outside[name].shapes()
+        return part.own(name, *shape)
+
     def _patches(self, side: int) -> None:
         """Patches by a convolution, the class token before them, positions added."""
         model, part = self.model, self.net.part(EMBEDDINGS)
-        d, batch = model.hidden_size, self.net.batch
-        image = Image(model.num_channels, side, side)
+        filters: ConvModule = self.outside["patch_embeddings"]
+        d, batch = filters.out_channels, self.net.batch
+        image = Image(filters.in_channels, side, side)
         x = part.ops.tape.take_in(batch * image.numel, self.net.recipe.stream)
         x, _ = part.convolution(
-            (x, image), d, model.patch_size, "patch_embeddings", stride=model.patch_size, bias=model.patch_bias
+            (x, image), d, filters.kernel[0], filters.name, stride=filters.kernel[0], bias=filters.bias
         )
         if model.class_token:
-            token = part.own("cls_token", 1, 1, d)
+            token = self._own(part, "cls_token")
             joined = part.ops.tape.new(
                 self.tokens * d, max(x.itemsize, part.ops.parameter), "class token and patches", tracked=True
             )
             part.ops.tape.record(Operator([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token))
             x = joined
-        table = part.own("position_embeddings", 1, self.sequence, d)
+        table = self._own(part, "position_embeddings")
         out = part.ops.tape.new(x.numel, max(x.itemsize, part.ops.parameter), "embeddings", tracked=self.net.training)
         part.ops.tape.record(Operator([x], [out], flows=[(x, False)], grad_bytes=table))
         self._started(part, out)
@@ -138,7 +156,7 @@ class Encoder:
     def _started(self, part: ModuleBuilder, x: Tensor, *made: Tensor) -> None:
         """The first block's input; what it was `made` of has names until the embeddings return."""
         if self.model.norm_before:
-            x = part.normed(x, self.model.hidden_size, "embeddings_norm")
+            x = part.normed_by(x, self.outside["embeddings_norm"])
         x = self._dropped(part, x, "embedding dropout")
         part.ops.tape.touch(*made)
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
@@ -150,10 +168,11 @@ class Encoder:
 
     def _block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One layer: norms before attention and MLP, or after each sum."""
-        d, tape, given = self.model.hidden_size, part.ops.tape, []
+        tape, given = part.ops.tape, []
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
+            norm = self.block.named(name, NormModule)
             tape.group = NORMS
-            normed = part.normed(x, d, name) if self.model.norm_first else x
+            normed = part.normed_by(x, norm) if self.model.norm_first else x
             inner, answer = write(part, normed)
             y = self._dropped(part, answer, "dropout")
             tape.touch(normed)
@@ -162,7 +181,7 @@ class Encoder:
             x = part.ops.add(y, x, "residual stream")
             tape.group = NORMS
             if not self.model.norm_first:
-                x = part.normed(x, d, name)
+                x = part.normed_by(x, norm)
                 # Names of BertSelfOutput and BertOutput, and of their callers, last until these return.
                 tape.touch(y)
                 tape.touch(inner)
@@ -173,17 +192,16 @@ class Encoder:
     def _attention(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the heads found, and the layer's answer."""
         model, part.ops.tape.group = self.model, ATTENTION
-        d = model.hidden_size
-        q, k, v = (part.dense(x, d, d, name) for name in ("q_proj", "k_proj", "v_proj"))
-        each = d // model.num_attention_heads
+        module = self.block.part(AttentionModule)
+        q, k, v = (part.apply(x, self.attention[name]) for name in ("q_proj", "k_proj", "v_proj"))
         heads = Heads(
             batch=self.net.batch,
             queries=self.sequence,
             keys=self.sequence,
-            heads=model.num_attention_heads,
-            kv_heads=model.num_attention_heads,
-            head_dim=each,
-            value_dim=each,
+            heads=module.heads,
+            kv_heads=module.kv_heads,
+            head_dim=module.key_dim,
+            value_dim=module.value_dim,
             dropout=model.attention_dropout if self.net.training else 0.0,
         )
         if self.net.eager:
@@ -191,32 +209,33 @@ class Encoder:
         else:
             out = fused_attention(part.ops, heads, (q, k, v))
         if model.norm_first:
-            y = part.dense(out, d, d, "o_proj")
+            y = part.apply(out, self.attention["o_proj"])
             part.ops.tape.touch(q, k, v)
             return out, y
         part.ops.tape.touch(q, k, v)
-        return out, part.dense(out, d, d, "o_proj")
+        return out, part.apply(out, self.attention["o_proj"])
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the activation gives, and the layer's answer."""
-        d, part.ops.tape.group = self.model.hidden_size, MLP
+        first, second = (self.block.named(name, LinearModule) for name in ("fc1", "fc2"))
+        part.ops.tape.group = MLP
         if self.style.gated:
-            both = part.dense(x, d, 2 * self.ffn, "fc1", bias=False)
+            both = part.apply(x, first)
             gate, value = (part.ops.tape.view(both, both.numel // 2) for _ in range(2))
             part.ops.tape.record(Operator([both], [gate, value], flows=[(both, True)]))
             y = part.ops.multiply(part.activation(gate, self.model.hidden_act), value, "gated")
-            return y, part.dense(y, self.ffn, d, "fc2", bias=False)
-        y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)
-        return y, part.dense(y, self.ffn, d, "fc2")
+            return y, part.apply(y, second)
+        y = part.activation(part.apply(x, first), self.model.hidden_act)
+        return y, part.apply(y, second)
 
     def _end(self) -> None:
         """The last norm, what pools, the head and the loss."""
         model, part = self.model, self.net.part(NORMS)
-        x, d = part.follow(), model.hidden_size
+        x = part.follow()
         image = model.image_size is not None
         whole = not (image and model.norm_before)
         if model.norm_after and whole:
-            x = part.normed(x, d, "last_norm")
+            x = part.normed_by(x, self.outside["last_norm"])
         part.ops.tape.group = HEAD
         if model.head == "mlm":
             x = self._words_predicted(part, x)
@@ -230,26 +249,26 @@ class Encoder:
         part.finish(None if loss else x)
 
     def _pooled(self, part: ModuleBuilder, x: Tensor, *, norm: bool) -> Tensor:
-        model, d = self.model, self.model.hidden_size
-        x = part.first_token(x, d)
+        outside = self.outside
+        x = part.first_token(x, self.model.hidden_size)
         if norm:
-            x = part.normed(x, d, "last_norm")
-        if model.pooler:
-            x = part.ops.pointwise(part.dense(x, d, d, "pooler"), "tanh", saves="output")
+            x = part.normed_by(x, outside["last_norm"])
+        if "pooler" in outside:
+            x = part.ops.pointwise(part.apply(x, outside["pooler"]), "tanh", saves="output")
             x = self._dropped(part, x, "pooler dropout")
-        if model.projection_dim:
-            x = part.dense(x, d, model.projection_dim, "projection", bias=False)
-        if model.head == "classes":
-            x = part.dense(x, model.projection_dim or d, model.num_labels, "classifier")
+        for name in ("projection", "classifier"):
+            x = part.apply(x, outside[name]) if name in outside else x
         return x
 
     def _words_predicted(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """BERT's head: a linear layer, activation and norm, then the word embedding with a bias of its own."""
-        model, d, words = self.model, self.model.hidden_size, self.model.vocab_size or 0
-        x = part.activation(part.dense(x, d, d, "transform"), model.hidden_act)
-        x = part.normed(x, d, "transform_norm")
-        part.own("decoder", words)
-        return part.ops.linear(x, (words, d), "output layer", bias=True, trained=self.net.training)
+        outside = self.outside
+        x = part.activation(part.apply(x, outside["transform"]), self.model.hidden_act)
+        x = part.normed_by(x, outside["transform_norm"])
+        output: LinearModule = outside["decoder"]
+        self._own(part, output.name)
+        weight = output.out_features, output.in_features
+        return part.ops.linear(x, weight, "output layer", bias=output.bias, trained=self.net.training)
 
 
 def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
@@ -258,7 +277,7 @@ def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
     Raises:
         UserError: the shapes or the run contradict each other.
     """
-    _check(model)
+    check_shapes(model)
     if isinstance(run, InferRun) and run.new_tokens:
         raise UserError(f"run.new_tokens = {run.new_tokens}, but an encoder generates nothing; leave it out")
     if model.image_size is not None:
@@ -267,7 +286,7 @@ def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
                 f"run.sequence_length = {run.sequence_length}, but the model reads images; its positions follow from "
                 "model.image_size and model.patch_size"
             )
-        return (model.image_size // model.patch_size) ** 2 + model.class_token
+        return positions_of(model) or 0
     sequence = run.sequence_length or model.max_position_embeddings
     if sequence is None:
         raise UserError("run.sequence_length is missing, and the model gives no max_position_embeddings instead")
@@ -277,18 +296,6 @@ def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
             f"{model.max_position_embeddings}, and learned positions cannot be stretched"
         )
     return sequence
-
-
-def _check(model: EncoderModel) -> None:
-    heads = model.num_attention_heads
-    if model.hidden_size % heads:
-        raise UserError(f"model.num_attention_heads = {heads} does not divide model.hidden_size = {model.hidden_size}")
-    if (model.image_size is None) == (model.vocab_size is None):
-        raise UserError("an encoder reads words (model.vocab_size) or images (model.image_size): give one of the two")
-    if model.image_size is not None and model.image_size % model.patch_size:
-        raise UserError(f"model.patch_size = {model.patch_size} does not divide model.image_size = {model.image_size}")
-    if model.head == "mlm" and model.vocab_size is None:
-        raise UserError("model.head = 'mlm' predicts words, and the model has none: give model.vocab_size")
 
 
 def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> Program:

@@ -19,6 +19,7 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, Encode
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.encoder import encoder_spec
 
 HERE = __name__.rpartition(".")[0]
 PROGRAMS: dict[type, Callable[..., Program]] = {
@@ -73,6 +74,8 @@ def parameter_count(model: Model) -> int:
     """
     if isinstance(model, TransformerModel):
         return sum(tensor.numel * tensor.count for tensor in decoder_spec(model).tensors())
+    if isinstance(model, EncoderModel):
+        return sum(tensor.numel * tensor.count for tensor in encoder_spec(model).tensors())
     if isinstance(model, PipelineModel):
         groups = [group for encoder in model.encoders for group in encoder.tensors]
         rest = sum(group.numel * group.count for group in (*groups, *model.vae.tensors))
@@ -83,14 +86,9 @@ def parameter_count(model: Model) -> int:
 @lru_cache(maxsize=64)
 def _count_by_program(model: Model) -> int:
     """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
-    short = isinstance(model, (EncoderModel, EncoderDecoderModel)) and not _fixed(model)
+    short = isinstance(model, EncoderDecoderModel) and model.num_mel_bins is None  # spectrograms have one length
     run = InferRun(precision="fp32", sequence_length=1 if short else None)
     return sum(tensor.numel * tensor.count for tensor in program_of(model, run, ANY_CARD).frozen)
-
-
-def _fixed(model: EncoderModel | EncoderDecoderModel) -> bool:
-    """Whether the length of what comes in follows from the model, as with images and spectrograms."""
-    return (model.image_size if isinstance(model, EncoderModel) else model.num_mel_bins) is not None
 
 
 def check_parameters(model: Model) -> None:

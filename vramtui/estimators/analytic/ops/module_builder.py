@@ -23,6 +23,8 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storag
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
 from vramtui.models.spec import Parameter
 
 OUTSIDE = storage_of(0, 1, "weights", "weight")
@@ -189,6 +191,14 @@ class ModuleBuilder:
         if self.net.lora is None or module not in self.net.lora.target_modules:
             return out
         return self._adapted(x, out, self.net.lora, (inner, outer), module)
+
+    def apply(self, x: Tensor, layer: LinearModule) -> Tensor:
+        """A linear layer, with its adapter where it has one."""
+        return self.dense(x, layer.in_features, layer.out_features, layer.name, bias=layer.bias)
+
+    def normed_by(self, x: Tensor, norm: NormModule) -> Tensor:
+        """A layer norm of torch's, or an RMS norm as T5 spells it out."""
+        return self.normed(x, norm.size, norm.name, rms=norm.style != "layernorm")
 
     def reads_outside(self) -> None:
         """The last operator keeps a weight, or another tensor from outside: a checkpoint is made again up to there."""

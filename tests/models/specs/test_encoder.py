@@ -1,0 +1,72 @@
+"""A preset's encoder as what it consists of: the tensors that its passes use, and refused sizes."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from tests.loaded_once import bundled_presets
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic.models.registry import ANY_CARD, program_of
+from vramtui.models.readers.encoders import ENCODERS
+from vramtui.models.readers.fields import Fields
+from vramtui.models.shapes.full_config import filled_in
+from vramtui.models.shapes.known import shape_table
+from vramtui.models.spec import Parameter
+from vramtui.models.specs.encoder import encoder_spec
+
+TEXT = EncoderModel(
+    hidden_size=12, num_hidden_layers=3, num_attention_heads=4, vocab_size=11, type_vocab_size=2,
+    max_position_embeddings=9, pooler=True, head="classes", num_labels=5,
+)  # fmt: skip
+IMAGES = EncoderModel(
+    hidden_size=12, num_hidden_layers=2, num_attention_heads=3, image_size=8, patch_size=4, norm_first=True,
+    norm_before=True, norm_after=True, patch_bias=False, projection_dim=7,
+)  # fmt: skip
+
+
+def _known() -> dict[str, EncoderModel]:
+    """Bundled presets, and the usual sizes of each class whose operators are followed."""
+    models = {found.key: found.preset.model for found in bundled_presets()}
+    for name in ENCODERS.keys() & set(shape_table().names()):
+        kind = shape_table().type_of(name)
+        table = ENCODERS[name](Fields(filled_in({"model_type": kind}, kind)))
+        if table["kind"] == "encoder":
+            models[name] = msgspec.convert(table, EncoderModel)
+    found = {name: model for name, model in models.items() if isinstance(model, EncoderModel)}
+    return {"text": TEXT, "images": IMAGES, "words": msgspec.structs.replace(TEXT, head="mlm", pooler=False)} | found
+
+
+def _counted(tensors: tuple[Parameter, ...]) -> Counter[tuple[str, tuple[int, ...], bool]]:
+    counts: Counter[tuple[str, tuple[int, ...], bool]] = Counter()
+    for tensor in tensors:
+        counts[tensor.module, tensor.shape, tensor.layer] += tensor.count
+    return counts
+
+
+def test_every_tensor_is_one_that_a_pass_uses() -> None:
+    known = _known()
+    assert len(known) > 12
+    for name, model in known.items():
+        short = None if model.image_size else 1
+        program = program_of(model, InferRun(precision="fp32", sequence_length=short), ANY_CARD)
+        assert _counted(encoder_spec(model).tensors()) == _counted(program.frozen), name
+
+
+def test_a_head_over_words_has_a_bias_alone() -> None:
+    words = encoder_spec(msgspec.structs.replace(TEXT, head="mlm", pooler=False))
+    assert [(one.module, one.shape) for one in words.tensors_after()] == [
+        ("transform", (12, 12)),
+        ("transform", (12,)),
+        ("transform_norm", (12,)),
+        ("decoder", (11,)),
+    ]
+
+
+def test_sizes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match="does not divide"):
+        encoder_spec(msgspec.structs.replace(TEXT, num_attention_heads=5))
+    with pytest.raises(UserError, match="give one of the two"):
+        encoder_spec(msgspec.structs.replace(TEXT, image_size=8))
