@@ -151,11 +151,13 @@ def _words(text: str) -> set[str]:
 
 
 def write(gathered: Gathered) -> None:
-    """The files of the package: complete classes and those that they are made of."""
-    good = complete(gathered)
+    """The files of the package: complete classes that are not written by hand, and the configs of all."""
+    by_hand = json.loads((OUT / "by_hand.json").read_text(encoding="utf-8"))
+    good = {name: one for name, one in complete(gathered).items() if name not in by_hand}
     words = used_keys(gathered) | {"num_labels"}
     configs = {}
-    for kind in _reached(gathered, {one["of"] for one in good.values()}) & gathered.configs.keys():
+    kinds = {one["of"] for one in (*good.values(), *by_hand.values())}
+    for kind in _reached(gathered, kinds) & gathered.configs.keys():
         row = gathered.configs[kind]
         keys = {key: value for key, value in row["keys"].items() if key in words}
         aliases = {key: own for key, own in row["aliases"].items() if own in words}
@@ -172,7 +174,7 @@ def write(gathered: Gathered) -> None:
     lines.append(",\n".join(f"{json.dumps(name)}:{_short(one)}" for name, one in sorted(configs.items())))
     lines.append(f'}},"roles":{_short(gathered.roles)}}}')
     (OUT / "shapes.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rest = {name: why for name, why in sorted(gathered.reasons.items()) if why}
+    rest = {name: why for name, why in sorted(gathered.reasons.items()) if why and name not in by_hand}
     (Path(__file__).parent / "rest.json").write_text(json.dumps(rest, indent=0) + "\n", encoding="utf-8")
 
 
