@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from vramtui.core.schema.parallel import Parallel
 
 from tests.app import scenes
 from tests.loaded_once import bundled_presets
@@ -24,7 +23,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Memory, ProcessKey
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
+from vramtui.core.schema.workload import Parallel, Workload
 from vramtui.estimators.analytic import ANALYTIC, simulated
 from vramtui.estimators.methods import DEFAULT, estimates_by
 from vramtui.estimators.planner.card_table import card_fits

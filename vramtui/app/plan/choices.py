@@ -18,8 +18,7 @@ from vramtui.app.themes import FIT_COLOURS
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.card_support import emulation_note
-from vramtui.core.estimate.devices import Device, group_of
+from vramtui.core.estimate.devices import Device, emulation_note, group_of
 from vramtui.core.observation.snapshot import device_of
 from vramtui.estimators.planner.card_table import FSDP_NOTE, LARGEST_TITLES, CardFit, can_share, known_cards
 from vramtui.estimators.planner.keys import usual_key
