@@ -106,7 +106,7 @@ def _fault(root: Any, called: str) -> str | None:
     try:
         _parse(root, shlex.split(called))
     except Exception as error:  # noqa: BLE001 - Click's own, which Typer carries with it
-        if "Missing parameter" not in str(error) and not re.search(r"'[A-Z]+'", str(error)):
+        if type(error).__name__ != "MissingParameter" and not re.search(r"'[A-Z]+'", str(error)):
             return str(error)
     except SystemExit:  # with --json a command itself says what is wrong
         return _fault(root, called.replace(" --json", ""))
