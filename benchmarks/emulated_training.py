@@ -64,11 +64,10 @@ def main() -> None:
             figures = {key: found[key] for key in ("allocated", "reserved", "verdict", "unmodelled", "reads")}
             rows.append({"card": card, "name": path.stem, "difference": off, "seconds": seconds, **figures})
             print(f"{card:10} {path.stem:36} {seconds:6.1f} s  {off or 'equal to the byte'}", flush=True)
+            if options.record is not None:
+                document = {"torch": "2.13.0+cu130", "runs": rows}
+                options.record.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(f"{sum(not row['difference'] for row in rows)} of {len(rows)} equal to the byte")
-    if options.record is not None:
-        options.record.write_text(
-            json.dumps({"torch": "2.13.0+cu130", "runs": rows}, indent=1) + "\n", encoding="utf-8"
-        )
 
 
 if __name__ == "__main__":

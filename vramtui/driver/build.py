@@ -14,7 +14,7 @@ SOURCES = Path(__file__).with_name("c")
 DRIVER, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 NVML_PARTS = ("nvml.c", "card.c", "report.c")
-LONGEST = 120  # seconds that a compiler may take
+LONGEST = 600  # seconds that a compiler may take
 
 
 def libraries() -> dict[str, tuple[str, ...]]:

@@ -21,20 +21,11 @@ API int cublasDestroy_v2(struct blas *handle) {
 ANSWER(cublasGetVersion_v2, (void *handle UNUSED, int *version), version, 130000)
 API size_t cublasLtGetVersion(void) { return 130000; }
 API size_t cublasLtGetCudartVersion(void) { return 13000; }
-API int cublasSetMathMode(struct blas *handle, int mode) {
-  handle->math_mode = mode;
-  return 0;
-}
+ANSWER(cublasSetMathMode, (struct blas *handle, int mode), &handle->math_mode, mode)
 ANSWER(cublasGetMathMode, (struct blas *handle, int *mode), mode, handle->math_mode)
-API int cublasSetPointerMode_v2(struct blas *handle, int mode) {
-  handle->pointer_mode = mode;
-  return 0;
-}
+ANSWER(cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointer_mode, mode)
 ANSWER(cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
-API int cublasSetStream_v2(struct blas *handle, void *stream) {
-  handle->stream = stream;
-  return 0;
-}
+ANSWER(cublasSetStream_v2, (struct blas *handle, void *stream), &handle->stream, stream)
 ANSWER(cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
 API int cublasLtCreate(struct blas **handle) { return cublasCreate_v2(handle); }
 API int cublasLtDestroy(struct blas *handle) { return cublasDestroy_v2(handle); }
@@ -85,9 +76,34 @@ DONE(cublasSetWorkspace_v2) DONE(cublasSetSmCountTarget) DONE(cublasSetAtomicsMo
 DONE(cublasGemmEx) DONE(cublasGemmStridedBatchedEx) DONE(cublasGemmBatchedEx) DONE(cublasSgemmEx) DONE(cublasDotEx)
 DONE(cublasHgemm) DONE(cublasHgemmStridedBatched) DONE(cublasLtMatmul) DONE(cublasLtMatmulDescSetAttribute)
 DONE(cublasLtMatmulPreferenceSetAttribute) DONE(cublasLtMatrixLayoutSetAttribute)
-IN_FOUR(gemm_v2) IN_FOUR(gemmBatched) IN_FOUR(gemmStridedBatched) IN_FOUR(gemv_v2) IN_FOUR(geqrfBatched)
-IN_FOUR(getrfBatched) IN_FOUR(getrsBatched) IN_FOUR(gelsBatched) IN_FOUR(trsm_v2) IN_FOUR(trsmBatched) IN_FOUR(axpy_v2)
+IN_FOUR(gemm_v2) IN_FOUR(gemmBatched) IN_FOUR(gemmStridedBatched) IN_FOUR(gemv_v2)
+IN_FOUR(getrfBatched) IN_FOUR(getrsBatched) IN_FOUR(trsm_v2) IN_FOUR(trsmBatched) IN_FOUR(axpy_v2)
 IN_FOUR(copy_v2) IN_FOUR(scal_v2) IN_FOUR(swap_v2) IN_FOUR(symm_v2) IN_FOUR(syrk_v2) IN_FOUR(trmm_v2)
 IN_TWO(dot_v2) IN_TWO(ger_v2) IN_TWO(nrm2_v2) IN_TWO(asum_v2)
 DONE(cublasCdotc_v2) DONE(cublasCdotu_v2) DONE(cublasZdotc_v2) DONE(cublasZdotu_v2) DONE(cublasScnrm2_v2)
 DONE(cublasDznrm2_v2)
+
+/* These tell the host at once whether an argument was wrong. */
+#define INFORM(name, parameters) \
+  API int name parameters {      \
+    add_work();                  \
+    *info = 0;                   \
+    return 0;                    \
+  }
+#define IN_FOUR_INFORM(rest, parameters)                                         \
+  INFORM(cublasS##rest, parameters) INFORM(cublasD##rest, parameters) INFORM(cublasC##rest, parameters) \
+  INFORM(cublasZ##rest, parameters)
+IN_FOUR_INFORM(geqrfBatched, (void *handle UNUSED, int m UNUSED, int n UNUSED, void *a UNUSED, int lda UNUSED,
+                              void *tau UNUSED, int *info))
+IN_FOUR_INFORM(gelsBatched, (void *handle UNUSED, int trans UNUSED, int m UNUSED, int n UNUSED, int rhs UNUSED,
+                             void *a UNUSED, int lda UNUSED, void *c UNUSED, int ldc UNUSED, int *info))
+
+/* What MAGMA, which PyTorch's linear algebra is linked with, calls beside these. */
+#define IN_COMPLEX(rest) DONE(cublasC##rest) DONE(cublasZ##rest)
+IN_FOUR(rot_v2) IN_FOUR(rotg_v2) IN_FOUR(symv_v2) IN_FOUR(syr_v2) IN_FOUR(syr2_v2) IN_FOUR(syr2k_v2) IN_FOUR(trmv_v2)
+IN_FOUR(trsv_v2) IN_TWO(rotm_v2) IN_TWO(rotmg_v2) IN_COMPLEX(gerc_v2) IN_COMPLEX(geru_v2) IN_COMPLEX(hemm_v2)
+IN_COMPLEX(hemv_v2) IN_COMPLEX(her_v2) IN_COMPLEX(her2_v2) IN_COMPLEX(her2k_v2) IN_COMPLEX(herk_v2)
+DONE(cublasCsrot_v2) DONE(cublasZdrot_v2) DONE(cublasCsscal_v2) DONE(cublasZdscal_v2) DONE(cublasScasum_v2)
+DONE(cublasDzasum_v2) DONE(cublasIsamax_v2) DONE(cublasIdamax_v2) DONE(cublasIcamax_v2) DONE(cublasIzamax_v2)
+DONE(cublasIsamin_v2) DONE(cublasIdamin_v2) DONE(cublasIcamin_v2) DONE(cublasIzamin_v2) DONE(cublasGetMatrixAsync)
+DONE(cublasGetVectorAsync) DONE(cublasSetMatrixAsync) DONE(cublasSetVectorAsync)

@@ -75,9 +75,7 @@ const struct card *the_card(void) {
 int device_count(void) {
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   int count = the_card()->devices;
-  if (visible == NULL) {
-    return count;
-  }
+  RETURN_IF(visible == NULL, count);
   int listed = 0;
   for (const char *at = visible; *at != '\0'; at++) {
     if (*at == '-') {
@@ -94,9 +92,7 @@ int device_count(void) {
 ANSWER(cuDriverGetVersion, (int *version), version, 13000)
 ANSWER(cuDeviceGetCount, (int *count), count, device_count())
 API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-  if (ordinal < 0 || ordinal >= device_count()) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(ordinal < 0 || ordinal >= device_count(), CUDA_ERROR_INVALID_DEVICE);
   *device = ordinal;
   return CUDA_SUCCESS;
 }
@@ -200,9 +196,7 @@ static int attribute(int number, CUdevice device) {
 }
 
 API CUresult cuDeviceGetAttribute(int *value, int number, CUdevice device) {
-  if (device < 0 || device >= device_count()) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(device < 0 || device >= device_count(), CUDA_ERROR_INVALID_DEVICE);
   *value = attribute(number, device);
   return CUDA_SUCCESS;
 }

@@ -11,9 +11,7 @@ static __thread int depth;
 static bool initialized;
 
 struct context *context_of(CUdevice device) {
-  if (device < 0 || device >= device_count()) {
-    return NULL;
-  }
+  RETURN_IF(device < 0 || device >= device_count(), NULL);
   contexts[device].device = device;
   return &contexts[device];
 }
@@ -34,24 +32,16 @@ static void release(struct context *context) {
 }
 
 API CUresult cuInit(unsigned flags) {
-  if (flags != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (device_count() == 0) {
-    return CUDA_ERROR_NO_DEVICE;
-  }
+  RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(device_count() == 0, CUDA_ERROR_NO_DEVICE);
   initialized = true;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device) {
-  if (!initialized) {
-    return CUDA_ERROR_NOT_INITIALIZED;
-  }
+  RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
   struct context *own = context_of(device);
-  if (own == NULL) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
   retain(own);
   *context = own;
   return CUDA_SUCCESS;
@@ -59,27 +49,21 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
 
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   struct context *own = context_of(device);
-  if (own == NULL || own->retained == 0) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(own == NULL || own->retained == 0, CUDA_ERROR_INVALID_CONTEXT);
   release(own);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   struct context *own = context_of(device);
-  if (own == NULL) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
   own->flags = flags;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
   struct context *own = context_of(device);
-  if (own == NULL) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
   *flags = own->flags;
   *active = own->retained > 0;
   return CUDA_SUCCESS;
@@ -90,17 +74,13 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 }
 
 API CUresult cuCtxPushCurrent_v2(struct context *context) {
-  if (depth == DEEPEST) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(depth == DEEPEST, CUDA_ERROR_INVALID_VALUE);
   stack[depth++] = context;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuCtxPopCurrent_v2(struct context **context) {
-  if (depth == 0) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(depth == 0, CUDA_ERROR_INVALID_CONTEXT);
   depth--;
   if (context != NULL) {
     *context = stack[depth];
@@ -119,9 +99,7 @@ API CUresult cuCtxSetCurrent(struct context *context) {
 }
 
 API CUresult cuCtxGetCurrent(struct context **context) {
-  if (!initialized) {
-    return CUDA_ERROR_NOT_INITIALIZED;
-  }
+  RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
   *context = current_context();
   return CUDA_SUCCESS;
 }
@@ -145,9 +123,7 @@ API CUresult cuCtxCreate_v4(struct context **context, void *parameters UNUSED, u
 }
 
 API CUresult cuCtxDestroy_v2(struct context *context) {
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   if (current_context() == context) {
     depth--;
   }
@@ -157,9 +133,7 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
 
 API CUresult cuCtxGetDevice_v2(CUdevice *device, struct context *context) {
   struct context *asked = context == NULL ? current_context() : context;
-  if (asked == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(asked == NULL, CUDA_ERROR_INVALID_CONTEXT);
   *device = asked->device;
   return CUDA_SUCCESS;
 }
@@ -168,27 +142,21 @@ API CUresult cuCtxGetDevice(CUdevice *device) { return cuCtxGetDevice_v2(device,
 
 API CUresult cuCtxGetFlags(unsigned *flags) {
   struct context *context = current_context();
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   *flags = context->flags;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuCtxSetFlags(unsigned flags) {
   struct context *context = current_context();
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   context->flags = flags;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
   struct context *asked = context == NULL ? current_context() : context;
-  if (asked == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(asked == NULL, CUDA_ERROR_INVALID_CONTEXT);
   *id = (unsigned long long)asked->device + 1;
   return CUDA_SUCCESS;
 }
@@ -197,17 +165,13 @@ API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
 static size_t limits[16] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
 
 API CUresult cuCtxGetLimit(size_t *value, int limit) {
-  if (limit < 0 || limit >= 16) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(limit < 0 || limit >= 16, CUDA_ERROR_INVALID_VALUE);
   *value = limits[limit];
   return CUDA_SUCCESS;
 }
 
 API CUresult cuCtxSetLimit(int limit, size_t value) {
-  if (limit < 0 || limit >= 16) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(limit < 0 || limit >= 16, CUDA_ERROR_INVALID_VALUE);
   limits[limit] = value;
   return CUDA_SUCCESS;
 }
@@ -227,13 +191,9 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) {
   struct context *own = current_context();
-  if (own == NULL || peer == NULL || own == peer) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(own == NULL || peer == NULL || own == peer, CUDA_ERROR_INVALID_CONTEXT);
   uint64_t bit = (uint64_t)1 << peer->device;
-  if (own->peers & bit) {
-    return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  }
+  RETURN_IF(own->peers & bit, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
   own->peers |= bit;
   return CUDA_SUCCESS;
 }

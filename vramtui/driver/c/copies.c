@@ -43,9 +43,7 @@ struct copy_2d {
 static CUresult copy_rows(const struct copy_2d *what) {
   CUdeviceptr from = what->from_type == 1 ? (CUdeviceptr)what->from_host : what->from_device;
   CUdeviceptr to = what->to_type == 1 ? (CUdeviceptr)what->to_host : what->to_device;
-  if (what->from_type == 3 || what->to_type == 3) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  RETURN_IF(what->from_type == 3 || what->to_type == 3, CUDA_ERROR_NOT_SUPPORTED);
   for (size_t row = 0; row < what->height; row++) {
     copy(to + (what->to_y + row) * what->to_pitch + what->to_x,
          from + (what->from_y + row) * what->from_pitch + what->from_x, what->width);

@@ -12,6 +12,13 @@
 #define CHUNK (2 * MIB) /* the granularity in which a card's memory is handed out */
 #define MOST_DEVICES 16
 
+#define RETURN_IF(condition, result) \
+  do {                               \
+    if (condition) {                 \
+      return result;                 \
+    }                                \
+  } while (0)
+
 /* A function of one sentence: what it is asked stands where it is told to put it. */
 #define ANSWER(name, parameters, where, answer) \
   API int name parameters {                     \

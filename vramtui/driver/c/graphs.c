@@ -67,13 +67,9 @@ API CUresult cuGraphDestroy(struct graph *graph) {
 
 API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *graph, void *after UNUSED,
                                          void *edges UNUSED, size_t count UNUSED, int mode) {
-  if (capture_of(stream) != NULL) {
-    return CUDA_ERROR_ILLEGAL_STATE;
-  }
+  RETURN_IF(capture_of(stream) != NULL, CUDA_ERROR_ILLEGAL_STATE);
   struct capture *capture = calloc(1, sizeof *capture);
-  if (capture == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(capture == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   uint64_t id = __atomic_add_fetch(&last_capture, 1, __ATOMIC_RELAXED);
   *capture = (struct capture){.id = id, .is_on = true, .mode = mode, .origin = stream, .graph = graph};
   set_capture(stream, capture);
@@ -111,9 +107,7 @@ API CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint6
                                        struct node *const **after, const void **edges, size_t *count) {
   struct capture *capture = capture_of(stream);
   *status = capture != NULL;
-  if (capture == NULL) {
-    return CUDA_SUCCESS;
-  }
+  RETURN_IF(capture == NULL, CUDA_SUCCESS);
   if (id != NULL) {
     *id = capture->id;
   }
@@ -145,9 +139,7 @@ API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, uint64_t
 /* A graph that can be launched is the graph: it may be destroyed before this, so it is only counted. */
 API CUresult cuGraphInstantiateWithFlags(size_t **ready, struct graph *graph, unsigned long long flags UNUSED) {
   *ready = malloc(sizeof **ready);
-  if (*ready == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(*ready == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   **ready = graph->count;
   return CUDA_SUCCESS;
 }
@@ -219,9 +211,7 @@ API CUresult cuGraphAddKernelNode_v2(struct node **node, struct graph *graph, vo
 API CUresult cuUserObjectCreate(struct user_object **object, void *data, void (*destroy)(void *), unsigned owners,
                                 unsigned flags UNUSED) {
   *object = malloc(sizeof **object);
-  if (*object == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(*object == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   **object = (struct user_object){.destroy = destroy, .data = data, .owners = owners};
   return CUDA_SUCCESS;
 }

@@ -107,9 +107,7 @@ static __thread struct {
 static __thread int pushed_count;
 
 API unsigned __cudaPushCallConfiguration(struct size3 grid, struct size3 block, size_t shared, struct stream *stream) {
-  if (pushed_count == 16) {
-    return 1;
-  }
+  RETURN_IF(pushed_count == 16, 1);
   pushed[pushed_count].grid = grid;
   pushed[pushed_count].block = block;
   pushed[pushed_count].shared = shared;
@@ -118,9 +116,7 @@ API unsigned __cudaPushCallConfiguration(struct size3 grid, struct size3 block, 
 }
 API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block, size_t *shared,
                                         struct stream **stream) {
-  if (pushed_count == 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(pushed_count == 0, CUDA_ERROR_INVALID_VALUE);
   pushed_count--;
   *grid = pushed[pushed_count].grid;
   *block = pushed[pushed_count].block;
@@ -130,9 +126,7 @@ API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block,
 }
 ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, function_of(host))
 static CUresult launch(struct stream *stream) {
-  if (runtime_context() == NULL) {
-    return keep_error(CUDA_ERROR_NO_DEVICE);
-  }
+  RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
   add_graph_node(stream, 0);
   return CUDA_SUCCESS;
 }
@@ -266,9 +260,7 @@ static int asked(int number, CUdevice device) {
 }
 
 API CUresult cudaGetDeviceProperties(struct properties *answer, CUdevice device) {
-  if (context_of(device) == NULL) {
-    return keep_error(CUDA_ERROR_INVALID_DEVICE);
-  }
+  RETURN_IF(context_of(device) == NULL, keep_error(CUDA_ERROR_INVALID_DEVICE));
   *answer = (struct properties){
       .memory = the_card()->memory,
       .shared_per_block = (size_t)asked(8, device),

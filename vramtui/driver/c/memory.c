@@ -20,9 +20,7 @@ bool charge(CUdevice device, size_t bytes) {
   const struct card *card = the_card();
   size_t own = areas[device].used + card->context;
   int64_t others = used_on(device, (int)getpid());
-  if (own + bytes + (size_t)others > card->memory) {
-    return false;
-  }
+  RETURN_IF(own + bytes + (size_t)others > card->memory, false);
   areas[device].used += bytes;
   report_used(device, (int64_t)bytes);
   return true;
@@ -37,21 +35,15 @@ static uint64_t free_address(CUdevice device, size_t size) {
   if (areas[device].low == 0) {
     size_t whole = 4 * ((the_card()->memory + CHUNK - 1) / CHUNK * CHUNK);
     areas[device].low = (uint64_t)reserve_addresses(whole, CHUNK, 0);
-    if (areas[device].low == 0) {
-      return 0;
-    }
+    RETURN_IF(areas[device].low == 0, 0);
     areas[device].high = areas[device].low + whole;
   }
   return lowest_gap(areas[device].low, areas[device].high, size);
 }
 
 CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *address) {
-  if (size == 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (size > the_card()->memory) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(size == 0, CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(size > the_card()->memory, CUDA_ERROR_OUT_OF_MEMORY);
   size_t charged = (size + CHUNK - 1) / CHUNK * CHUNK;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   lock_memory();
@@ -111,9 +103,7 @@ API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? CUDA_SUCC
 
 API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
   struct context *context = current_context();
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   const struct card *card = the_card();
   size_t used = areas[context->device].used + card->context + (size_t)used_on(context->device, (int)getpid());
   *total = card->memory;
@@ -164,9 +154,7 @@ API CUresult cuMemAllocHost_v2(void **address, size_t size) { return take_host(a
 
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags UNUSED) {
   struct context *context = current_context();
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   return take_host((void **)address, size, MANAGED, context->device);
 }
 
@@ -223,9 +211,7 @@ static bool is_known_value(CUdeviceptr address, size_t size) {
 static bool is_on_card(const struct range *range) { return range != NULL && range->kind == DEVICE; }
 
 static bool may_keep(struct range *range, size_t size) {
-  if (size > LONGEST_COPY || kept + size > MOST_KEPT) {
-    return false;
-  }
+  RETURN_IF(size > LONGEST_COPY || kept + size > MOST_KEPT, false);
   kept += size;
   range->kept = true;
   return true;
@@ -245,9 +231,7 @@ bool knows(CUdeviceptr address, size_t size) {
 
 /* Copies as far as the bytes are known: what the host wrote. What kernels would have computed reads as zeros. */
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  if (size == 0) {
-    return CUDA_SUCCESS;
-  }
+  RETURN_IF(size == 0, CUDA_SUCCESS);
   settle(from, size);
   expect_nothing(to, size);
   lock_memory();
@@ -303,9 +287,7 @@ CUresult pointer_attribute(void *answer, int number, const struct range *range, 
       *(struct context **)answer = range == NULL || range->kind == REGISTERED ? NULL : context_of(range->device);
       return CUDA_SUCCESS;
     case 2: /* MEMORY_TYPE: 1 the host's, 2 a device's */
-      if (range == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-      }
+      RETURN_IF(range == NULL, CUDA_ERROR_INVALID_VALUE);
       *(unsigned *)answer = range->kind == HOST || range->kind == REGISTERED ? 1 : 2;
       return CUDA_SUCCESS;
     case 3: case 4: /* DEVICE_POINTER, HOST_POINTER */

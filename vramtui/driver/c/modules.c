@@ -104,9 +104,7 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct mod
     module->globals = found;
   }
   unlock_memory();
-  if (found == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(found == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   if (address != NULL) {
     *address = found->address;
   }
@@ -133,16 +131,12 @@ ANSWER(cuFuncGetModule, (struct module **module, struct function *function), mod
 ANSWER(cuFuncGetName, (const char **name, struct function *function), name, function->name)
 
 API CUresult cuFuncGetAttribute(int *value, int number, struct function *function) {
-  if (number < 0 || number >= ATTRIBUTES) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(number < 0 || number >= ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
   *value = function->attributes[number];
   return CUDA_SUCCESS;
 }
 API CUresult cuFuncSetAttribute(struct function *function, int number, int value) {
-  if (number < 0 || number >= ATTRIBUTES) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(number < 0 || number >= ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
   function->attributes[number] = value;
   return CUDA_SUCCESS;
 }
@@ -182,9 +176,7 @@ API CUresult cuLaunchKernelEx(const struct launch *launch, struct function *func
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct function *function, int threads,
                                                                   size_t dynamic, unsigned flags UNUSED) {
   const struct card *card = the_card();
-  if (threads <= 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(threads <= 0, CUDA_ERROR_INVALID_VALUE);
   int warps = (threads + 31) / 32;
   int most = card->threads / (32 * warps);
   int reserved = card->major >= 8 ? 1024 : 0;

@@ -232,9 +232,7 @@ static int begin(struct comm **made, const char *name, int rank, int count) {
   static bool has_buffers[MOST_DEVICES];
   if (count > 1 && !has_buffers[comm->device]) {
     has_buffers[comm->device] = true;
-    if (!charge(comm->device, the_card()->communicators)) {
-      return NCCL_CUDA_ERROR;
-    }
+    RETURN_IF(!charge(comm->device, the_card()->communicators), NCCL_CUDA_ERROR);
   }
   *made = comm;
   return NCCL_SUCCESS;
@@ -277,16 +275,12 @@ API int ncclCommSplit(struct comm *comm, int color, int key, struct comm **made,
   send_record(comm, EVERYBODY, number, own, sizeof own, true);
   for (int peer = 0; peer < comm->count; peer++) {
     struct expected what = {.comm = comm, .to = EVERYBODY, .number = number};
-    if (!receive(&what, peer, 0, sizeof other, other)) {
-      return NCCL_SYSTEM_ERROR;
-    }
+    RETURN_IF(!receive(&what, peer, 0, sizeof other, other), NCCL_SYSTEM_ERROR);
     count += other[0] == color;
     rank += other[0] == color && (other[1] < key || (other[1] == key && peer < comm->rank));
   }
   *made = NULL;
-  if (color < 0) {
-    return NCCL_SUCCESS;
-  }
+  RETURN_IF(color < 0, NCCL_SUCCESS);
   char name[17];
   uint64_t parent = strtoull(comm->name, NULL, 16);
   uint64_t mixed = (parent ^ (number + 1) * 0x9e3779b97f4a7c15u) + (uint64_t)color * 0xff51afd7ed558ccdu;

@@ -35,9 +35,7 @@ API int nvmlDeviceGetCount_v2(unsigned *count) {
   return NVML_SUCCESS;
 }
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
-  if ((int)index >= the_card()->devices) {
-    return NVML_INVALID_ARGUMENT;
-  }
+  RETURN_IF((int)index >= the_card()->devices, NVML_INVALID_ARGUMENT);
   *device = (nvml_device)(intptr_t)(index + 1);
   return NVML_SUCCESS;
 }
@@ -60,17 +58,13 @@ API int nvmlDeviceGetHandleByUUID(const char *text, nvml_device *device) {
     char own[64];
     *device = (nvml_device)(intptr_t)(at + 1);
     nvmlDeviceGetUUID(*device, own, sizeof own);
-    if (strcmp(own, text) == 0) {
-      return NVML_SUCCESS;
-    }
+    RETURN_IF(strcmp(own, text) == 0, NVML_SUCCESS);
   }
   return NVML_NOT_FOUND;
 }
 API int nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device *device) {
   unsigned domain, bus;
-  if (sscanf(text, "%x:%x", &domain, &bus) != 2 || bus < 1 || (int)bus > the_card()->devices) {
-    return NVML_NOT_FOUND;
-  }
+  RETURN_IF(sscanf(text, "%x:%x", &domain, &bus) != 2 || bus < 1 || (int)bus > the_card()->devices, NVML_NOT_FOUND);
   *device = (nvml_device)(intptr_t)bus;
   return NVML_SUCCESS;
 }
@@ -114,9 +108,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *co
   struct user users[64];
   unsigned found = (unsigned)users_of(number_of(device), users, 64), room = *count;
   *count = found;
-  if (found > room) {
-    return NVML_INSUFFICIENT_SIZE;
-  }
+  RETURN_IF(found > room, NVML_INSUFFICIENT_SIZE);
   for (unsigned at = 0; at < found; at++) {
     processes[at] = (struct process){.pid = (unsigned)users[at].pid, .used = (unsigned long long)users[at].used};
     processes[at].instance = processes[at].compute_instance = 0xffffffff;
@@ -139,9 +131,7 @@ API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count
   unsigned room = *count;
   *count = 64;
   nvmlDeviceGetComputeRunningProcesses_v3(device, count, found);
-  if (*count > room) {
-    return NVML_INSUFFICIENT_SIZE;
-  }
+  RETURN_IF(*count > room, NVML_INSUFFICIENT_SIZE);
   for (unsigned at = 0; at < *count; at++) {
     processes[at] = (struct process_v1){.pid = found[at].pid, .used = found[at].used};
   }

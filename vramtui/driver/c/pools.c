@@ -19,26 +19,20 @@ static struct pool *pool_of(CUdevice device) {
 }
 
 API CUresult cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
-  if (context_of(device) == NULL) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
   defaults[device].device = device;
   *pool = &defaults[device];
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetMemPool(struct pool **pool, CUdevice device) {
-  if (context_of(device) == NULL) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
   *pool = pool_of(device);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
-  if (context_of(device) == NULL) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
+  RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
   chosen[device] = pool;
   return CUDA_SUCCESS;
 }
@@ -46,9 +40,7 @@ API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
 /* CUmemPoolProps: allocation type, handle types, then the location's type and id. */
 API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
   struct pool *made = calloc(1, sizeof *made);
-  if (made == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(made == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   made->device = properties[3];
   *pool = made;
   return CUDA_SUCCESS;
@@ -102,9 +94,7 @@ API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, struct p
 
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, struct stream *stream) {
   struct context *context = current_context();
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   return cuMemAllocFromPoolAsync(address, size, pool_of(context->device), stream);
 }
 

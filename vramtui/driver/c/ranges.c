@@ -45,9 +45,7 @@ static size_t place_of(uint64_t address) {
 struct range *range_of(uint64_t address) {
   for (size_t at = place_of(address); at-- > 0;) {
     struct range *range = ranges[at];
-    if (address < range->start + range->size) {
-      return range;
-    }
+    RETURN_IF(address < range->start + range->size, range);
   }
   return NULL;
 }
@@ -56,16 +54,12 @@ struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice de
   if (count == room) {
     size_t more = room == 0 ? 256 : 2 * room;
     struct range **moved = realloc(ranges, more * sizeof *ranges);
-    if (moved == NULL) {
-      return NULL;
-    }
+    RETURN_IF(moved == NULL, NULL);
     ranges = moved;
     room = more;
   }
   struct range *range = calloc(1, sizeof *range);
-  if (range == NULL) {
-    return NULL;
-  }
+  RETURN_IF(range == NULL, NULL);
   *range = (struct range){.start = start, .size = size, .kind = kind, .device = device, .id = ++last_id};
   size_t at = place_of(start);
   memmove(ranges + at + 1, ranges + at, (count - at) * sizeof *ranges);
@@ -89,9 +83,7 @@ void remove_range(struct range *range) {
 uint64_t lowest_gap(uint64_t low, uint64_t high, size_t size) {
   uint64_t end = low;
   for (size_t at = place_of(low - 1); at < count && ranges[at]->start < high; at++) {
-    if (ranges[at]->start - end >= size) {
-      return end;
-    }
+    RETURN_IF(ranges[at]->start - end >= size, end);
     uint64_t behind = ranges[at]->start + ranges[at]->size;
     end = behind > end ? (behind + CHUNK - 1) / CHUNK * CHUNK : end;
   }
@@ -103,9 +95,7 @@ void *reserve_addresses(size_t size, size_t alignment, uint64_t wanted) {
   alignment = alignment < CHUNK ? CHUNK : alignment;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   char *got = mmap((void *)wanted, size + alignment, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (got == MAP_FAILED) {
-    return NULL;
-  }
+  RETURN_IF(got == MAP_FAILED, NULL);
   uint64_t start = ((uint64_t)got + alignment - 1) / alignment * alignment;
   if (start > (uint64_t)got) {
     munmap(got, start - (uint64_t)got);

@@ -29,10 +29,16 @@ struct data {
 MADE(RNNDescriptor, struct layers)
 MADE(RNNDataDescriptor, struct data)
 
+/* PyTorch says how much is dropped just before it describes the layers. */
+static __thread float last_dropout;
+ANSWER(cudnnSetDropoutDescriptor, (void *what UNUSED, void *handle UNUSED, float dropout), &last_dropout, dropout)
+ANSWER(cudnnRestoreDropoutDescriptor, (void *what UNUSED, void *handle UNUSED, float dropout), &last_dropout, dropout)
+
 API int cudnnSetRNNDescriptor_v8(struct layers *layers, int algorithm UNUSED, int cell, int biases, int direction,
                                  int input UNUSED, int type, int precision UNUSED, int mode UNUSED, int inputs,
-                                 int hidden, int output, int count, void *dropout, unsigned flags UNUSED) {
-  *layers = (struct layers){cell, 1 + direction, type, inputs, hidden, output, count, biases != 0, dropout != NULL};
+                                 int hidden, int output, int count, void *dropout UNUSED,
+                                 unsigned flags UNUSED) {
+  *layers = (struct layers){cell, 1 + direction, type, inputs, hidden, output, count, biases != 0, last_dropout > 0};
   return 0;
 }
 API int cudnnSetRNNDataDescriptor(struct data *data, int type, int layout UNUSED, int steps, int batch,
@@ -101,20 +107,47 @@ API int cudnnGetRNNWeightParams(void *handle UNUSED, const struct layers *layers
   return result;
 }
 
+/* Numbers that a call works with: of each hidden unit and input of a row; of each hidden unit of a sequence. */
+static double worked_in(const struct layers *layers, double rows, double batch) {
+  bool is_deep = layers->count > 1, is_gru = layers->cell == GRU, is_both = layers->directions > 1;
+  double of_hidden = 4, of_inputs = 2, once = 0, of_layer = 5;
+  if (layers->cell == LSTM) {
+    of_hidden = is_both ? 14 : 5 + (is_projected(layers) ? (double)layers->output / layers->hidden : 0);
+    of_inputs = 1;
+    once = is_both ? 0 : (layers->inputs == layers->hidden) - is_projected(layers);
+    of_layer = is_both ? 24 : 10;
+  } else if (is_both) {
+    of_hidden = is_gru ? 12 : 19 + 2 * is_deep;
+    of_inputs = is_deep || !is_gru ? 2 : 1;
+    of_layer = 14;
+  } else if (!is_gru && layers->hidden < 512) {
+    of_hidden = 13 + is_deep;
+    of_layer = 6;
+  } else if (is_deep && is_gru) {
+    of_hidden = 3, once = 8, of_layer = 9;
+  }
+  bool drops = layers->has_dropout && is_deep && layers->cell >= LSTM;
+  return rows * (of_hidden * layers->hidden + of_inputs * layers->inputs) +
+         batch * layers->hidden * (once + of_layer * layers->count) +
+         (drops ? rows * layers->output * layers->directions : 0);
+}
+
 API int cudnnGetRNNTempSpaceSizes(void *handle UNUSED, const struct layers *layers, int is_training,
                                   const struct data *data, size_t *workspace, size_t *reserve) {
-  static const int KEPT[] = {1, 1, 5, 6}, WORKED[] = {4, 4, 11, 8}; /* numbers of each unit of a state */
+  static const int KEPT[] = {1, 1, 5, 6}; /* numbers of each unit of a state */
   size_t rows = (size_t)data->batch * data->steps, both = (size_t)layers->count * layers->directions;
-  size_t between = rows * layers->output * layers->directions * (layers->count - 1);
-  size_t kept = rows * layers->hidden * both * (KEPT[layers->cell] + is_projected(layers));
-  size_t worked = (size_t)WORKED[layers->cell] * data->batch * layers->hidden * both;
-  size_t projections = is_projected(layers) ? both * layers->hidden * layers->output : 0;
-  size_t size = itemsize(layers->type);
+  size_t size = itemsize(layers->type), lengths = ((size_t)8 * data->batch + 31) / 32 * 32;
   if (workspace != NULL) {
-    *workspace = (matrices_before(layers, (int)both) - projections + worked) * size;
+    size_t matrices = matrices_before(layers, (int)both);
+    double numbers = (double)matrices + worked_in(layers, (double)rows, data->batch);
+    *workspace = both * 8 * MIB + 256 + lengths + (size_t)(numbers * (double)size + 0.5);
   }
   if (reserve != NULL) { /* which a backward pass does not ask again */
-    *reserve = is_training ? (kept + between) * size + (layers->has_dropout ? (between + 7) / 8 : 0) : 0;
+    size_t between = rows * layers->output * layers->directions * (layers->count - 1);
+    size_t width = (size_t)KEPT[layers->cell] * layers->hidden;
+    width += is_projected(layers) ? layers->hidden + layers->output : 0;
+    size_t bits = layers->has_dropout ? (between + 7) / 8 : 0;
+    *reserve = is_training ? (rows * width * both + between) * size + bits + 256 : 0;
   }
   return 0;
 }

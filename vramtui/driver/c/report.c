@@ -30,9 +30,7 @@ static size_t written;
 static pid_t owner;
 
 static struct report *open_report(void) {
-  if (report != NULL && owner == getpid()) {
-    return report;
-  }
+  RETURN_IF(report != NULL && owner == getpid(), report);
   const char *folder = getenv("VRAMTUI_DRIVER_REPORT");
   char path[512];
   owner = getpid();
@@ -102,9 +100,7 @@ void report_used(CUdevice device, int64_t change) {
 int users_of(CUdevice device, struct user *users, int room) {
   const char *folder = getenv("VRAMTUI_DRIVER_REPORT");
   DIR *files = folder == NULL ? NULL : opendir(folder);
-  if (files == NULL) {
-    return 0;
-  }
+  RETURN_IF(files == NULL, 0);
   int count = 0;
   struct dirent *entry;
   while (count < room && (entry = readdir(files)) != NULL) {

@@ -64,9 +64,7 @@ API CUresult cudaGetDevice(CUdevice *device) {
   return CUDA_SUCCESS;
 }
 API CUresult cudaSetDevice(CUdevice device) {
-  if (context_of(device) == NULL) {
-    return keep_error(CUDA_ERROR_INVALID_DEVICE);
-  }
+  RETURN_IF(context_of(device) == NULL, keep_error(CUDA_ERROR_INVALID_DEVICE));
   if (device_now != device || current_context() == NULL) {
     device_now = device;
     cuCtxSetCurrent(NULL);
@@ -95,9 +93,7 @@ API CUresult cudaMemcpyPeerAsync(CUdeviceptr to, CUdevice there UNUSED, CUdevice
 }
 API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t from_pitch, size_t width,
                                size_t height, int kind UNUSED, struct stream *stream) {
-  if (runtime_context() == NULL) {
-    return keep_error(CUDA_ERROR_NO_DEVICE);
-  }
+  RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
   for (size_t row = 0; row < height; row++) {
     cuMemcpyAsync(to + row * to_pitch, from + row * from_pitch, width, stream);
   }

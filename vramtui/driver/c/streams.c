@@ -29,9 +29,7 @@ void set_capture(struct stream *stream, struct capture *capture) { own(stream)->
 API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
   struct context *context = current_context();
   struct stream *made = context == NULL ? NULL : calloc(1, sizeof *made);
-  if (made == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(made == NULL, CUDA_ERROR_INVALID_CONTEXT);
   *made = (struct stream){.context = context, .flags = flags, .priority = priority};
   made->id = __atomic_add_fetch(&last_stream, 1, __ATOMIC_RELAXED) + 2;
   *stream = made;
@@ -43,9 +41,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
 }
 
 API CUresult cuStreamDestroy_v2(struct stream *stream) {
-  if ((uintptr_t)stream <= 2) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
+  RETURN_IF((uintptr_t)stream <= 2, CUDA_ERROR_INVALID_HANDLE);
   free(stream);
   return CUDA_SUCCESS;
 }
@@ -68,9 +64,7 @@ API CUresult cuStreamGetCtx_v2(struct stream *stream, struct context **context, 
 API CUresult cuStreamGetDevice(struct stream *stream, CUdevice *device) {
   struct context *context;
   cuStreamGetCtx(stream, &context);
-  if (context == NULL) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   *device = context->device;
   return CUDA_SUCCESS;
 }

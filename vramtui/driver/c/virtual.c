@@ -26,13 +26,9 @@ ANSWER(cuMemGetAllocationGranularity, (size_t *size, const struct property *prop
        size, CHUNK)
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
                                  unsigned long long flags UNUSED) {
-  if (size == 0 || size % CHUNK != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  RETURN_IF(size == 0 || size % CHUNK != 0, CUDA_ERROR_INVALID_VALUE);
   void *start = reserve_addresses(size, alignment, wanted);
-  if (start == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(start == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   lock_memory();
   struct range *range = add_range((uint64_t)start, size, RESERVED, 0);
   unlock_memory();
@@ -63,9 +59,7 @@ API CUresult cuMemCreate(struct piece **handle, size_t size, const struct proper
   bool room = !on_card || charge(property->location.id, size);
   unlock_memory();
   struct piece *piece = room ? malloc(sizeof *piece) : NULL;
-  if (piece == NULL) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(piece == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   *piece = (struct piece){.size = size, .property = *property, .owners = 1};
   *handle = piece;
   return CUDA_SUCCESS;
