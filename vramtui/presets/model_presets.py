@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vramtui.models.readers.safetensors import CheckpointWeights
 
 # A bundled preset needs none of the readers, a file one of them.
+check_layers = late("vramtui.models.readers.config_json:check_layers")
 parse_config = late("vramtui.models.readers.config_json:parse_config")
 gguf_table = late("vramtui.models.readers.model_folder:gguf_table")
 read_gguf_header = late("vramtui.models.readers.model_folder:read_gguf_header")
@@ -88,8 +89,9 @@ def preset_to_trace(path: Path, name: str = "") -> Preset:
     """The model of the config at `path` as transformers builds it, for a trace: a prompt and the first word after it.
 
     Raises:
-        UserError: it cannot be read, or names no `model_type`.
+        UserError: it cannot be read, has more layers than any model, or names no `model_type`.
     """
+    check_layers(path)
     run: dict[str, Any] = {"kind": "infer", "precision": "bf16", "sequence_length": PROMPT, "new_tokens": 2}
     model = {"kind": "huggingface", "config": str(path.absolute())}
     notes = "Built by transformers from its config; words alone, also of a model that takes images or sound."

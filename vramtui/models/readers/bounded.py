@@ -31,6 +31,10 @@ class Damaged(Exception):  # noqa: N818 - the adjective that every reader of a f
         self.is_sound = is_sound
 
 
+class BeyondBoundsError(Damaged):
+    """A figure that no model has: nothing that builds the model answers for it either."""
+
+
 def path_text(path: Path) -> str:
     """`path` made safe for a sentence."""
     return printable(str(path))

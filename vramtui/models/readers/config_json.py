@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.file_limits import CONFIG
+from vramtui.core.base.file_limits import CONFIG, MOST_LAYERS
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
+from vramtui.models.families.keys import LAYERS
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
@@ -97,6 +98,20 @@ def read_config(path: Path) -> ConfigFile:
     except Damaged as error:
         instead = f"; {what_answers(path)}" if error.is_sound else ""
         raise UserError(f"{path_text(path)} {error}{instead}") from None
+
+
+def check_layers(path: Path) -> None:
+    """See that a config has no more layers than any model, which would be built one by one.
+
+    Raises:
+        UserError: it has, or it cannot be read.
+    """
+    values = _decoded(path)
+    for part in (values, *(value for value in values.values() if isinstance(value, dict))):
+        for name in LAYERS:
+            layers = part.get(name)
+            if isinstance(layers, int | float) and not layers <= MOST_LAYERS:
+                raise UserError(f"{path_text(path)} has {name} = {layers}; at most {MOST_LAYERS} are built")
 
 
 def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
@@ -223,7 +238,8 @@ def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
-        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=True) from None
+        is_sound = error.is_sound is not None
+        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
     if found.basis == "shapes" and not config.texts("architectures"):
         name = shape_table().class_of("causal", name) or name
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis, found.counted
