@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.file_limits import MOST_LAYERS
-from vramtui.models.readers.bounded import BeyondBoundsError, Damaged
+from vramtui.models.readers.bounded import Damaged
 from vramtui.models.readers.fields import Fields
 
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embed_dim", "model_dim")
@@ -151,12 +151,13 @@ def layer_count(keys: Keys, *names: str) -> int:
     """Number of layers, by one of `names` or of the usual ones; where only their kinds are listed, of these.
 
     Raises:
-        BeyondBoundsError: there are none, or more than any model has.
+        Damaged: there are none, or more than any model has.
     """
     listed = len(keys.items("layer_types") or keys.items("layers_block_type"))
     layers = keys.maybe(*names, *LAYERS) or listed
     if not 0 < layers <= MOST_LAYERS:
-        raise BeyondBoundsError(f"has {keys.inside}num_hidden_layers = {layers}; 1 to {MOST_LAYERS} are needed")
+        sentence = f"has {keys.inside}num_hidden_layers = {layers}; 1 to {MOST_LAYERS} are needed"
+        raise Damaged(sentence, is_sound=None)
     return layers
 
 

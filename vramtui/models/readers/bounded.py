@@ -23,16 +23,13 @@ class Damaged(Exception):  # noqa: N818 - the adjective that every reader of a f
 
     Args:
         message: the rest of the sentence; what it quotes of the file is made safe.
-        is_sound: nothing is wrong with the file: it only does not say the sizes of its model.
+        is_sound: nothing is wrong with the file: it only does not say the sizes of its model. None where it says one
+            that no model has, so that nothing which builds the model answers for it either.
     """
 
-    def __init__(self, message: str, *, is_sound: bool = False) -> None:
+    def __init__(self, message: str, *, is_sound: bool | None = False) -> None:
         super().__init__(printable(message))
         self.is_sound = is_sound
-
-
-class BeyondBoundsError(Damaged):
-    """A figure that no model has: nothing that builds the model answers for it either."""
 
 
 def path_text(path: Path) -> str:
