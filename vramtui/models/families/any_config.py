@@ -170,6 +170,8 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
         named = " ".join(map(str, keys.items("architectures")))
         exact = "ConditionalGeneration" not in named and not OTHER_HEADS.search(named)
         exact = exact or bool(head_of(keys) and family.whole is None)
+        # A config of a family that is followed, with operators of its own (Falcon's ALiBi), is not like its family's.
+        exact = exact and (family.operators is None or family.operators(keys) is not None)
         found = _read_family(keys, family, "family" if exact else "generic", partial=False)
         return _modelled(Keys(values), keys, family, found, is_listed=is_listed)
     part = text_part(keys)
