@@ -3,6 +3,7 @@
 import os
 import platform
 import secrets
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -142,6 +143,7 @@ def _run(
     mask = hold_signals()
     mark = secrets.token_hex(8)
     with ExitStack() as at_end:
+        at_end.push(lambda kind, _error, _trace: _let_signals_go(mask) if kind is not None else None)
         listener = open_listener(mark)
         if listener is not None:
             at_end.callback(listener.close)
@@ -176,6 +178,11 @@ def _run(
         traces=None if trace is None else trace.traces,
     )
     return finished, watch
+
+
+def _let_signals_go(mask: "Mask") -> None:
+    """As they were before the job, which did not start; behind one that ran they wait until its report is out."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def run_emulated(on: str, options: RunOptions) -> NoReturn:
