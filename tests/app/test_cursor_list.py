@@ -103,7 +103,7 @@ async def test_a_smaller_terminal_still_shows_the_cursor(opened: Opened) -> None
         assert sees_cursor(rows)
 
 
-@pytest.mark.parametrize(("opened", "title"), [(processes, "NOW GiB"), (runs, "PREDICT")])
+@pytest.mark.parametrize(("opened", "title"), [(processes, "PEAK"), (runs, "PREDICT")])
 async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(opened: Opened, title: str) -> None:
     """The last digit of each figure stands below the last letter of its column's name, wherever the bar is."""
     ends: dict[int, set[int]] = {width: set() for width in (80, 86, 87, 88, 101, 102, 103)}

@@ -101,11 +101,11 @@ def test_a_detector_with_a_net_of_its_own_is_refused(tmp_path: Path) -> None:
 
 def test_weights_beside_a_refused_config_say_why(tmp_path: Path) -> None:
     """The sentence sent people from the config to the weights and back."""
-    (tmp_path / "config.json").write_text('{"architectures": ["ParakeetForTDT"], "model_type": "parakeet_tdt"}')
+    (tmp_path / "config.json").write_text('{"architectures": ["UnheardForCausalLM"], "model_type": "unheard"}')
     tensor = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]}
     header = json.dumps({"encoder.subsampling.linear.weight": tensor}).encode()
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
-    with pytest.raises(UserError, match=r"holds 64 numbers.*'ParakeetForTDT' but has no .*--trace` runs it"):
+    with pytest.raises(UserError, match=r"holds 64 numbers.*'UnheardForCausalLM' but has no .*--trace` runs it"):
         preset_named(str(tmp_path / "model.safetensors"), PresetLibrary(tmp_path))
 
 
