@@ -85,11 +85,12 @@ def test_silence_is_never_up() -> None:
     clock = Clock()
     far = Far("one")
     other = Far("other")
+    before = set(threading.enumerate())  # of other tests, which may poll on
     fleet = fleet_of(other, far, clock=clock)
     fleet.begin(session)
     until(lambda: fleet.summaries()[1].is_up)
     fleet.close()
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - before:
         if isinstance(thread, Poller):
             thread.join(PATIENCE)
     clock.now += 60
