@@ -3,6 +3,7 @@
 PyTorch 2.13, aten/src/ATen/native/cudnn/RNN.cpp. Shapes: sequence (t, b, i), states (layers x directions, b, h).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,16 @@ import torch
 from vramtui.estimators.torch_facts.recurrent import Cell, RecurrentSizes, reserve_bytes, workspace_bytes
 from vramtui.estimators.traced.kernels.registry import kernel
 
-_MODES: tuple[Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnnRNNMode_t, which counts from 0
+MODES: tuple[Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnnRNNMode_t, which counts from 0
+
+
+def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Views of `buffer`, one behind the other, of the weights' shapes."""
+    parts, at = [], 0
+    for weight in weights:
+        parts.append(buffer[at : at + weight.numel()].view(weight.shape))
+        at += weight.numel()
+    return parts
 
 
 def _sizes(sequence: torch.Tensor, how: tuple[Any, ...], itemsize: int) -> RecurrentSizes:
@@ -20,7 +30,7 @@ def _sizes(sequence: torch.Tensor, how: tuple[Any, ...], itemsize: int) -> Recur
     if batch_first and not packed:
         steps, batch = batch, steps
     return RecurrentSizes(
-        cell=_MODES[mode],
+        cell=MODES[mode],
         batch=batch,
         steps=steps,
         inputs=sequence.shape[-1],
@@ -73,10 +83,7 @@ def backward(call: Any) -> Any:
     parts: list[torch.Tensor] = []
     if mask[3]:
         flat = call.take(buffer.new_empty(buffer.numel()))
-        at = 0
-        for weight in weights:
-            parts.append(flat[at : at + weight.numel()].view(weight.shape))
-            at += weight.numel()
+        parts = parts_of(flat, weights)
         call.drop(call.scratch(workspace))
     none = sequence.new_empty(0)
     return (*(none if one is None else one for one in made), parts)

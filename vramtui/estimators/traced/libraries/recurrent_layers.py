@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
+from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE, Cell
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.kernels.recurrent import MODES, parts_of
 
-_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # cudnnRNNMode_t
 _DTYPES = (torch.float64, torch.float32, torch.float16)
 _DROPOUT_STATES = 6488064
 """Bytes of the random states, made once (measured on an H200; `cudnnDropoutGetStatesSize`)."""
@@ -26,7 +26,7 @@ Plain = Callable[..., Any]
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Steer the four functions that the layers call, and the making of one buffer of a layer's weights."""
-    for name in _MODES:
+    for name in MODES:
         patches.set(torch._VF, name, _steered(name, getattr(torch._VF, name), memory))
     plain = torch.nn.RNNBase.flatten_parameters
 
@@ -46,15 +46,10 @@ def _flatten(weights: Sequence[Any]) -> bool:
     places = {(weight.untyped_storage()._cdata, weight.storage_offset()) for weight in weights}
     if len({weight.dtype for weight in weights}) == 1 and len(places) == len(weights):
         with torch.no_grad():
-            _fill(weights, weights[0].new_empty(sum(weight.numel() for weight in weights)))
+            buffer = weights[0].new_empty(sum(weight.numel() for weight in weights))
+            for weight, part in zip(weights, parts_of(buffer, weights), strict=True):
+                weight.data = part
     return True
-
-
-def _fill(weights: Sequence[torch.Tensor], buffer: torch.Tensor) -> None:
-    at = 0
-    for weight in weights:
-        weight.data = buffer[at : at + weight.numel()].view(weight.shape)
-        at += weight.numel()
 
 
 def _takes(tensor: torch.Tensor) -> bool:
@@ -73,7 +68,7 @@ def _buffer_of(weights: list[torch.Tensor]) -> torch.Tensor | None:
     return weights[0].detach().as_strided((numel,), (1,), 0)
 
 
-def _steered(name: str, plain: Plain, memory: SimulatedMemory) -> Plain:
+def _steered(name: Cell, plain: Plain, memory: SimulatedMemory) -> Plain:
     states: dict[str, torch.Tensor] = {}
 
     def run(data: torch.Tensor, *rest: Any) -> Any:
@@ -102,7 +97,7 @@ def _steered(name: str, plain: Plain, memory: SimulatedMemory) -> Plain:
         with torch.autocast(data.device.type, enabled=False):
             out, last, last_cell, *_ = torch.ops.aten._cudnn_rnn.default(
                 data, weights, 4 if biases else 2, buffer, hidden.contiguous(),
-                None if cell is None else cell.contiguous(), _MODES[name], width, projection, layers, batch_first,
+                None if cell is None else cell.contiguous(), MODES.index(name), width, projection, layers, batch_first,
                 dropout, training, bool(bidirectional), lengths, states.get("random") if dropout and training else None,
             )  # fmt: skip
         return (out, last) if cell is None else (out, last, last_cell)
@@ -114,11 +109,8 @@ def _cast(weights: list[torch.Tensor], dtype: torch.dtype) -> tuple[list[torch.T
     """Copies in one buffer, made anew at each call under autocast (`copy_weights_to_flat_buf_views`)."""
     with torch.no_grad():
         buffer = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
-    copies, at = [], 0
-    for weight in weights:
-        part = buffer[at : at + weight.numel()].view(weight.shape)
-        copies.append(_Copied.apply(weight, part))  # type: ignore[no-untyped-call] # torch's own
-        at += weight.numel()
+    parts = parts_of(buffer, weights)
+    copies = [_Copied.apply(weight, part) for weight, part in zip(weights, parts, strict=True)]  # type: ignore[no-untyped-call] # torch's own
     return copies, buffer
 
 
