@@ -1,6 +1,7 @@
 """Which preset a process runs: by hand, by its command, and the same answer sample after sample."""
 
 from collections.abc import Mapping
+from itertools import count
 from random import Random
 
 import msgspec
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.observation.matcher import LEAST_ANSWERS, Matcher, matches
-from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
+from vramtui.core.observation.history import History
+from vramtui.core.observation.matcher import LEAST_ANSWERS, MatchBasis, Matcher, matches
+from vramtui.core.observation.readings import Gpu, GpuState, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
@@ -170,3 +172,30 @@ def test_remembering_changes_no_answer(
         expected = Matcher(PRESETS).match(moment, chosen)
         assert matcher.match(moment, chosen) == expected
         assert matcher.match(msgspec.structs.replace(moment, gpus=(turned,)), chosen) == expected
+
+
+def test_matches_hang_on_who_is_there_and_not_on_figures() -> None:
+    basis, history = MatchBasis(), History()
+
+    def changes(*rows: Process, state: GpuState = "ok") -> bool:
+        sample = Sample(taken_at=next(times), source="nvml", host=Host(name="gpu01"), gpus=(_gpu(rows, state),))
+        history.add(sample)
+        return basis.has_changed(sample, history, {})
+
+    times = count(1.0)
+    one = Process(pid=1, type="C", used_memory=5, started_at=0.5)
+    assert changes(one)
+    assert not changes(msgspec.structs.replace(one, used_memory=9, sm_percent=4))
+    assert changes(msgspec.structs.replace(one, command="python train.py"))
+    assert not changes(msgspec.structs.replace(one, command="python train.py"))
+    assert changes(msgspec.structs.replace(one, command="python train.py", torch="2.13.0"))
+    assert changes(Process(pid=2, type="C", started_at=0.5))
+    assert changes(Process(pid=2, type="C", started_at=0.9))  # a pid that is another's by now
+    assert changes()
+    assert not changes()
+    assert changes(state="lost")
+    assert changes(state="lost")  # what it lists may change without a trace
+
+
+def _gpu(rows: tuple[Process, ...], state: GpuState) -> Gpu:
+    return Gpu(index=0, uuid="GPU-0", name="H100", processes=rows, state=state)

@@ -185,6 +185,7 @@ class DerivedPresets:
 
     Attributes:
         problems: processes whose models took more than they may.
+        is_settled: all processes that `beside` was last given have been looked into.
     """
 
     def __init__(self, derive: Derive | None = None, *, wait: bool = False) -> None:
@@ -192,6 +193,7 @@ class DerivedPresets:
         self._derive = derive or self._confined
         self._wait = wait
         self.problems: tuple[Problem, ...] = ()
+        self.is_settled = True
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
         self._asked: set[_Job] = set()
         self._queue: SimpleQueue[_Job] = SimpleQueue()
@@ -204,7 +206,7 @@ class DerivedPresets:
         """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`; or that
         is matched and names a file of its own, where more is known of the job with that file.
         """
-        derived = {}
+        derived, self.is_settled = {}, True
         for key, process in _processes(sample):
             first = matched.get(key)
             if not process.command or key in by_hand or (first is not None and not _may_say_more(first, process)):
@@ -223,6 +225,7 @@ class DerivedPresets:
                 self._look(job)
             else:
                 self._ask(job)
+                self.is_settled = False
         preset = self._known.get(job)
         if preset is not None:
             preset = self._known[job] = preset.as_run_under(process.runtime)

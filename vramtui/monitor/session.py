@@ -11,6 +11,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction, prediction_of
 from vramtui.core.observation.alerts import Alert, Alerts
 from vramtui.core.observation.history import History
+from vramtui.core.observation.matcher import MatchBasis
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of, estimates_of, take_snapshot
 from vramtui.core.observation.track import Peak
@@ -128,10 +129,10 @@ class MonitorSession:
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = matcher_of(())
-        self._derived = derived
+        self._derived, self._basis = derived, MatchBasis()
         self._past: EarlierSamples | None = None
         self._job_presets = JobPresets(self.predictor.traces)
-        self.is_matching = False
+        self.is_matching = self._is_told = False
         self._sampler = sampler
         self._selected: ProcessKey | None = None
         self._alert_rules = alert_rules
@@ -149,7 +150,10 @@ class MonitorSession:
         self.history.add(sample)
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
-        self.rematch()
+        told, self._is_told = self._is_told, self.is_matching and bool(self.jobs())
+        may_say_more = told or self._is_told or (self._derived is not None and not self._derived.is_settled)
+        if self._basis.has_changed(sample, self.history, self.recorded) or may_say_more:
+            self.rematch()
         if self._derived is not None and self._derived.problems:
             self.sample = msgspec.structs.replace(sample, problems=(*sample.problems, *self._derived.problems))
         self.guesses.refute(sample, self.matched, self.history)

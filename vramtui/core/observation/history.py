@@ -24,6 +24,7 @@ class History:
         answered: each card's latest answer, by uuid, with the time that it is of.
         gauges: each card's utilisation (per cent), memory in use (bytes), power (watts) and temperature (°C) over time,
             by uuid and name; one that is not told is not there.
+        changes: goes up whenever a process comes, goes or becomes better known, and stays where only figures change.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class History:
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
         self._gone: dict[ProcessKey, Track] = {}
         self._looked: dict[str, tuple[float, float | None]] = {}
+        self.changes = 0
 
     @property
     def tracks(self) -> Mapping[ProcessKey, Track]:
@@ -154,7 +156,8 @@ class History:
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
         at, pace = sample.taken_at, self.pace(sample.host.name)
         for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
-            track.take(process, at, limit, pace)
+            if track.take(process, at, limit, pace):
+                self.changes += 1
 
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""
@@ -184,11 +187,13 @@ class History:
         track.gone_at = None
         self._gone.pop(key, None)
         here[process.pid] = track
+        self.changes += 1
         return track
 
     def _leave(self, track: Track, at: float) -> None:
         track.gone_at = at
         self._gone[track.key] = track
+        self.changes += 1
 
     def _forget(self) -> None:
         while len(self._gone) > KEEP_EXITED:

@@ -68,12 +68,23 @@ class Track:
         self.peak: Peak | None = None
         self.sampled_fast: tuple[float, float] | None = None
 
-    def take(self, process: Process, at: float, limit: int, interval: float | None) -> None:
-        """Note its reading at a time; the rest as `add`."""
-        self.process = process
+    def take(self, process: Process, at: float, limit: int, interval: float | None) -> bool:
+        """Note its reading at a time; the rest as `add`. Says whether it tells more of what the process is."""
+        last, self.process = self.process, process
         if process.peak_memory is not None:
             self.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
-        self.add(at, process.used_memory, limit, interval)
+        used = process.used_memory
+        self.last_seen = at
+        if used is not None and used != self.last_used:
+            self._add(at, used, limit, interval)
+        return process is not last and (
+            process.command != last.command
+            or process.name != last.name
+            or process.user != last.user
+            or process.torch != last.torch
+            or process.module_loading != last.module_loading
+            or process.alloc_conf != last.alloc_conf
+        )
 
     def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
         """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points.

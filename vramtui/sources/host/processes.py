@@ -138,16 +138,21 @@ class ProcessReader:
             held: what they hold there.
             busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
         """
-        rows = []
+        rows, made = [], self._rows.setdefault(device, {})
         for pid, use in held.items():
-            row = self.row(pid, device, use.type, use.used, Absence.NOT_SUPPORTED if use.used is None else None)
-            share = None if busy is None else busy.get(pid, 0)
-            if row.sm_percent != share:
-                row = self._rows[device][pid] = msgspec.structs.replace(row, sm_percent=share)
+            used, share = use.used, None if busy is None else busy.get(pid, 0)
+            row = made.get(pid)
+            if row is None or row.used_memory != used or row.type != use.type or used is None:
+                absent = Absence.NOT_SUPPORTED if used is None else None
+                row = made[pid] = self._row(pid, use.type, used, absent, share)
+            elif row.sm_percent != share:
+                row = made[pid] = msgspec.structs.replace(row, sm_percent=share)
             rows.append(row)
         return rows
 
-    def _row(self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
+    def _row(
+        self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None, share: int | None = None
+    ) -> Process:
         facts = self._entries[pid].facts
         return Process(
             pid=pid,
@@ -166,6 +171,7 @@ class ProcessReader:
             torch=facts.torch,
             alloc_conf=facts.alloc_conf,
             state=facts.state,
+            sm_percent=share,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
 
