@@ -10,11 +10,12 @@ pytest.importorskip("numpy")
 
 from benchmarks import releases
 from benchmarks.scripts.data import MAKERS
-from benchmarks.scripts.run import figures, got_worse, with_table
+from benchmarks.scripts.page import FIRST, figures, got_worse, moved, with_rounds, with_table
 from vramtui.core.base import toml
 from vramtui.estimators.torch_facts.releases import HELD, release_of
 
 ROOT = Path(__file__).resolve().parents[1]
+ROUNDS = toml.loads((ROOT / "benchmarks" / "scripts" / "rounds.toml").read_text(encoding="utf-8"))
 SCRIPTS = toml.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]
 
 
@@ -51,7 +52,7 @@ def test_the_page_names_scripts_of_the_list_alone() -> None:
 
 def test_each_row_tells_at_which_commit_of_this_project_it_was_run() -> None:
     page = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
-    commits = re.findall(r"^\| \[.*\| ([^|]*) \|[^|]*\|$", page, re.MULTILINE)
+    commits = re.findall(r"^\| (?:\d \| )?\[.*\| ([^|]*) \|[^|]*\|$", page, re.MULTILINE)
     assert len(commits) == len(figures(page))
     assert [one for one in commits if not re.fullmatch(r"[0-9a-f]{8}\+?", one)] == []
 
@@ -80,6 +81,35 @@ def test_a_row_without_a_truth_gets_worse_where_it_is_refused() -> None:
     assert got_worse({"refusal": "a reason"}, known["one"]) == "no longer answered: a reason"
     assert got_worse({"allocated": 1, "reserved": 1}, known["one"]) == ""
     assert got_worse({"refusal": "a reason"}, known["two"]) == ""
+
+
+def test_a_figure_that_moves_without_getting_worse_is_told() -> None:
+    page = "| 2 | [one](x) | 100.0 | +1.00 % | 200.0 | +1.00 % | 12345678 | note |\n"
+    known = figures(page)["one"]
+    nearer = {"allocated": 99 << 20, "reserved": 200 << 20}
+    assert (got_worse(nearer, known), moved(nearer, known)) == ("", "allocated 100.0 to 99.0 MiB")
+    assert moved({"allocated": 100 << 20, "reserved": 200 << 20}, known) == ""
+
+
+def test_the_rounds_are_counted_by_their_list_and_their_rows() -> None:
+    """The page says what the list says; a row that stands there stays, and a new one is counted."""
+    page = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
+    assert with_rounds(page, ROUNDS["script"], {}) == page
+    chosen = [repository for field in ROUNDS["fields"].values() for repository in field]
+    assert {one["repository"] for one in ROUNDS["script"]} | set(ROUNDS["left_out"]) <= set(chosen)
+    new = {"round": 3, "first": "answered", "name": "new", "repository": "a/b", "commit": "1234567"}
+    row = {"allocated": 100 << 20, "reserved": 104 << 20, "true_allocated": 100 << 20, "true_reserved": 100 << 20}
+    more = with_rounds(page, [*ROUNDS["script"], new], {"new": row})
+    assert "| 3 | [new](https://github.com/a/b/tree/1234567) | 100.0 | +0.00 % | 104.0 | +4.00 % |  |  |\n" in more
+    before, after = (
+        [int(cell) for cell in re.findall(r"^\| round 3 \|(.*)\|$", text, re.MULTILINE)[0].split("|")]
+        for text in (page, more)
+    )
+    assert after == [before[0] + 1, before[1] + 1, *before[2:5], before[5] + 1, before[6]]
+
+
+def test_each_script_of_a_round_says_what_came_of_it_at_first() -> None:
+    assert {one["first"] for one in ROUNDS["script"]} <= set(FIRST)
 
 
 def test_the_table_by_release_is_that_of_the_recorded_rows() -> None:

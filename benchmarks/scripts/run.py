@@ -1,16 +1,16 @@
-"""Trace the public scripts of corpus.toml as they are: `python benchmarks/scripts/run.py CHECKOUTS [--only TEXT]`.
+"""Trace the public scripts of corpus.toml and rounds.toml as they are: `python benchmarks/scripts/run.py CHECKOUTS`.
 
 CHECKOUTS is a folder that holds, or gets, a clone of each repository at its commit. `--truth COMMAND` runs each script
 a second time under something that prints one JSON object with the true peaks: `allocated` and `reserved` in bytes, and
 `why` it ended ("3 steps" where all is well). `--table FILE` writes what is known so far as Markdown.
-`--check FILE` traces what is at hand (a clone in CHECKOUTS, its packages installed) and holds it to the table in FILE:
-exit code 1 where a row got worse. `make corpus` does that.
+`--check FILE` traces what is at hand (a clone in CHECKOUTS, its packages installed) and holds it to the tables in FILE:
+exit code 1 where a row got worse. `make corpus` does that. `--python` names the Python that has the scripts' packages.
+The truth is that of three steps with the batches that come first, and so is the trace: `--no-largest-batch`.
 """
 
 import argparse
 import json
 import os
-import re
 import resource
 import shlex
 import shutil
@@ -22,14 +22,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.scripts.data import MAKERS
+from benchmarks.scripts.page import figures, got_worse, moved, with_rounds, with_table
 from vramtui.core.base import toml
 
 HERE = Path(__file__).resolve().parent
 TIME_OUT = 560
 TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 GOOD = {"3 steps", "the script ended"}
-MOVED = 0.0005  # of a figure: the table's own are rounded to a tenth of a MiB
-_ROW = re.compile(r"^\| \[(?P<name>[^]]+)\]")
+AS_THEY_COME = ("--no-largest-batch",)
+LISTS = ("corpus.toml", "rounds.toml")
+# A script whose packages are not installed.
+_NO_PACKAGE = ("ModuleNotFoundError", "which is not installed here")
 
 
 def checkout(script: dict[str, Any], checkouts: Path) -> Path:
@@ -82,9 +85,12 @@ def last_json(text: str) -> dict[str, Any]:
 def environment(script: dict[str, Any], root: Path) -> dict[str, str]:
     """What torchrun and a person at the command line would have set."""
     extra = TORCHRUN | {"WORLD_SIZE": str(script["torchrun"])} if "torchrun" in script else {}
-    if "path" in script:
-        extra |= {"PYTHONPATH": os.pathsep.join([str(root / script["path"]), os.environ.get("PYTHONPATH", "")])}
+    paths = [script.get("numpy_at"), str(root / script["path"]) if "path" in script else None]
+    if any(paths):
+        extra |= {"PYTHONPATH": os.pathsep.join([*filter(None, paths), os.environ.get("PYTHONPATH", "")])}
     extra |= script.get("env", {})
+    if "TORCH_HOME" in extra:
+        extra |= {"TORCH_HOME": str(root / extra["TORCH_HOME"])}
     return extra
 
 
@@ -98,13 +104,32 @@ def own_commit() -> str:
     return said[0] + ("+" if said[1] else "")
 
 
-def measured(script: dict[str, Any], checkouts: Path, timeout: float) -> dict[str, Any]:
-    """What the trace says of a script: one row of the table, without the truth."""
+def make_data(script: dict[str, Any], root: Path, python: str) -> None:
+    """What the script reads, made up in its clone; for a round's under its own Python, which has the packages."""
+    if "round" not in script:
+        MAKERS[script.get("data", "")](root)
+        return
+    marker = root / ".git" / f"made-{script.get('data', '')}"
+    if "data" in script and not marker.exists():
+        subprocess.run([python, str(HERE / "rounds_data.py"), script["data"], str(root)], check=True)
+        marker.touch()
+
+
+def measured(script: dict[str, Any], checkouts: Path, timeout: float, python: str = "") -> dict[str, Any]:
+    """What the trace says of a script: one row of the table, without the truth.
+
+    Args:
+        script: a row of a list.
+        checkouts: where the clones are.
+        timeout: in seconds.
+        python: the scripts' own; "" for this one.
+    """
     root = checkout(script, checkouts)
     folder = root / script.get("folder", ".")
     extra = environment(script, root)
     file, arguments = str(root / script["file"]), script.get("arguments", [])
-    trace = [sys.executable, "-m", "vramtui", "trace", "--json", *script.get("flags", []), file, "--", *arguments]
+    how = [*AS_THEY_COME, *(["--python", python] if python else []), *script.get("flags", [])]
+    trace = [sys.executable, "-m", "vramtui", "trace", "--json", *how, file, "--", *arguments]
     seconds, out, said = run(trace, folder, extra, timeout)
     answer = last_json(out.replace("\n", "")) if out else {}
     row = {"name": script["name"], "repository": script["repository"], "commit": script["commit"],
@@ -140,92 +165,59 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str], 
     return row
 
 
-HEAD = (
-    "| script | arguments | CPU seconds | allocated MiB | error | reserved MiB | error | run at | |",
-    "|---|---|---:|---:|---:|---:|---:|---|---|",
-)
+def why_not_at_hand(row: dict[str, Any], root: Path) -> str:
+    """Why a refusal is the machine's: a package is missing, or a file that a copy of the repository left out."""
+    refusal = row.get("refusal", "")
+    if any(one in refusal for one in _NO_PACKAGE):
+        return str(refusal)
+    git = shutil.which("git") or "git"
+    listed = subprocess.run(
+        [git, "-C", str(root), "ls-files", "--deleted"], capture_output=True, text=True, check=False
+    )
+    if "FileNotFoundError" in refusal and any(Path(one).name in refusal for one in listed.stdout.splitlines()):
+        return str(refusal)
+    return ""
 
 
-def line(row: dict[str, Any]) -> str:
-    """What is known of a script, as a row of Markdown; peaks in MiB, errors as (trace - truth) / truth."""
-    cells = [
-        f"[{row['name']}](https://github.com/{row['repository']}/tree/{row['commit']})",
-        f"`{row['arguments']}`",
-    ]
-    cells.append(f"{row['seconds']:.0f}")
-    for figure in ("allocated", "reserved"):
-        size, truth = row.get(figure), row.get(f"true_{figure}")
-        cells.append("" if size is None else f"{size / 2**20:,.1f}")
-        cells.append("" if size is None or not truth else f"{100 * (size - truth) / truth:+.2f} %")
-    cells.append(row.get("run_at", ""))
-    note = row.get("refusal") or ("bounded" if row.get("bounded") else "")
-    cells.append("; ".join(filter(None, (note, row.get("note", "")))))
-    return f"| {' | '.join(cells)} |"
-
-
-def figures(page: str) -> dict[str, dict[str, float]]:
-    """What the table in `page` says of each script: MiB, and its error against the truth where there is one."""
-    columns = ("allocated", "allocated_error", "reserved", "reserved_error")
-    known = {}
-    for one in page.splitlines():
-        row = _ROW.match(one)
-        if row:
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", one)[4:8]]
-            known[row["name"]] = {
-                name: float(cell.removesuffix("%").replace(",", "")) / (100 if "%" in cell else 1)
-                for name, cell in zip(columns, cells, strict=True)
-                if cell
-            }
-    return known
-
-
-def got_worse(row: dict[str, Any], before: dict[str, float]) -> str:
-    """Why a script's new row is worse than the table's, in words; "" where it is not."""
-    if "allocated" not in before:
-        return ""
-    if "refusal" in row:
-        return f"no longer answered: {row['refusal']}"
-    worse = []
-    for name in ("allocated", "reserved"):
-        error = before.get(f"{name}_error")
-        if error is not None and before[name]:
-            now = (1 + error) * row[name] / 2**20 / before[name] - 1
-            if abs(now) > abs(error) + max(MOVED, 0.05 / before[name]):
-                worse.append(f"{name} {100 * error:+.2f} % to {100 * now:+.2f} %")
-    return ", ".join(worse)
-
-
-def check(scripts: list[dict[str, Any]], checkouts: Path, page: str, timeout: float) -> int:
-    """Trace the scripts that are at hand; 1 where the row of one in `page` got worse."""
-    known, worse, held = figures(page), 0, 0
+def check(scripts: list[dict[str, Any]], options: argparse.Namespace) -> int:
+    """Trace the scripts that are at hand; 1 where the row of one on the page `options.check` got worse."""
+    known = figures(options.check.read_text(encoding="utf-8"))
+    worse = held = 0
     for script in scripts:
-        if not (checkouts / script["repository"].replace("/", "+")).is_dir():
+        root = options.checkouts / script["repository"].replace("/", "+")
+        if not (root / script["file"]).is_file():
             continue
-        MAKERS[script.get("data", "")](checkout(script, checkouts))
-        row = measured(script, checkouts, timeout)
-        if "ModuleNotFoundError" in row.get("refusal", ""):
-            print(f"{script['name']}: not at hand: {row['refusal']}", flush=True)
+        if script.get("numpy") and not options.numpy1:
+            print(f"{script['name']}: not at hand: it needs NumPy {script['numpy']} (--numpy1)", flush=True)
             continue
-        said = got_worse(row, known.get(script["name"], {}))
+        make_data(script, root, options.python or sys.executable)
+        row = measured(with_numpy(script, options.numpy1), options.checkouts, options.timeout, options.python)
+        if why := why_not_at_hand(row, root):
+            print(f"{script['name']}: not at hand: {why}", flush=True)
+            continue
+        before = known.get(script["name"], {})
+        said = got_worse(row, before)
         held += 1
         worse += bool(said)
-        print(f"{script['name']}: {said or 'as in the table'}", flush=True)
+        other = moved(row, before)
+        fine = f"moved, not for the worse: {other}" if other else "as in the table" if before else "not in the table"
+        print(f"{script['name']}: {said or fine}", flush=True)
     print(f"{held} of {len(scripts)} scripts are at hand, {worse} got worse")
     return int(worse > 0)
 
 
-def with_table(page: str, names: list[str], rows: dict[str, dict[str, Any]]) -> str:
-    """`page` with its table made anew: the scripts of `names` in their order, those without a row in `rows` as they
-    stand on the page; what stands before and after the table stays.
-    """
-    lines = page.splitlines()
-    first = next((i for i, one in enumerate(lines) if one.startswith("| script ")), len(lines))
-    last = first
-    while last < len(lines) and lines[last].startswith("|"):
-        last += 1
-    before = {one[3:].partition("]")[0]: one for one in lines[first:last] if one.startswith("| [")}
-    table = [line(rows[name]) if name in rows else before.get(name, "") for name in names]
-    return "\n".join([*lines[:first], *HEAD, *filter(None, table), *lines[last:]]) + "\n"
+def with_numpy(script: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """The script with the older NumPy in `folder` before all else, where it asks for one."""
+    return script | {"numpy_at": str(folder)} if script.get("numpy") and folder else script
+
+
+def write_tables(file: Path, scripts: list[dict[str, Any]], rows: dict[str, dict[str, Any]]) -> None:
+    """Put all rows into the tables of the page `file`."""
+    rounds = [one for one in scripts if "round" in one]
+    notes = {one["name"]: {"note": one.get("note", "")} for one in scripts if "round" not in one}
+    found = {name: row | notes[name] for name, row in rows.items() if name in notes and "seconds" in row}
+    page = with_table(file.read_text(encoding="utf-8"), list(notes), found)
+    file.write_text(with_rounds(page, rounds, rows), encoding="utf-8")
 
 
 def main() -> int:
@@ -237,29 +229,34 @@ def main() -> int:
     parser.add_argument("--truth", default="", help="a command that takes the script and its arguments")
     parser.add_argument("--missing", action="store_true", help="leave out what results.json already has")
     parser.add_argument("--table", type=Path, help="put the table of all results so far into this page")
-    parser.add_argument("--check", type=Path, help="trace what is at hand and hold it to the table in this page")
+    parser.add_argument("--check", type=Path, help="trace what is at hand and hold it to the tables in this page")
+    parser.add_argument("--python", default="", help="the Python with the scripts' packages; without it, this one")
+    parser.add_argument("--numpy1", type=Path, help="a folder with the older NumPy that some scripts need")
+    parser.add_argument("--list", choices=LISTS, help="one list alone")
     options = parser.parse_args()
-    checkouts = options.checkouts.resolve()
-    scripts = toml.loads((HERE / "corpus.toml").read_text(encoding="utf-8"))["script"]
+    options.checkouts = checkouts = options.checkouts.resolve()
+    lists = [options.list] if options.list else LISTS
+    scripts = [one for name in lists for one in toml.loads((HERE / name).read_text(encoding="utf-8"))["script"]]
     if options.check:
         chosen = [one for one in scripts if any(part in one["name"] for part in options.only or [""])]
-        return check(chosen, checkouts, options.check.read_text(encoding="utf-8"), options.timeout)
+        return check(chosen, options)
     store = checkouts / "results.json"
 
     def known() -> dict[str, dict[str, Any]]:
         return {row["name"]: row for row in (json.loads(store.read_text()) if store.exists() else [])}
 
-    for script in () if options.table else scripts:
+    for listed in () if options.table else scripts:
+        script = with_numpy(listed, options.numpy1)
         name, wanted = script["name"], "truth" if options.truth else "seconds"
         if not any(part in name for part in options.only or [""]) or (
             options.missing and wanted in known().get(name, {})
         ):
             continue
-        MAKERS[script.get("data", "")](checkout(script, checkouts))
+        make_data(script, checkout(script, checkouts), options.python or sys.executable)
         found = (
             truth(script, checkouts, shlex.split(options.truth), options.timeout)
             if options.truth
-            else measured(script, checkouts, options.timeout)
+            else measured(script, checkouts, options.timeout, options.python)
         )
         print(json.dumps({"name": name} | found), flush=True)
         rows = known()  # the other of the two may have written meanwhile
@@ -271,10 +268,7 @@ def main() -> int:
         rows[name] = kept | found | {"name": name}
         store.write_text(json.dumps(list(rows.values()), indent=1), encoding="utf-8")
     if options.table:
-        notes = {script["name"]: {"note": script.get("note", "")} for script in scripts}
-        found = {name: row | notes[name] for name, row in known().items() if name in notes and "seconds" in row}
-        page = with_table(options.table.read_text(encoding="utf-8"), list(notes), found)
-        options.table.write_text(page, encoding="utf-8")
+        write_tables(options.table, scripts, known())
     return 0
 
 

@@ -36,3 +36,36 @@ def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path,
 def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:
     with pytest.raises(TraceFailedError, match="asks for a host of the network, and a trace reaches none: URLError"):
         traced(tmp_path, 'import urllib.request\nurllib.request.urlopen("http://weights.invalid/net.pt")\n')
+
+
+READ = """
+import torch
+def sizes(loss):
+    count = {read}
+    {line}
+def other(loss):
+    print(loss.item())
+x = torch.randn(70, 9, device="cuda").sum()
+other(x)
+sizes(x)
+"""
+
+
+@pytest.mark.parametrize("read", ["int(loss.item())", "int(loss.cpu().numpy())", "int(loss.tolist())"])
+@pytest.mark.parametrize(
+    ("line", "is_code"),
+    [
+        ('torch.empty(count - 9, device="cuda")', False),
+        ("{5: 1}[count]", False),
+        ("[][count]", False),
+        ("import a_module_that_is_not_there", True),  # whatever was read
+    ],
+)
+def test_what_may_hang_on_a_value_that_was_read_is_not_said_to_be_the_codes(
+    tmp_path: Path, line: str, read: str, is_code: bool
+) -> None:
+    with pytest.raises(TraceFailedError) as failure:
+        traced(tmp_path, READ.format(line=line, read=read))
+    said = str(failure.value)
+    assert (CODE if is_code else TRACE) in said
+    assert ("script.py:4, for which a constant stood" in said) is not is_code

@@ -101,11 +101,12 @@ class TraceOptions:
     share: Share = 1.0
     ranks: Ranks = 0
     largest_batch: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--largest-batch", help="Load an epoch first, without the model, and begin with its largest batch."
+            "--largest-batch/--no-largest-batch",
+            help="Load an epoch without the model, and run its largest batch; unasked where that takes 5 s at most.",
         ),
-    ] = False
+    ] = None
     python: JobPython = None
     keep_files: KeepFiles = False
     show_output: ShowOutput = False

@@ -31,6 +31,7 @@ from vramtui.estimators.traced.libraries import (
     compilers,
     data_loader,
     distributed,
+    epoch_batches,
     library_finder,
     linear,
     recurrent_layers,
@@ -68,8 +69,8 @@ class TraceSession:
         share: float = 1.0,
         ranks: int = 0,
     ) -> None:
-        self._ranks = ranks
-        self.largest_batch = False  # whether each loader gives the largest batch of its epoch first
+        self._ranks, self._steps = ranks, steps
+        self.largest_batch: bool | None = None  # whether each loader's is looked for; None: where that is cheap
         self.shielded = False  # whether what the code writes is thrown away
         self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
@@ -102,7 +103,8 @@ class TraceSession:
         batch_norm.install(self._patches)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory, shielded=self.shielded)
-        data_loader.install(self._patches, self.memory, largest_first=self.largest_batch)
+        data_loader.install(self._patches, self.memory)
+        epoch_batches.install(self._patches, self.memory, self.phases, steps=self._steps, wanted=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
         card = self.memory.device

@@ -43,7 +43,7 @@ class SimulatedMemory:
         self.peak_event = 0
         self.peak = 0
         self.unseen_share = 0.0  # of reserved, what libraries may hold beyond it
-        self.largest_first = False  # a loader has given the largest batch of its epoch first
+        self.largest_run = False  # the largest batch of a loader's epoch is among those that ran
         self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
         self.stream = 0

@@ -92,7 +92,7 @@ class TraceRecorder:
             context=context,
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
-            warnings=(*memory.warnings, *(() if memory.largest_first else _differing_batches(self.rows))),
+            warnings=(*memory.warnings, *(() if memory.largest_run else _differing_batches(self.rows))),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
             asked=refused.segment_size if refused is not None else None,

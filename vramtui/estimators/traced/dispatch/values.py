@@ -53,6 +53,21 @@ def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | Non
         return None if entry is None or entry.guessed else value_of(book, tensor)
 
 
+def put(book: StorageBook, tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Let `tensor` hold `value`, a real one of as many places, as another rank's message. Only without dispatch."""
+    value = value.reshape(tensor.shape).to(tensor.dtype)
+    entry = book.find(tensor)
+    if is_real(tensor):
+        tensor.detach().copy_(value)
+    elif entry is not None and (entry.mirror is not None or _small(tensor)):
+        if entry.mirror is None:
+            entry.mirror = torch.UntypedStorage(max(entry.nbytes, tensor.element_size()))
+        held = value_of(book, tensor)
+        assert held is not None
+        held.copy_(value)
+        entry.guessed = False
+
+
 def read(memory: SimulatedMemory, func: Any, args: tuple[Any, ...]) -> Any:
     """What an operator gives that answers with a number: NOT_A_READ for every other operator.
 

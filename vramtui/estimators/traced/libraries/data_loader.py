@@ -4,37 +4,24 @@ workers would keep ready on the host is a note.
 Datasets of torchvision read files and transform them on the host: so they do here, on real tensors, which takes about
 a third of the time.
 
-Where that is asked for, a loader is gone through once before its first batch is given, without the model, and its
-largest batch comes first.
-
 Threads that the code starts follow its tensors as its first one does.
 """
 
 import functools
 import inspect
-import itertools
 import threading
-import time
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.utils.data._utils.fetch as fetchers
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader, Subset
 
-from vramtui.core.base.units import format_bytes
 from vramtui.core.observation.host_batches import HostBatches
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.libraries.epoch_batches import tensors_of
 
-LARGEST = (
-    "the largest of {} batches that the loader at {} gave{} comes first: {} (the smallest {}); they were loaded "
-    "without the model"
-)
-_LONGEST_LOOK = 60.0  # seconds of loading before the first step
 _OF_WORKERS = ("timeout", "prefetch_factor", "multiprocessing_context", "persistent_workers", "in_order")
 PREFETCH = 2  # of each worker, where nothing is asked for (torch/utils/data/dataloader.py: DataLoader.__init__)
 
@@ -49,7 +36,7 @@ class LoaderSettings:
 
     def note(self, batch: Any) -> str:
         """What it would keep on the host, by one batch."""
-        sizes = [tensor.numel() * tensor.element_size() for tensor in _tensors(batch)]
+        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors_of(batch)]
         kept = HostBatches(
             workers=self.workers,
             prefetch=self.prefetch,
@@ -60,10 +47,8 @@ class LoaderSettings:
         return f"{kept.sentence}. None of it is on the card; the trace loads in its own process"
 
 
-def install(patches: Patches, memory: SimulatedMemory, *, largest_first: bool = False) -> None:
-    """Let every loader load in this process, say what its workers would hold on the host, and give the largest batch of
-    its epoch first where that is wanted.
-    """
+def install(patches: Patches, memory: SimulatedMemory) -> None:
+    """Let every loader load in this process, and say what its workers would hold on the host."""
     plain: Any = DataLoader.__init__
     signature = inspect.signature(plain)
     unsaid: dict[int, LoaderSettings] = {}
@@ -86,38 +71,6 @@ def install(patches: Patches, memory: SimulatedMemory, *, largest_first: bool = 
     patches.set(DataLoader, "__init__", construct)
     for kind in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
         patches.set(kind, "fetch", _fetch(kind.fetch, unsaid, memory))
-    if largest_first:
-        _give_largest_first(patches, memory)
-
-
-def _give_largest_first(patches: Patches, memory: SimulatedMemory) -> None:
-    plain: Any = DataLoader.__iter__
-    seen: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def iterate(loader: Any) -> Iterator[Any]:
-        batches = plain(loader)
-        if loader in seen:
-            return iter(batches)
-        seen.add(loader)
-        memory.largest_first = True
-        ends = time.monotonic() + _LONGEST_LOOK
-        largest, most, fewest, count, whole = None, -1, 0, 0, True
-        for batch in batches:
-            size = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(batch))
-            fewest = size if not count else min(fewest, size)
-            count += 1
-            if size > most:
-                largest, most = batch, size
-            if time.monotonic() > ends:
-                whole = False
-                break
-        if not count:
-            return iter(())
-        limit = "" if whole else f" in the first {_LONGEST_LOOK:g} s"
-        memory.warn(LARGEST.format(count, memory.user_line(), limit, format_bytes(most), format_bytes(fewest)))
-        return itertools.chain([largest], plain(loader))
-
-    patches.set(DataLoader, "__iter__", iterate)
 
 
 def _fetch(plain: Any, unsaid: dict[int, LoaderSettings], memory: SimulatedMemory) -> Any:
@@ -142,20 +95,6 @@ def _fetched(plain: Any, fetcher: Any, places: Any) -> Any:
             return plain(fetcher, places)
     except (RuntimeError, AssertionError, NotImplementedError):  # a transform of its own goes to the card
         return plain(fetcher, places)
-
-
-def _tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a batch, as collating nests them."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _tensors(value)
-    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
-        for value in batch:
-            yield from _tensors(value)
-    elif callable(getattr(batch, "to_dict", None)):  # a graph of PyTorch Geometric's
-        yield from _tensors(batch.to_dict())
 
 
 def _reads_files(dataset: Any) -> bool:

@@ -1,7 +1,8 @@
 """One rank of a distributed job: its process group communicates with nobody, its buffers are all there.
 
-Collectives leave what they write to as it is. `DistributedDataParallel` keeps its buckets of gradients as the C++
-Reducer does (torch/csrc/distributed/c10d/reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's allocator.
+What collectives tell of values stands in `collectives.py`. `DistributedDataParallel` keeps its buckets of gradients as
+the C++ Reducer does (torch/csrc/distributed/c10d/reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's
+allocator.
 """
 
 import os
@@ -15,14 +16,14 @@ import torch.distributed
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.libraries.collectives import Collectives, FinishedWork
 from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
 dist: Any = torch.distributed  # it does not export all that it holds
 _SILENT = (
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base", "gather",
-    "scatter", "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all", "all_to_all_single",
-    "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced", "all_gather_coalesced",
+    "broadcast", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced",
+    "all_gather_coalesced",
 )  # fmt: skip
 # What torchrun tells rank 0 of a job on one host; "" is the number of ranks.
 _TORCHRUN = {
@@ -30,19 +31,6 @@ _TORCHRUN = {
     "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
 }  # fmt: skip
 _IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in comm.cpp)
-
-
-class FinishedWork:
-    """A collective that is done."""
-
-    def wait(self, *_args: Any) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
 
 
 def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
@@ -79,13 +67,14 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
             if vars(module).get(name) is before:
                 patches.set(module, name, value)
 
-    everywhere("init_process_group", init_process_group)
-    for name in _SILENT:
-        everywhere(name, silent)
-    everywhere("all_gather_object", _gather_objects)
-    everywhere("broadcast_object_list", lambda *_args, **_kwargs: None)
-    everywhere("is_nccl_available", lambda: True)
-    everywhere("get_backend", lambda *_args, **_kwargs: "nccl")
+    told: dict[str, Callable[..., Any]] = {
+        "init_process_group": init_process_group,
+        "broadcast_object_list": silent,
+        "is_nccl_available": lambda: True,
+        "get_backend": lambda *_args, **_kwargs: "nccl",
+    }
+    for name, value in (told | dict.fromkeys(_SILENT, silent) | Collectives(memory.book).functions()).items():
+        everywhere(name, value)
     for_module(patches, "torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
     patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
     patches.set(dist, "Logger", _Silent)
@@ -136,10 +125,6 @@ def cards_of_host(ranks: int) -> int:
 
 def _positive(text: Any) -> int:
     return int(text) if text is not None and int(text) > 0 else 0
-
-
-def _gather_objects(objects: list[Any], own: Any, *_args: Any, **_kwargs: Any) -> None:
-    objects[:] = [own] * len(objects)
 
 
 def _broadcast_coalesced(_group: Any, tensors: list[torch.Tensor], most: int, *_args: Any) -> None:

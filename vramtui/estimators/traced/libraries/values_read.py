@@ -16,10 +16,16 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Let tensors without values be read as what they might hold."""
     plain = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__repr__")}
 
+    def read(tensor: torch.Tensor) -> torch.Tensor:
+        """What stands for it; the line is remembered where that is a guess."""
+        if values.certain_value(memory.book, tensor) is None:
+            memory.guesses_read.add(memory.user_line())
+        return values.array_of(memory.book, tensor)
+
     def numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(tensor, FakeTensor):
             return plain["numpy"](tensor, *args, **kwargs)
-        value = values.array_of(memory.book, tensor)
+        value = read(tensor)
         with torch._C._DisableTorchDispatch():
             return plain["numpy"](value.clone())  # numpy writes where it likes
 
@@ -29,7 +35,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         return np.asarray(numpy(tensor.detach()), dtype=dtype)
 
     def tolist(tensor: torch.Tensor) -> Any:
-        value = values.array_of(memory.book, tensor)
+        value = read(tensor)
         with torch._C._DisableTorchDispatch():
             return plain["tolist"](value)
 

@@ -38,6 +38,7 @@ class ErrorOwner(Enum):
     CODE = "the code's"
     TRACE = "the trace's"
     VALUE = "a value's that the trace does not compute"
+    READ = "perhaps that of a constant that stood for a value"
     UNKNOWN = "nobody knows whose"
 
 
@@ -97,6 +98,21 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
     if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE) or _of_a_module(error):
         return ErrorOwner.CODE
     return ErrorOwner.UNKNOWN
+
+
+def guess_read_before(error: BaseException, guesses: set[str]) -> str:
+    """Where the function of the code's own that failed has read a value that was a constant; "" where it has not.
+
+    Args:
+        error: what the code ended with.
+        guesses: the lines at which such a value was read, as `file:line`.
+    """
+    users = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
+    if not users or isinstance(error, _OF_NO_VALUE):
+        return ""
+    code = users[-1].f_code
+    lines = [f"{code.co_filename}:{line}" for _, _, line in code.co_lines()]
+    return next((line for line in reversed(lines) if line in guesses), "")
 
 
 def _of_a_module(error: BaseException) -> bool:
@@ -174,6 +190,10 @@ SENTENCES = {
         "the trace stopped{place}: {error}; a trace computes no values, and this condition may hang on one: "
         f"PYTHONOPTIMIZE=1 leaves assertions out, or {_ANOTHER_WAY}"
     ),
+    ErrorOwner.READ: (
+        "the trace stopped{place}: {error}; a trace computes no values, and this may hang on the one read at {read}, "
+        f"for which a constant stood; where it does, {_ANOTHER_WAY}"
+    ),
     ErrorOwner.UNKNOWN: (
         "the trace stopped{place}: {error}; a library raised it on tensors without values: where the same line runs "
         f"without a trace, that is a limit of the trace, and then {_ANOTHER_WAY}"
@@ -250,7 +270,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
             )
         return _unknown_kernel(_name(error.func), place)
     unknown = _NO_FAKE.search(str(error))
-    other = _other(error, place, session.escape.call_of(error), shielded=session.shielded)
+    other = _other(error, place, session)
     return _unknown_kernel(unknown[1], place) if unknown else other
 
 
@@ -269,10 +289,10 @@ def _unknown_kernel(name: str, place: str) -> UserError:
     )
 
 
-def _other(error: BaseException, place: str, call: OperatorCall | None, *, shielded: bool) -> UserError:
+def _other(error: BaseException, place: str, session: Any) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
-    if shielded and _asks_for_a_host(error):
+    if session.shielded and _asks_for_a_host(error):
         return UserError(
             f"the code{place} asks for a host of the network, and a trace reaches none: {type(error).__name__}; "
             "--keep-files lets it, or put beforehand what it would load where it looks first"
@@ -288,8 +308,10 @@ def _other(error: BaseException, place: str, call: OperatorCall | None, *, shiel
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
-    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, call)
-    return UserError(SENTENCES[owner].format(place=place, error=f"{name}{': ' + first if first else ''}"))
+    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, session.escape.call_of(error))
+    read = guess_read_before(error, session.memory.guesses_read) if owner is ErrorOwner.CODE else ""
+    sentence = SENTENCES[ErrorOwner.READ if read else owner]
+    return UserError(sentence.format(place=place, error=f"{name}{': ' + first if first else ''}", read=read))
 
 
 def _name(func: Any) -> str:
