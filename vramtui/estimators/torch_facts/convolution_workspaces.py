@@ -14,6 +14,10 @@ with a neighbour within two octaves, each left out in turn, 72 to 95 % of the fi
 60 to 93 %). The convolutions of the nets in docs/scripts.md are among the measured ones, so that their errors say
 nothing about other nets.
 
+Both are figures of a model of that card. A real H200 with cuDNN 9.19 (PyTorch 2.11, `tests/golden/card`) asked within a
+MiB of the table for 765 of its convolutions in 85, 84 and 66 % with fp16 (forward, input, weight), in 76, 77 and 61 %
+with fp32 and in 49, 51 and 54 % with bf16: whether it is the older cuDNN or the model is not known.
+
 Another cuDNN takes other kernels: three in four of these convolutions have another workspace with 9.24, which PyTorch
 2.14 brings, and nine of them yet another with 2.15's 9.26. `convolutions_h200_9.24.json` and `_9.26.json` hold the rows
 that differ from the cuDNN before, measured on those CUDA builds by benchmarks/convolutions.py (with 2.13's it finds
