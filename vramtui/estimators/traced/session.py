@@ -26,18 +26,16 @@ from vramtui.estimators.traced.experiments.marks import Marks
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
     batch_norm,
-    checkpoints,
     compiled_kernels,
     compilers,
-    data_loader,
     distributed,
-    epoch_batches,
     library_finder,
     linear,
     recurrent_layers,
     triton_kernels,
     values_read,
 )
+from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import Progress
 from vramtui.estimators.traced.repeats.calls import RepeatedCalls

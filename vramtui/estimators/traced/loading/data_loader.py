@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Subset
 from vramtui.core.observation.host_batches import HostBatches
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.libraries.epoch_batches import tensors_of
+from vramtui.estimators.traced.loading.epoch_batches import tensors_of
 
 _OF_WORKERS = ("timeout", "prefetch_factor", "multiprocessing_context", "persistent_workers", "in_order")
 PREFETCH = 2  # of each worker, where nothing is asked for (torch/utils/data/dataloader.py: DataLoader.__init__)

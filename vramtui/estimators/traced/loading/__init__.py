@@ -1,0 +1,1 @@
+"""What the code loads on the host: batches and checkpoints."""
