@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
 from textual.strip import Strip
+from textual.widgets import OptionList
 
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator, Still
@@ -19,6 +20,7 @@ from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler
+from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import Presets
 
 Driver = tuple[Still, Pilot[None]]
@@ -52,6 +54,7 @@ async def dashboard(
     derived: DerivedPresets | None = None,
     keep_settings: Callable[[Mapping[str, object]], None] | None = None,
     view_only: bool = False,
+    refiner: Refiner | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -71,6 +74,7 @@ async def dashboard(
             derived=derived,
             keep_settings=keep_settings,
             view_only=view_only,
+            refiner=refiner,
         ),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
@@ -123,3 +127,13 @@ def climbing(seconds: int = 60, to: int = 58) -> list[Sample]:
     return [
         scenes.usual(at - seconds + 1, trained=(10 + (to - 10) * (at + 1) // seconds) * GIB) for at in range(seconds)
     ]
+
+
+async def lines_with_totals(app: Dashboard, pilot: Pilot[None]) -> list[str]:
+    """The lines of the list of presets as soon as each that is seen has its total."""
+    options = app.screen.query_one(OptionList)
+    while True:
+        await pilot.pause()
+        lines, first = [str(option.prompt) for option in options.options], options.scroll_offset.y
+        if options.size.height and not any("…" in line for line in lines[first : first + options.size.height]):
+            return lines

@@ -1,10 +1,9 @@
 """The list of presets is there at once; totals follow, of the lines that are seen."""
 
-from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, screen_text
+from tests.app.driver import climbing, dashboard, lines_with_totals, screen_text
 from tests.app.fakes import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.core.base.units import GIB
@@ -33,23 +32,13 @@ def lines(app: Dashboard) -> list[str]:
     return [str(option.prompt) for option in app.screen.query_one(OptionList).options]
 
 
-async def told(app: Dashboard, pilot: Pilot[None]) -> list[str]:
-    """The lines as soon as each that is seen has its total."""
-    options = app.screen.query_one(OptionList)
-    while True:
-        await pilot.pause()
-        first = options.scroll_offset.y
-        if options.size.height and not any("…" in line for line in lines(app)[first : first + options.size.height]):
-            return lines(app)
-
-
 async def test_only_what_is_seen_is_estimated() -> None:
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
         estimator = app.state.predictor.estimator
         assert isinstance(estimator, RoundEstimator)
         before = estimator.asked
         await pilot.press("p")
-        shown = await told(app, pilot)
+        shown = await lines_with_totals(app, pilot)
         height = app.screen.query_one(OptionList).size.height
         assert 0 < height < MANY
         assert [("GiB" in line, "…" in line) for line in shown[:height]] == [(True, False)] * height
@@ -57,11 +46,11 @@ async def test_only_what_is_seen_is_estimated() -> None:
         assert estimator.asked - before <= height + 1
 
         await pilot.press(*["down"] * (MANY - 1))
-        shown = await told(app, pilot)
+        shown = await lines_with_totals(app, pilot)
         assert "GiB" in shown[-1]
         kept = estimator.asked
         await pilot.press("escape", "p")
-        assert "GiB" in (await told(app, pilot))[0]
+        assert "GiB" in (await lines_with_totals(app, pilot))[0]
         assert estimator.asked == kept
 
 
@@ -69,16 +58,16 @@ async def test_whether_each_fits_stands_beside_it() -> None:
     """For the one kind of card in a word; for several by a sign before each name, which a line below explains."""
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
         await pilot.press("p")
-        shown = await told(app, pilot)
+        shown = await lines_with_totals(app, pilot)
         await pilot.press(*["down"] * (MANY - 1))
-        last = (await told(app, pilot))[-1]
+        last = (await lines_with_totals(app, pilot))[-1]
         assert "✓ fits" in shown[0]
         assert "✗ no" in last
     small = scenes.gpu(1, name="NVIDIA GeForce RTX 3070", memory=Memory(total=8 * GIB, used=0, free=8 * GIB))
     async with dashboard([scenes.sample(scenes.gpu(0), small)], size=(160, 40), presets=presets()) as (app, pilot):
         app.state.planned = CARDS["B200"]
         await pilot.press("p")
-        shown = await told(app, pilot)
+        shown = await lines_with_totals(app, pilot)
         assert "✓ A100-SXM4" in shown[0]
         assert "✓ B200" in shown[0]
         assert "✗ RTX 3070" in shown[10]
@@ -88,7 +77,7 @@ async def test_whether_each_fits_stands_beside_it() -> None:
 async def test_the_filter_shows_totals_of_what_is_left() -> None:
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
         await pilot.press("p", *"preset-05")
-        shown = await told(app, pilot)
+        shown = await lines_with_totals(app, pilot)
         assert len(shown) == 10
         assert all("GiB" in line for line in shown)
 

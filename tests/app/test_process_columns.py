@@ -209,8 +209,33 @@ def test_a_quick_prediction_is_marked(*, is_assumed: bool, is_quick: bool, shown
 
 def test_a_lone_users_name_gives_way_to_the_command() -> None:
     """Beside the estimate at 120 columns, and only where the command would be short otherwise."""
-    shared, alone = columns_for(66, 66), columns_for(66, 66, is_shared=False)
+    shared, alone = columns_for(68, 68, user=8), columns_for(68, 68, user=0)
     assert "user" in {column.name for column in shared}
     assert "user" not in {column.name for column in alone}
     assert alone[-1].width - shared[-1].width == next(column.width for column in shared if column.name == "user")
-    assert "user" in {column.name for column in columns_for(180, 180, is_shared=False)}
+    assert "user" in {column.name for column in columns_for(180, 180, user=0)}
+
+
+@pytest.mark.parametrize(("user", "least"), [(0, 27), (4, 22), (30, 20)])
+def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(user: int, least: int) -> None:
+    columns = columns_for(68, 68, user=user)
+    assert columns[-1].width >= least
+    process = scenes.process(54321, 9 * GIB, "python x.py", user="annabell")
+    card = scenes.gpu(0, process)
+    row = ProcessRow("process", process_key("h", card, process), card, 1234 * GIB // 10, 141 * GIB, process)
+    row = msgspec.structs.replace(row, predicted=4 * GIB, preset="p", fraction=34.25, is_quick=True)
+    values = row_strip(columns, row, PALETTE, 68, None).text.split()
+    assert values[-6:] == ["123.4", "141.0", "≈4.0", "+3425", "%", "x.py"]
+
+
+async def test_the_estimate_is_folded_away_and_comes_back() -> None:
+    """Then commands have its width, and predictions stay in their column."""
+    async with dashboard([scenes.usual()], (120, 35)) as (app, pilot):
+        table = app.screen.query_one(ProcessTable)
+        beside = table.size.width
+        for display, width in ((False, 118), (True, beside)):
+            await pilot.press("v")
+            await settle(app, pilot)
+            assert app.screen.query_one(EstimatePanel).display is display
+            assert table.size.width == width
+            assert "PREDICT" in screen_text(app)

@@ -13,6 +13,7 @@ from tests.app.driver import dashboard, screen_text
 from tests.app.fakes import PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
 from vramtui.app.state.process_rows import ProcessRows
+from vramtui.app.state.row import REMAINDERS
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, RowId, SortColumn
 from vramtui.core.base.units import GIB, MIB
@@ -141,7 +142,8 @@ def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> N
 def test_the_unknown_comes_last_in_both_directions() -> None:
     listing = listing_of(scenes.troubled())
     for reverse in (False, True):
-        now = [row.now for row in in_order(listing, "now", reverse=reverse)]
+        rows = in_order(listing, "now", reverse=reverse)
+        now = [None if row.kind in REMAINDERS else row.now for row in rows]  # of no process: behind all that are
         known = [count for count in now if count is not None]
         assert now == [*known, *[None] * (len(now) - len(known))]
         assert known == sorted(known, reverse=not reverse)
@@ -239,7 +241,7 @@ def plainly(
         "pid": lambda row: row.process and row.process.pid,
         "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", kinds.index(row.kind), -_tenths(row.now or 0)),
         "user": lambda row: row.process and row.process.user,
-        "now": lambda row: None if row.now is None else _tenths(row.now),
+        "now": lambda row: None if row.now is None or row.kind in REMAINDERS else _tenths(row.now),
         "peak": lambda row: None if row.peak is None else _tenths(row.peak),
         "predicted": lambda row: None if row.predicted is None else _tenths(row.predicted),
         "delta": lambda row: row.fraction,

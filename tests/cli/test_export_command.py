@@ -31,6 +31,8 @@ def test_what_is_no_address(said: str) -> None:
 def test_options_that_do_not_go_together() -> None:
     with pytest.raises(UserError, match="two ways"):
         check_options(":1", Path("x"), Tls(), once=False)
+    with pytest.raises(UserError, match="takes the name of a file"):
+        check_options(None, Path("-"), Tls(), once=True)
     with pytest.raises(UserError, match="--once writes a text file"):
         check_options(None, None, Tls(), once=True)
     with pytest.raises(UserError, match="both --certificate and --key"):

@@ -115,6 +115,24 @@ def test_a_nearer_estimate_is_told_before_the_minute_is_over() -> None:
     assert tracked.take(1000.0 + 2 * REFINED_EVERY, GIB) == [], "and once"
 
 
+def test_a_quick_estimate_is_kept_of_a_job_that_is_over_alone() -> None:
+    """One that goes on has no prediction until the nearer one is there: the history has no mark for a quick figure."""
+    quick = {"is": True}
+    tracked = TrackedHost()
+    tracked.watched = RunTracker(predict, lambda _pid, _uuid: None, lambda _preset, _device: quick["is"])
+    (first,) = tracked.take(1000.0, GIB)
+    assert (first.method, first.predicted.process, first.error) == ("", None, None)
+    assert tracked.take(1000.0 + REFINED_EVERY, GIB) == [], "nothing new is known"
+    (given,) = tracked.watched.rest(tracked.history)
+    assert given.predicted.process == 12 * GIB
+    quick["is"] = False
+    (second,) = tracked.take(1000.0 + 2 * REFINED_EVERY, GIB)
+    assert (second.method, second.predicted.process) == ("analytic", 12 * GIB)
+    quick["is"] = True
+    (last,) = tracked.take(1000.0 + 3 * REFINED_EVERY, None)
+    assert last.predicted.process == 12 * GIB
+
+
 def test_what_the_job_tells_itself() -> None:
     hello = Hello(
         v=1,

@@ -6,10 +6,14 @@ quick.
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 from typer.testing import CliRunner
 
 from tests.app import scenes
+from tests.app.driver import dashboard, lines_with_totals
+from tests.app.fakes import FixedPresets
 from tests.loaded_once import bundled_presets
+from vramtui.app.app import Dashboard
 from vramtui.app.plan.axes import axes_of, usual_axes
 from vramtui.app.plan.grid import GridCells, GridQuestion
 from vramtui.cli.estimate.command import fit_of
@@ -17,7 +21,7 @@ from vramtui.cli.fit.sbatch import print_sbatch
 from vramtui.cli.main import program
 from vramtui.cli.run.placement import need_of
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import format_bytes, format_gib
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Memory, ProcessKey
@@ -36,7 +40,7 @@ from vramtui.monitor.session import MonitorSession
 
 CARDS = tuple(map(card, ("T4", "RTX4090", "A100-40GB", "L40S", "H100", "H200")))
 PRESETS = [found for found in bundled_presets() if not isinstance(found.preset.model, RuleModel)]
-FEW, MANY = PRESETS[:: len(PRESETS) // 4], PRESETS[:: len(PRESETS) // 30][:30]
+MANY = PRESETS[:: len(PRESETS) // 30][:30]
 LONG = 120.0
 PER_NODE = 8
 
@@ -71,7 +75,7 @@ def exact_of(workload: Workload) -> dict[Device, Estimate]:
 def test_one_figure_for_many_presets(found: PresetFile) -> None:
     workload = found.preset.workload
     exact = exact_of(workload)
-    tables = {there.card: there.fit for there in card_fits(ANALYTIC, workload, exact, DEFAULT)} if found in FEW else {}
+    table = {there.card: there.fit for there in card_fits(ANALYTIC, workload, exact, DEFAULT)}
     predictor = Predictor(LazyDefault())
     for gpu, device in zip(gpus_of(tuple(exact)), exact, strict=True):
         needs = exact[device].process
@@ -80,8 +84,9 @@ def test_one_figure_for_many_presets(found: PresetFile) -> None:
         assert picked.needs == needs
         assert predictor.total(workload, device) == needs
         assert Planner(ANALYTIC, workload, device, near=DEFAULT).now.process == needs
-        fit = tables.get(device)
-        assert fit is None or (fit.needs, fit.error) == (needs, exact[device].error)
+        fit = table[device]
+        assert fit is not None
+        assert (fit.needs, fit.error) == (needs, exact[device].error)
 
 
 @pytest.mark.parametrize("is_replay", [False, True], ids=["live", "replay"])
@@ -161,6 +166,39 @@ def test_a_picture_has_the_same_figure(found: PresetFile, tmp_path: Path) -> Non
         done = CliRunner().invoke(program(), ["card", str(found.key), "--gpu", device.name, "-o", str(picture)])
         assert done.exit_code == 0, done.output
         assert fit_of(found, estimate, device).sentence in picture.read_text()
+
+
+async def totals_on(app: Dashboard, pilot: Pilot[None]) -> dict[str, str]:
+    """Each preset of the list with its total, which comes as its line comes into sight; headings have none."""
+    await pilot.press("p")
+    for _ in MANY:
+        lines = await lines_with_totals(app, pilot)
+        await pilot.press("down")
+    await pilot.press("escape")
+    return {line.split()[0]: line.split()[1] for line in lines if len(line.split()) > 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", CARDS, ids=lambda device: str(device.name))
+async def test_the_list_on_the_screen_has_the_figure_or_marks_a_quick_one(device: Device) -> None:
+    """As it opens; and the figure itself once somebody has asked for it."""
+    exact: dict[str, str] = {}
+    for found in MANY:
+        estimate = exact_of(found.preset.workload).get(device)
+        exact[found.key] = "no" if estimate is None else format_gib(estimate.process)
+    refiner = Refiner(lambda: DEFAULT, settled=0.0)
+    sample, presets = scenes.sample(*gpus_of((device,))), FixedPresets(tuple(MANY))
+    async with dashboard([sample], (160, 60), presets=presets, estimator=LazyAnalytic(), refiner=refiner) as driver:
+        app = driver[0]
+        shown = await totals_on(*driver)
+        assert {key: total for key, total in shown.items() if not total.startswith("≈")}.items() <= exact.items()
+        assert shown.keys() == exact.keys()
+        predictor = app.state.predictor
+        for found in MANY:
+            predictor.ask(found.preset.workload, app.state.device())
+            assert refiner.wait(LONG)
+            predictor.ask(found.preset.workload, app.state.device())
+        assert await totals_on(*driver) == exact
 
 
 @pytest.mark.parametrize("name", ["bart-large-train", "sdxl-train", "gemma-2-27b-lora"])

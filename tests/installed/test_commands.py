@@ -142,16 +142,24 @@ def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("presets", "list"), ("fit", "llama-3.1-8b-full", "--gpu", "H100"), ("ps", "--json")], ids=" ".join
+    ("arguments", "code", "told"),
+    [
+        ("presets list", 0, ""),
+        ("fit llama-3.1-8b-full --gpu H100", 0, "vramtui: tight:"),
+        ("fit llama-3.1-8b-full --gpu 4090", 1, ""),
+        ("fit llama-3.1-405b-infer", 1, ""),
+        ("estimate llama-3.1-8b-full --gpu 4090", 1, ""),
+        ("ps --json", 0, ""),
+    ],
 )
-def test_a_reader_that_has_had_enough_is_no_failure(
-    arguments: tuple[str, ...], program: str, stand_in: StandIn
+def test_a_reader_that_has_had_enough_is_no_failure_and_changes_no_verdict(
+    arguments: str, code: int, told: str, program: str, stand_in: StandIn
 ) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     env = stand_in.whole_environment()
     ended = subprocess.run(
-        [program, *arguments], stdout=writes, stderr=subprocess.PIPE, text=True, env=env, check=False
+        [program, *arguments.split()], stdout=writes, stderr=subprocess.PIPE, text=True, env=env, check=False
     )
     os.close(writes)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr.partition(" needs ")[0]) == (code, told)

@@ -34,6 +34,11 @@ def test_each_name_that_is_offered_is_known(name: str) -> None:
         ("mistral", "Mistral-7B-Instruct-v0.3"),
         ("gemma", "gemma-3-27b-it"),
         ("bert", "bert-base-uncased"),
+        ("bloom", "bloom-560m"),
+        ("mamba", "mamba-130m-hf"),
+        ("opt", "opt-125m"),
+        ("falcon", "falcon-7b-instruct"),
+        ("glm", "GLM-4.5-Air"),
     ],
 )
 def test_a_family_is_three_to_five_names(word: str, first: str) -> None:
@@ -49,6 +54,11 @@ def test_a_name_of_no_family_gets_the_ways_on() -> None:
         preset_named("yolov8", LIBRARY)
     with pytest.raises(UserError, match="4090 is a card: `vramtui estimate MODEL --gpu 4090`"):
         preset_named("4090", LIBRARY)
+
+
+def test_an_unknown_model_of_a_known_family_gets_its_kin_and_the_way_on() -> None:
+    with pytest.raises(UserError, match=r"of that family GLM-4\.5-Air, .* are known.*--hub"):
+        preset_named("glm-4.6", LIBRARY)
 
 
 def test_an_encoder_decoder_has_lengths_by_its_name_alone() -> None:

@@ -66,8 +66,8 @@ def _length(screen: str) -> tuple[Binding, ...]:
     )
 
 
-def _turning(screen: str) -> Binding:
-    return _key("v", "page", "view", f"{screen}.page", "Next page (narrow terminals)")
+def _turning(screen: str, words: str = "Next page (narrow terminals)") -> Binding:
+    return _key("v", "page", "view", f"{screen}.page", words)
 
 
 def _taking(screen: str) -> Binding:
@@ -87,7 +87,7 @@ def _problems(screen: str) -> Binding:
 
 
 WATCH_BINDINGS: list[BindingType] = [
-    _turning("watch"),
+    _turning("watch", "Fold the estimate away; next page in narrow terminals"),
     *_choosing("watch"),
     _key("m", "match", "match", "watch.match", "Assign a preset to the selected process"),
     _key("t", "trace_process", "trace", "watch.trace", "Trace the selected process's own command (asks first)"),

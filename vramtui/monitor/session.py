@@ -373,7 +373,7 @@ class MonitorSession:
         """One that describes runs by what this session knows, and has seen none yet."""
         from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
-        return RunTracker(self.predictor.of_preset, self._find_job)
+        return RunTracker(self.predictor.of_preset, self._find_job, self.is_quick)
 
     def _find_job(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
         return find_job(self.jobs, pid, uuid)

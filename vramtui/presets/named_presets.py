@@ -34,6 +34,7 @@ from vramtui.presets.reader import load_preset
 
 MOST = 5
 _BREAK = re.compile(r"[-_./:]")
+_FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
 # Of each family what is asked for most, first; each is a name that is known without the network.
 _POPULAR_TEXT = """
     Llama-3.1-8B-Instruct Llama-3.3-70B-Instruct Llama-3.2-3B-Instruct Llama-3.2-1B-Instruct Meta-Llama-3-8B
@@ -41,7 +42,14 @@ _POPULAR_TEXT = """
     Mistral-7B-Instruct-v0.3 Mistral-Small-24B-Instruct-2501 Mixtral-8x7B-Instruct-v0.1 Mistral-Nemo-Instruct-2407
     gemma-3-27b-it gemma-3-12b-it gemma-3-4b-it gemma-2-9b-it gemma-3-1b-it
     DeepSeek-R1 DeepSeek-V3 DeepSeek-V2-Lite DeepSeek-R1-Distill-Llama-8B DeepSeek-R1-Distill-Qwen-7B
-    phi-4 Phi-3-mini-4k-instruct phi-2 gpt-oss-20b gpt-oss-120b gpt2 gpt2-xl
+    phi-4 Phi-3-mini-4k-instruct phi-2 Phi-3.5-mini-instruct Phi-4-mini-instruct gpt-oss-20b gpt-oss-120b gpt2 gpt2-xl
+    GLM-4.5-Air GLM-5.1 GLM-5 glm-4-9b-chat-hf falcon-7b-instruct falcon-7b falcon-40b-instruct Falcon3-7B-Instruct
+    opt-125m opt-1.3b opt-350m opt-6.7b opt-2.7b bloom-560m bloom-7b1 bloom-1b7 bloom-3b bloomz-560m
+    mamba-130m-hf mamba-2.8b-hf mamba-1.4b-hf mamba-370m-hf mamba-790m-hf pythia-160m pythia-70m pythia-410m pythia-1b
+    Olmo-3-7B-Instruct Olmo-3-7B-Think OLMo-2-1124-7B-Instruct SmolLM2-135M SmolLM2-1.7B-Instruct SmolLM2-360M-Instruct
+    CodeLlama-7b-hf CodeLlama-7b-Instruct-hf CodeLlama-13b-hf starcoder2-3b starcoder2-7b starcoder2-15b
+    vicuna-7b-v1.5 vicuna-13b-v1.5 Yi-1.5-9B-Chat Yi-1.5-34B-Chat Yi-34B-Chat granite-3.3-8b-instruct
+    granite-4.0-h-small deberta-v3-base deberta-v3-large dinov2-base dinov2-large bge-m3 wav2vec2-base-960h
     Kimi-K2-Instruct Kimi-K2.5 TinyLlama-1.1B-Chat-v1.0 TinyLlama_v1.1
     sdxl-infer sdxl-lora sdxl-train sdxl-pipeline stable-diffusion-xl-base-1.0 sd-3.5-large-pipeline sd-1.5-train
     flux-dev-infer flux-dev-lora flux-dev-pipeline FLUX.1-dev qwen-image-pipeline wan-2.1-14b-pipeline
@@ -227,12 +235,25 @@ def _guess(name: str, library: PresetLibrary) -> str:
     guess = nearest_few(name, names) or nearest_few(name, known_names(), cutoff=ALIKE)
     if guess:
         return f"{guess}; `vramtui presets list` names them all"
+    kin = _kin(name, library)
+    if kin:
+        return (
+            f"; of that family {', '.join(kin)} are known, and `vramtui estimate OWNER/NAME --hub` asks huggingface.co"
+        )
     if _is_card(name):
         return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
     return (
         ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a config.json,"
         " safetensors or GGUF file is read, and `vramtui trace SCRIPT.py` runs code of your own without a GPU"
     )
+
+
+def _kin(name: str, library: PresetLibrary) -> tuple[str, ...]:
+    """The models that begin with the first word of a name which is none of them: `glm-4.6` is a GLM."""
+    word = _FIRST_WORD.match(name)
+    if word is None:
+        return ()
+    return names_like(word[0], library.keys(), (known for known in known_names() if "/" not in known))
 
 
 def _is_card(name: str) -> bool:

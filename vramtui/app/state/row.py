@@ -28,6 +28,7 @@ SMALL = 32 * MIB
 # What nobody accounts for has a row of its own from here on; less of it is a CUDA context's rounding or two.
 WORTH_A_ROW = 256 * MIB
 # On the same GPU: processes first, then what nobody owns, what the driver keeps, and those that are gone.
+REMAINDERS = frozenset({"instances", "note", "unattributed", "reserved"})
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
 
 
@@ -163,7 +164,8 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "pid": _pid,
     "gpu": _by_gpu,
     "user": _fact("user"),
-    "now": lambda row: _display_count(row.now),
+    # What belongs to no process comes behind all that do: of eight GPUs it would fill the first screen.
+    "now": lambda row: None if row.kind in REMAINDERS else _display_count(row.now),
     "peak": lambda row: _display_count(row.peak),
     "predicted": lambda row: _display_count(row.predicted),
     "delta": lambda row: row.fraction,

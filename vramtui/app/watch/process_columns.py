@@ -20,9 +20,11 @@ from vramtui.core.observation.readings import STATE_MARKS
 
 FULL = 84
 EXACT = "="  # before a peak that was told, not sampled
-# What is left for the command before another column comes: a part of the table, and between these two.
-COMMAND_PART, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 28, 48
+# What is left for the command before another column comes: a part of the table, more of a wide one, between two bounds.
+COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
 WHOLE_COMMAND = 64
+# From here on a difference is said without its tenths, which would take the column's gap.
+WITHOUT_TENTHS = 0.9995
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Those that come as the width allows, the first first.
 OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
@@ -47,9 +49,12 @@ _WIDE: Columns[SortColumn] = (
 _NARROW = narrowed(
     _WIDE,
     {column.name: column.width for column in _WIDE}
-    | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 9, "host": 8, "job": 13},
+    | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 8, "host": 8, "job": 13},
     {"predicted": "PREDICT"},
 )
+# What columns may lose where the command would be short otherwise: a unit that the foot says too, and what no user's
+# name needs.
+_SHORT_NOW, _LEAST_USER = 6, 5
 
 
 @lru_cache(maxsize=16)
@@ -60,7 +65,7 @@ def columns_for(
     *,
     predicts: bool = True,
     rare: frozenset[SortColumn] = frozenset(),
-    is_shared: bool = True,
+    user: int = 6,
 ) -> Columns[SortColumn]:
     """The columns of a table.
 
@@ -70,7 +75,7 @@ def columns_for(
         wanted: the columns that a person asked for; those that the width allows where there are none.
         predicts: there are predictions to show.
         rare: those of `RARE` that a process has told.
-        is_shared: processes are of several users; where they are not, USER gives way to the command.
+        user: columns of the longest user's name; 0 where all processes are of one, and USER gives way to the command.
     """
     every = _WIDE if breadth >= FULL else _NARROW
     if wanted:
@@ -79,10 +84,20 @@ def columns_for(
     left_out = OPTIONAL if predicts else OPTIONAL + PREDICTED
     shown = {column.name for column in every if column.name not in left_out}
     spare = breadth - sum(column.width for column in every if column.name in shown)
-    spare -= round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, COMMAND_PART * breadth)))
-    if spare < 0 and not is_shared:
-        shown.discard("user")
+    part = COMMAND_PART_WIDE if breadth >= FULL else COMMAND_PART
+    spare -= round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
+    if spare < 0:
+        every = _shortened(every, user)
+        shown -= set() if user else {"user"}
     return filled([column for column in every if column.name in shown | _as_allowed(every, spare, rare)], width)
+
+
+def _shortened(every: Columns[SortColumn], user: int) -> Columns[SortColumn]:
+    """The columns where the command needs what they can spare; `user` as in `columns_for`."""
+    widths = {column.name: column.width for column in every}
+    widths["user"] = min(widths["user"], max(_LEAST_USER, user + 1))
+    widths["now"] = _SHORT_NOW
+    return narrowed(every, widths, {"now": "NOW"})
 
 
 def _as_allowed(every: Collection[Column[SortColumn]], spare: int, rare: frozenset[SortColumn]) -> set[SortColumn]:
@@ -227,7 +242,8 @@ def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.fraction is None:
         return ("" if row.preset is None else UNKNOWN, None)
-    return (format_percent(row.fraction), palette.ink(delta_colour(row.fraction), on))
+    digits = 0 if abs(row.fraction) >= WITHOUT_TENTHS else 1
+    return (format_percent(row.fraction, digits), palette.ink(delta_colour(row.fraction), on))
 
 
 def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:

@@ -61,7 +61,7 @@ class Rows(CursorRows[View, ProcessRow]):
 
     def layout_of(self, view: View) -> object:
         """The columns: those of predictions come with the first one."""
-        return view.columns, view.predicts, view.rare, _is_shared(view)
+        return view.columns, view.predicts, view.rare, _longest_user(view)
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no rows."""
@@ -91,11 +91,13 @@ def _empty(view: View) -> str:
 def _columns(view: View | None, breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
     if view is None:
         return columns_for(breadth, width, predicts=False)
-    return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare, is_shared=_is_shared(view))
+    return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare, user=_longest_user(view))
 
 
-def _is_shared(view: View) -> bool:
-    return len(view.totals.users) > 1
+def _longest_user(view: View) -> int:
+    """Columns of the longest user's name; 0 where all processes are of one."""
+    users = view.totals.users
+    return max(cell_len(fit_name(user)) for user, _ in users) if len(users) > 1 else 0
 
 
 class Foot(Lines[View]):

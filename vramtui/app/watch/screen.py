@@ -61,7 +61,7 @@ class WatchQuestions(NamedTuple):
 class Watch(ViewScreen):
     """Everything that is seen now. Its `view` is set once a tick, and every panel draws its part of it.
 
-    Wide terminals show all panels; narrow and low ones some of them, and `v` turns the page.
+    Wide terminals show all panels, by `v` all but the estimate; narrow and low ones some of them, and `v` turns pages.
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -78,6 +78,7 @@ class Watch(ViewScreen):
         &.-wide #body, &.-very-wide #body { layout: horizontal; }
         &.-wide #estimate { width: 50; height: 100%; }
         &.-very-wide #estimate { width: 68; height: 100%; }
+        &.-folded.-wide #estimate, &.-folded.-very-wide #estimate { display: none; }
         &.-medium #graph { height: 10; }
         &.-tall #graph { height: 30%; }
         &.-narrow.-low.page-processes #estimate, &.-narrow.-medium.page-processes #estimate { display: none; }
@@ -98,8 +99,9 @@ class Watch(ViewScreen):
     def __init__(self, shared: AppContext, actions: ProcessActions, questions: WatchQuestions) -> None:
         super().__init__()
         self._shared, self._state = shared, shared.state
-        self._actions = actions
         self.action_snapshot_options, self.action_trace_process = questions  # two keys' actions
+        self.action_signal, self.action_copy_pid = actions.ask, actions.copy_pid
+        self.action_copy_command = actions.copy_command
 
     def compose(self) -> ComposeResult:
         """All panels."""
@@ -119,9 +121,23 @@ class Watch(ViewScreen):
         banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
-        beside = next(taken for least, taken in BESIDE.items() if width >= least) if has_panel(view) else 0
+        is_beside = has_panel(view) and not self.has_class("-folded")
+        beside = next(taken for least, taken in BESIDE.items() if width >= least) if is_beside else 0
         _set_height(gpus, gpus.lines_for(view, width - beside - 2, _most_gpus(height)), border=2)
         super().show(view, palette)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What `v` does has a use in a wide terminal where there is an estimate."""
+        folds = action == "page" and not self.has_class("-narrow")
+        return not self.has_class("-no-panel") if folds else super().check_action(action, parameters)
+
+    def action_page(self) -> None:
+        """Turn the page; in a wide terminal fold the estimate away, or show it again."""
+        if self.has_class("-narrow"):
+            super().action_page()
+        else:
+            self.toggle_class("-folded")
+            self.call_after_refresh(self.watch_view, self.view)
 
     # --- the table -----------------------------------------------------------------------------------------------
 
@@ -204,18 +220,6 @@ class Watch(ViewScreen):
 
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
         self.app.push_screen(PresetChooser(state, title, recent, matching=True), on_choice)
-
-    def action_signal(self) -> None:
-        """Ask which signal to send to the chosen process, if any."""
-        self._actions.ask()
-
-    def action_copy_pid(self) -> None:
-        """Its pid to the clipboard."""
-        self._actions.copy_pid()
-
-    def action_copy_command(self) -> None:
-        """Its command to the clipboard."""
-        self._actions.copy_command()
 
     # --- what only tells -----------------------------------------------------------------------------------------
 

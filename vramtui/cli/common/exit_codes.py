@@ -132,6 +132,24 @@ def on_end_signals(end: Callable[[], None]) -> None:
 
 
 @contextmanager
+def go_on_unread() -> Iterator[None]:
+    """Around an answer whose verdict is the exit code: one whose reader has had enough (`| head`) is cut off, and the
+    verdict stays.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _print_no_more()
+
+
+def _print_no_more() -> None:
+    # Python would complain again when it flushes at exit.
+    sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
+
+
+@contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
     try:
@@ -145,8 +163,7 @@ def exit_on_user_error() -> Iterator[None]:
     except SourceFailed as error:
         fail(NO_SOURCE, error.sentence)
     except BrokenPipeError:
-        # The reader has had enough (`| head`). Python would complain again when it flushes at exit.
-        sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
+        _print_no_more()  # the reader has had enough (`| head`)
         raise SystemExit(0) from None
     except OSError as error:
         if error.errno in TOO_MANY_FILES:
@@ -155,7 +172,7 @@ def exit_on_user_error() -> Iterator[None]:
             fail(BAD_INPUT, f"{str(error.filename)[:LONGEST_NAME]}: {os_reason(error)}")
         if error.errno not in UNWRITABLE:
             raise
-        sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - as above
+        _print_no_more()
         fail(BAD_INPUT, f"the output cannot be written: {error.strerror}")
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error, go_on_unread
 from vramtui.cli.completion import methods
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.job_options import CardOptions, Hub, JobFile, JobName, Json, Settings
@@ -157,16 +157,17 @@ def estimate(options: EstimateOptions) -> None:
             return
         made = _make_estimates(found, device, method, notes, calibrated=options.calibrated)
         estimates = side_by_side(made)
-        if options.json:
-            from vramtui.records.documents.estimates import estimate_document
+        with go_on_unread():
+            if options.json:
+                from vramtui.records.documents.estimates import estimate_document
 
-            answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in made)
-            print_json(estimate_document(found, answers, device if options.asks else None))
-        else:
-            from vramtui.cli.estimate.text import print_estimates
+                answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in made)
+                print_json(estimate_document(found, answers, device if options.asks else None))
+            else:
+                from vramtui.cli.estimate.text import print_estimates
 
-            print_estimates(found, estimates, device, asked=options.asks, explain=options.explain)
-            sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
+                print_estimates(found, estimates, device, asked=options.asks, explain=options.explain)
+                sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
         if options.asks:
             exit_by(fit_of(found, one, device) for one in deciding([one.now for one in made]))
 

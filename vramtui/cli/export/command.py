@@ -76,6 +76,8 @@ def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: 
     """
     if listen and textfile:
         raise UserError("--listen and --textfile are two ways; give one of them")
+    if textfile == Path("-"):
+        raise UserError("--textfile takes the name of a file, and - is none")
     if once and not textfile:
         raise UserError("--once writes a text file; give --textfile FILE as well")
     if (tls.certificate is None) != (tls.key is None) or (tls.client_ca and not tls.certificate):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
-from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
+from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, go_on_unread
 from vramtui.cli.completion import presets
 from vramtui.cli.estimate.command import changed_preset, naming_setting
 from vramtui.cli.options.command_options import command_of, job_flags
@@ -81,10 +81,11 @@ def fit(options: FitOptions) -> None:
             return
         with naming_setting(found):
             plan = _plan(found, device, options.gpus or 1, options.vary)
-        if options.json:
-            print_json(fit_document(found, device, options.gpus or 1, plan))
-        else:
-            _print_plan(found, device, plan)
+        with go_on_unread():
+            if options.json:
+                print_json(fit_document(found, device, options.gpus or 1, plan))
+            else:
+                _print_plan(found, device, plan)
         exit_by((plan.fit,))
 
 
@@ -93,10 +94,11 @@ def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
     from vramtui.cli.fit.tables import cards_document, cards_of, print_cards
 
     columns = [(one, cards_of(one)) for one in found]
-    if json:
-        print_json(cards_document(columns))
-    else:
-        print_cards(columns)
+    with go_on_unread():
+        if json:
+            print_json(cards_document(columns))
+        else:
+            print_cards(columns)
     if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
         raise typer.Exit(NO)
 
@@ -108,10 +110,11 @@ def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> N
     axes = axes_of(over)
     with naming_setting(found):
         grid = map_of(found, device, axes)
-    if json:
-        print_json(map_document(found, device, grid))
-    else:
-        print_map(found, device, grid)
+    with go_on_unread():
+        if json:
+            print_json(map_document(found, device, grid))
+        else:
+            print_map(found, device, grid)
     if not any(any(row) for row in grid.fits):
         raise typer.Exit(NO)
 

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_by, exit_on_user_error, fail
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_by, exit_on_user_error, fail, go_on_unread
 from vramtui.cli.completion import cards, scripts
 from vramtui.cli.completion import settings as known_settings
 from vramtui.cli.options.command_options import command_of
@@ -148,7 +148,8 @@ def trace(options: TraceOptions) -> None:
         )
         tracer = functools.partial(_trace, interpreter=interpreter, timeout=options.timeout)
         result = _run(options.target, request, tracer, show_output=options.show_output, quiet=options.json)
-        _answer(request, result, tracer, json=options.json, search=options.baseline is None)
+        with go_on_unread():
+            _answer(request, result, tracer, json=options.json, search=options.baseline is None)
         if options.show_output and result.cut_short:
             sys.stderr.write(
                 f"note: ended after step {options.steps}: what the code does and prints behind it has not run; --steps "

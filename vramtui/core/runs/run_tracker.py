@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import ObservedJob
@@ -19,6 +21,7 @@ REFINED_EVERY = 5.0  # seconds between two looks whether a nearer estimate has c
 MOST_POINTS = 600
 # The job that runs as a pid on a GPU with that uuid, and its own number for the GPU; None where none tells anything.
 Told = Callable[[int, str], "tuple[ObservedJob, int] | None"]
+IsQuick = Callable[[PresetFile, Device], bool]
 
 
 class _Entry(msgspec.Struct):
@@ -40,11 +43,14 @@ class RunTracker:
     Args:
         predict: the estimate for a preset's own values on a card.
         told: finds what a job itself tells.
+        is_quick: whether a nearer estimate will replace that one. A job that goes on is kept without a prediction until
+            then: the history has no mark for a figure that is none yet.
     """
 
-    def __init__(self, predict: EstimateFor, told: Told) -> None:
+    def __init__(self, predict: EstimateFor, told: Told, is_quick: IsQuick = lambda _, __: False) -> None:
         self._predict = predict
         self._told = told
+        self._is_quick = is_quick
         self._entries: dict[ProcessKey, _Entry] = {}
 
     def update(self, sample: Sample, history: History, matched: Mapping[ProcessKey, PresetFile]) -> list[Run]:
@@ -61,29 +67,38 @@ class RunTracker:
             if track is None or _is_let_go(track, key, sample, matched):
                 del self._entries[key]
             elif track.gone_at is not None:
-                due.append(self._run(track, entry))
+                due.append(self._run(track, entry, self._predict(entry.preset, device_of(entry.gpu))))
                 del self._entries[key]
             elif not 0 <= sample.taken_at - entry.stored_at < EVERY or self._is_refined(entry, sample.taken_at, asked):
-                due.append(self._run(track, entry))
+                due.append(self._run(track, entry, self._settled(entry)))
                 entry.stored_at = entry.asked_at = sample.taken_at
                 entry.method = due[-1].method
         return due
 
     def _is_refined(self, entry: _Entry, now: float, asked: dict[tuple[int, str], str]) -> bool:
-        """Whether another method answers for the job than when it was said last: a first answer is a quick one."""
+        """Whether another method answers for the job than when it was said last: a first answer may be a quick one."""
         if 0 <= now - entry.asked_at < REFINED_EVERY:
             return False
         entry.asked_at = now
         at = (id(entry.preset), entry.gpu.uuid)
         if at not in asked:
-            estimate = self._predict(entry.preset, device_of(entry.gpu))
+            estimate = self._settled(entry)
             asked[at] = "" if estimate is None else estimate.method
         return bool(asked[at]) and asked[at] != entry.method
+
+    def _settled(self, entry: _Entry) -> Estimate | None:
+        """The estimate for a job that goes on; None while it is a quick one."""
+        device = device_of(entry.gpu)
+        return None if self._is_quick(entry.preset, device) else self._predict(entry.preset, device)
 
     def rest(self, history: History) -> list[Run]:
         """The last word on every job that goes on while the watching ends."""
         tracks = ((history.tracks.get(key), entry) for key, entry in self._entries.items())
-        return [self._run(track, entry) for track, entry in tracks if track is not None]
+        return [
+            self._run(track, entry, self._predict(entry.preset, device_of(entry.gpu)))
+            for track, entry in tracks
+            if track is not None
+        ]
 
     def _arrive(self, sample: Sample, history: History, matched: Mapping[ProcessKey, PresetFile]) -> None:
         gpus = {gpu.uuid: gpu for gpu in sample.gpus}
@@ -98,10 +113,9 @@ class RunTracker:
             if entry.preset != preset:
                 entry.preset, entry.stored_at = preset, float("-inf")
 
-    def _run(self, track: Track, entry: _Entry) -> Run:
+    def _run(self, track: Track, entry: _Entry, estimate: Estimate | None) -> Run:
         key, process, preset = track.key, track.process, entry.preset
         started_at = track.first_seen if key.started_at is None else key.started_at
-        estimate = self._predict(preset, device_of(entry.gpu))
         told = self._told(key.pid, key.gpu_uuid)
         workload = msgspec.to_builtins(preset.preset.workload)
         times, values = thinned(track.times, track.values)
