@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from vramtui.core.schema.preset import PresetFile
-from vramtui.presets import PresetLibrary
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import PresetLibrary, bundled_folder
 
 
 @cache

@@ -51,7 +51,7 @@ SHORT = {
         estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
-        presets/folders core/base/toml probe/socket_dir records/export/html/text
+        core/base/toml probe/socket_dir records/export/html/text
         records/allocator_traces/reader records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/conv models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import bundled_folder
 
 
 def add_preset(config: Path, name: str = "ours", batch: int = 1) -> Path:

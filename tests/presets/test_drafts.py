@@ -18,9 +18,8 @@ from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
-from vramtui.presets import PresetLibrary, preset_files
+from vramtui.presets import PresetLibrary, bundled_folder, preset_files
 from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, draft_copy, draft_from_model
-from vramtui.presets.folders import bundled_folder
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.named_presets import preset_named

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.presets.list_places import first_and_last
 from tests.properties import examples
 from vramtui.core.base import toml
-from vramtui.presets import preset_files
+from vramtui.presets import bundled_folder, preset_files
 from vramtui.presets.draft.draft import Draft
-from vramtui.presets.folders import bundled_folder
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.toml.edits import put_value, quoted

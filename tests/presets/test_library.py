@@ -8,8 +8,7 @@ import pytest
 
 from tests.examples import SMALL
 from vramtui.core.base.errors import UserError
-from vramtui.presets import PresetLibrary, config_dir
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import PresetLibrary, bundled_folder, config_dir
 from vramtui.presets.named_presets import preset_named
 
 

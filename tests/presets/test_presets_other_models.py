@@ -10,7 +10,7 @@ from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import bundled_folder
 
 GPU = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100")
 OTHER = (EncoderModel, EncoderDecoderModel, UNetModel, DiffusionTransformerModel)

@@ -7,8 +7,7 @@ import pytest
 from tests.examples import NOTED
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import TrainRun
-from vramtui.presets import parse_preset, preset_files, set_values, write_preset_text
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import bundled_folder, parse_preset, preset_files, set_values, write_preset_text
 
 
 def test_comments_and_spacing_stay() -> None:

@@ -9,8 +9,8 @@ import typer
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.estimate.command import changed_preset, fit_of, naming_setting
 from vramtui.cli.options.command_options import command_of, job_flags
-from vramtui.cli.options.job_options import CardOptions, JobName, Settings
 from vramtui.cli.options.shared_job import shared_over
+from vramtui.cli.options.shared_options import CardOptions, JobName, Settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import chosen_device, group_of

@@ -1,7 +1,6 @@
 """`vramtui completion`: what a shell needs to complete commands, presets, cards and keys with Tab."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 
 import typer
@@ -52,14 +51,6 @@ def completion(
     fish: vramtui completion fish > ~/.config/fish/completions/vramtui.fish
     """
     print(SCRIPTS[shell].strip())
-
-
-def asked_words() -> Sequence[str] | None:
-    """The words of the command line that a shell wants completed; None where no shell asks."""
-    if not os.environ.get(VARIABLE):
-        return None
-    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return typed.split()[1:]
 
 
 def presets(incomplete: str) -> list[str]:

@@ -75,7 +75,7 @@ def edit() -> None:
 
 
 def _path() -> Path:
-    from vramtui.presets.folders import config_dir
+    from vramtui.presets import config_dir
 
     return config_dir() / CONFIG
 

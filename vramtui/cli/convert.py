@@ -8,7 +8,7 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.options.job_options import Json
+from vramtui.cli.options.shared_options import Json
 
 
 def convert(

@@ -1,5 +1,6 @@
 """The command line, put together: one line per command."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,11 +13,11 @@ import typer
 
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
-from vramtui.cli.completion import asked_words, presets
+from vramtui.cli.completion import VARIABLE, presets
 from vramtui.cli.groups import EXIT_CODES, GROUPS, WordedCommand, WordedGroup, epilog_of, group_of
 from vramtui.cli.light_imports import leave_out_markdown
 from vramtui.cli.options.command_options import command_of
-from vramtui.cli.remote.options import NO_HOSTS, HostOptions
+from vramtui.cli.options.shared_options import NO_HOSTS, HostOptions, SourceOptions
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
@@ -132,9 +133,7 @@ def _print_once(options: RootOptions) -> None:
 
     show_processes(
         PsOptions(
-            demo=options.demo,
-            replay=options.replay,
-            hosts=options.hosts,
+            source=SourceOptions(demo=options.demo, replay=options.replay, hosts=options.hosts),
             feed=options.feed,
             gpu=options.only,
         )
@@ -197,7 +196,7 @@ def _without_commands() -> typer.Typer:
 
 def run() -> None:
     """Run the command line."""
-    asked = asked_words()
+    asked = _asked_words()
     if asked is not None:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
 
@@ -208,6 +207,14 @@ def run() -> None:
         if sys.argv[1:] in (["--help"], ["-h"]) and asked is None:
             listed_program()(prog_name="vramtui")
         program(_needed(sys.argv[1:] if asked is None else asked))(prog_name="vramtui")
+
+
+def _asked_words() -> Sequence[str] | None:
+    """The words of the command line that a shell wants completed; None where no shell asks."""
+    if not os.environ.get(VARIABLE):
+        return None
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return typed.split()[1:]
 
 
 def _needed(arguments: Sequence[str]) -> Sequence[str]:

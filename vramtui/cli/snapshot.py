@@ -13,8 +13,8 @@ from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options.shared_options import THIS_MACHINE, SourceOptions
 from vramtui.cli.remote.hosts import open_hosts
-from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class SnapshotOptions:
     folder: Annotated[
         Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
     ] = None
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
-    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
-    hosts: HostOptions = NO_HOSTS
+    source: SourceOptions = THIS_MACHINE
 
 
 @command_of(SnapshotOptions)
@@ -65,15 +63,12 @@ def snapshot(options: SnapshotOptions) -> None:
         settings = snapshot_settings()
         chosen = [entry.value for entry in options.formats] if options.formats else list(settings.formats)
         where = options.folder or folder_of(settings)
-        hosts = open_hosts(
-            options.hosts.elsewhere,
-            HOST_INTERVAL,
-            options.demo or options.replay,
-        )
+        source = options.source
+        hosts = open_hosts(source.hosts.elsewhere, HOST_INTERVAL, source.demo or source.replay)
         if hosts:
             _save_hosts(hosts, chosen, where)
             return
-        for path in _save(chosen, where, demo=options.demo, replay=options.replay):
+        for path in _save(chosen, where, demo=source.demo, replay=source.replay):
             typer.echo(path)
 
 

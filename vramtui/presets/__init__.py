@@ -1,10 +1,14 @@
-"""Presets: find, read and check TOML files, change single values of them, and write them back."""
+"""Presets: find, read and check TOML files, change single values of them, and write them back; their folders."""
 
+import os
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import vramtui
+from vramtui.models.named_files import path_named
+
 if TYPE_CHECKING:
-    from vramtui.presets.folders import config_dir
     from vramtui.presets.library import PresetLibrary, preset_files
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
@@ -14,6 +18,7 @@ __all__ = [
     "PresetLibrary",
     "PresetProblem",
     "apply_overrides",
+    "bundled_folder",
     "check_file",
     "config_dir",
     "find_problems",
@@ -22,14 +27,33 @@ __all__ = [
     "preset_files",
     "set_values",
     "write_preset_text",
+    "xdg_folder",
 ]
 _HOMES = {
-    "folders": ("config_dir",),
     "library": ("PresetLibrary", "preset_files"),
     "overrides": ("apply_overrides",),
     "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
     "toml.writer": ("set_values", "write_preset_text"),
 }
+
+
+def config_dir() -> Path:
+    """Where a person's own presets and settings are kept: `$VRAMTUI_CONFIG_DIR`, or `$XDG_CONFIG_HOME/vramtui`."""
+    chosen = os.environ.get("VRAMTUI_CONFIG_DIR")
+    return Path(chosen) if chosen else xdg_folder("XDG_CONFIG_HOME", "~/.config")
+
+
+def xdg_folder(variable: str, otherwise: str) -> Path:
+    """This program's folder of the XDG base directories; a variable that names no absolute path is not heeded."""
+    chosen = os.environ.get(variable, "")
+    return path_named(chosen if chosen.startswith("/") else otherwise) / "vramtui"
+
+
+def bundled_folder() -> Path:
+    """The presets that came with the program: inside an installed package, beside it in a work tree."""
+    package = Path(vramtui.__file__).parent
+    installed = package / "_bundled_presets"
+    return installed if installed.is_dir() else package.parent / "presets"
 
 
 def __getattr__(name: str) -> object:

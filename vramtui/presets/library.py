@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.file_limits import PRESET
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.models.named_files import Stamp, stamp_of
-from vramtui.presets.folders import bundled_folder, config_dir
+from vramtui.presets import bundled_folder, config_dir
 
 if TYPE_CHECKING:
     from vramtui.core.observation.matcher import Candidate

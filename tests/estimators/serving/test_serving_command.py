@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import bundled_folder
 
 RUNNER = CliRunner()
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.presets.folders import config_dir, xdg_folder
+from vramtui.presets import config_dir, xdg_folder
 
 if TYPE_CHECKING:
     from vramtui.records.run_history import RunHistory

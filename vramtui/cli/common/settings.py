@@ -7,7 +7,7 @@ from typing import Any
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.settings import CONFIG, Settings
-from vramtui.presets.folders import config_dir
+from vramtui.presets import config_dir
 
 # Each variable and the setting that it stands for; one that is empty says nothing.
 VARIABLES = {

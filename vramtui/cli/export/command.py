@@ -12,6 +12,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options.shared_options import Demo
 from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ExportOptions:
     certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None
     client_ca: Annotated[Path | None, typer.Option(help="Serve only clients with a certificate of this CA.")] = None
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
+    demo: Demo = False
 
 
 @command_of(ExportOptions)

@@ -8,7 +8,7 @@ import typer
 from vramtui.cli.common.exit_codes import NO
 from vramtui.core.base.errors import UserError
 from vramtui.core.runs.run import Run
-from vramtui.presets.folders import bundled_folder
+from vramtui.presets import bundled_folder
 from vramtui.presets.library import preset_files
 from vramtui.presets.toml.whole_files import write_new
 from vramtui.records.run_history import RunHistory

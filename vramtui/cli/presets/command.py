@@ -15,16 +15,15 @@ from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
 from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
 from vramtui.cli.options.command_options import command_of, job_flags
-from vramtui.cli.options.job_options import Hub, Settings
+from vramtui.cli.options.shared_options import Hub, Settings
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
-from vramtui.presets import PresetLibrary, check_file
+from vramtui.presets import PresetLibrary, bundled_folder, check_file
 from vramtui.presets.draft.external_editor import run_editor
-from vramtui.presets.folders import bundled_folder
 from vramtui.presets.reader import display_path, read_text
 from vramtui.presets.toml.whole_files import write_whole
 

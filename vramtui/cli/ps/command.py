@@ -3,7 +3,6 @@
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -14,9 +13,9 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.completion import sort_keys
 from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options.shared_options import THIS_MACHINE, SourceOptions
 from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_tables
 from vramtui.cli.remote.hosts import open_hosts
-from vramtui.cli.remote.options import NO_HOSTS, HostOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.snapshot import Snapshot
 
@@ -28,9 +27,7 @@ class PsOptions:
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every interval until Ctrl-C.")] = False
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False
-    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
-    hosts: HostOptions = NO_HOSTS
+    source: SourceOptions = THIS_MACHINE
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
     ] = None
@@ -69,8 +66,9 @@ def show_processes(options: PsOptions) -> None:
 
         asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
-        other = options.demo or options.replay or options.feed
-        hosts = open_hosts(options.hosts.elsewhere, options.interval, other)
+        source = options.source
+        other = source.demo or source.replay or options.feed
+        hosts = open_hosts(source.hosts.elsewhere, options.interval, other)
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
         json, watch, interval = options.json, options.watch, options.interval
         if len(hosts) > 1:
@@ -78,7 +76,7 @@ def show_processes(options: PsOptions) -> None:
 
             show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
             return
-        here = None if hosts else open_source(demo=options.demo, replay=options.replay, feed=options.feed)
+        here = None if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
         opened = hosts.popitem()[1] if here is None else with_gpus(here, options.gpu)
         _show(opened, asked, json=json, watch=watch, interval=interval)
 

@@ -9,6 +9,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.common.open_source import open_source
+from vramtui.cli.options.shared_options import Demo
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.errors import UserError
 
@@ -25,7 +26,7 @@ def stream(
         str,
         typer.Option(metavar="auto|none|PID,…", help="Which processes to sample ten times a second, as for `record`."),
     ] = "auto",
-    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+    demo: Demo = False,
 ) -> None:
     """Write a recording of this machine to standard output until its reader closes the pipe.
 

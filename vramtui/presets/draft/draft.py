@@ -9,9 +9,9 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.models.named_files import Stamp, path_named, stamp_of
 from vramtui.models.stores.local_models import find_model
+from vramtui.presets import bundled_folder, config_dir
 from vramtui.presets.draft.creation import as_toml, checked_name, text_of
 from vramtui.presets.draft.edited_text import EditedText, TryOut
-from vramtui.presets.folders import bundled_folder, config_dir
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import OpenedFile, PresetProblem, display_path, is_written, open_text

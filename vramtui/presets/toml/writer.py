@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vramtui.core.base.errors import UserError
-from vramtui.presets.folders import bundled_folder, config_dir
+from vramtui.presets import bundled_folder, config_dir
 from vramtui.presets.reader import BYTE_ORDER_MARK, display_path, parse_preset
 from vramtui.presets.toml.whole_files import write_whole
 

@@ -66,6 +66,7 @@ def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
     return not any(asked) and not run.checkpointing.startswith("selective")
 
 
+@lru_cache(maxsize=64)
 def parameter_count(model: Model) -> int:
     """Parameters of the model, tied weights counted once, as model cards count them.
 
@@ -83,7 +84,6 @@ def parameter_count(model: Model) -> int:
     return _count_by_program(model)
 
 
-@lru_cache(maxsize=64)
 def _count_by_program(model: Model) -> int:
     """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
     short = isinstance(model, EncoderDecoderModel) and model.num_mel_bins is None  # spectrograms have one length

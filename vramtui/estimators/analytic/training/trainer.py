@@ -1,6 +1,7 @@
 """A training job followed through its phases: what is held at each moment, and which moment is the fullest."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -61,14 +62,22 @@ class Trainer:
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
         multiplies = any(node.gemm for stage in program.stages for node in stage.tape.nodes)
         self.workspace = workspace_for(run, device) if multiplies else Workspace()
-        self.first: Passes = replayed(program.stages, workspace=self.workspace)
-        self.later = self.first
-        if run.gradient_accumulation_steps > 1:
-            self.later = replayed(program.stages, accumulate=True, workspace=self.workspace)
         self.beside = BesideTraining()
         # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
         self.before: BytesByGroup = {}
         self.before_facts: dict[str, Fact] = {}
+
+    @cached_property
+    def first(self) -> Passes:
+        """The first micro-batch of a step."""
+        return replayed(self.program.stages, workspace=self.workspace)
+
+    @cached_property
+    def later(self) -> Passes:
+        """Another one, which adds to the gradients that are there."""
+        if self.run.gradient_accumulation_steps == 1:
+            return self.first
+        return replayed(self.program.stages, accumulate=True, workspace=self.workspace)
 
     def follow(self) -> MomentLog:
         """Every moment of steps 0 and 1; from then on every step is like step 1."""
