@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.stub.nvidia_smi import card, install
+from vramtui.estimators.analytic.sizes import runtime
+from vramtui.estimators.torch_facts.releases import NEWEST
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +31,7 @@ def quiet_reader(folder: Path) -> Iterator[None]:
         patch.setenv("VRAMTUI_STUB_SMI", str(folder / "smi.json"))
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         patch.chdir(ROOT)
+        patch.setattr(runtime, "ASSUMED", NEWEST)  # as who types the commands; other tests hold another release
         patch.setattr("vramtui.estimators.lab.runner.trace", WARM.trace)
         patch.setattr(
             "vramtui.estimators.traced.process.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)

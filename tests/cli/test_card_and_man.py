@@ -30,7 +30,7 @@ def test_the_card_says_the_verdict_and_its_parts(tmp_path: Path) -> None:
     assert "Llama 3.1 8B · LoRA" in told
     assert "H100, 79.2 GiB · batch 4 · sequence 2048" in told
     assert "✓ fits H100" in told
-    assert "needs 76.2 GiB, has 79.2 GiB" in told
+    assert "needs 76.3 GiB, has 79.2 GiB" in told
     assert "largest batch 4" in told, "as `vramtui fit` says"
     assert "weights 14.99 GiB" in told
 

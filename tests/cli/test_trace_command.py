@@ -178,14 +178,14 @@ def test_a_script_that_does_not_fit_is_told_its_largest_batch(folder: Path) -> N
             net(torch.ones(batch * 1024, 1024, device="cuda")).sum().backward()
         """
     (folder / "sized.py").write_text(textwrap.dedent(text), encoding="utf-8")
-    done = run("sized.py", "--memory", "760MiB")
+    done = run("sized.py", "--memory", "860MiB")
     assert done.exit_code == 1
     told = re.search(r"largest batch that fits: (\d+) \(--batch-size \1\); (\d+) does not\n", done.stdout)
     assert told is not None, done.stdout
     largest = int(told[1])
     assert int(told[2]) == largest + 1
-    assert run("sized.py", "--memory", "760MiB", "--json", "--", "--batch-size", str(largest)).exit_code == 0
-    refused = run("sized.py", "--memory", "760MiB", "--json", "--", "--batch-size", str(largest + 1))
+    assert run("sized.py", "--memory", "860MiB", "--json", "--", "--batch-size", str(largest)).exit_code == 0
+    refused = run("sized.py", "--memory", "860MiB", "--json", "--", "--batch-size", str(largest + 1))
     assert refused.exit_code == 1
     assert refused.stderr.count("out of memory") <= 1
     assert json.loads(refused.stdout)["largest_batch"]["largest"] == largest

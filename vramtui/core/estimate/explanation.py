@@ -79,7 +79,8 @@ WORDS: dict[Line, Words] = {
     ),
     "workspaces": Words(
         "Room that cuBLAS is given once for each thread and stream that multiplies matrices: the main thread's and the"
-        " one of autograd. It is PyTorch's own memory and stays.",
+        " one of autograd. Up to PyTorch 2.14 it stays; from 2.15 on it is given"
+        " back after each product.",
         "CUBLAS_WORKSPACE_CONFIG; there is seldom a reason.",
         "Exact for the default setting; cuDNN's own workspaces are not in it.",
     ),

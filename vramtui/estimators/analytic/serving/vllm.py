@@ -23,9 +23,10 @@ from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.models.specs.decoder import cache_source, shape_words
 
-# Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 of
-# 0.76 GiB on H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19).
-LOADED_BY_PASS, LOADED_LATER = 0.4, 0.11
+# Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 GiB on
+# H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19); as shares of the
+# 740 MiB that `cards.py` has for them.
+LOADED_BY_PASS, LOADED_LATER = 0.346, 0.095
 WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
 LARGE_CARD = 70 * GIB
 # What the first pass of tensor ranks takes outside torch beyond that: 2.06-2.21 GiB on H100s with 2 and 4 ranks
