@@ -56,7 +56,7 @@ def open_here(because: Problem | None = None) -> EmulatedSource:
         raise SourceFailed("")
     try:
         os.environ[CARD], os.environ[REPORT] = used.card, used.reports
-        # pynvml asks for the library by this name, and gets the one that is loaded already.
+        # The source asks for the library by this name, and gets the one that is loaded already.
         count = ctypes.c_uint()
         ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
     except (OSError, ValueError) as error:  # the latter of a path with a NUL
