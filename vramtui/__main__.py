@@ -20,7 +20,10 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         _print_version()
     elif arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
-        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - the way past the parser
+        from vramtui.cli.light_imports import without_rare  # noqa: PLC0415 - the version does without
+
+        with without_rare():
+            from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - past the parser
 
         open_dashboard(DashboardOptions(monitor=bool(arguments)))
     else:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App, SystemCommand
@@ -35,8 +35,10 @@ from vramtui.app.watch.screen import Watch
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source, answerer
 from vramtui.monitor.poller import Poller
-from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import MonitorSession, Presets
+
+if TYPE_CHECKING:
+    from vramtui.monitor.replay import Recorded
 
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
@@ -111,7 +113,7 @@ class Dashboard(App[None]):
         """What is known of the host that is watched."""
         return self.state.session
 
-    def play(self, recording: Recorded, clock: Callable[[], float] = time.monotonic) -> None:
+    def play(self, recording: "Recorded", clock: Callable[[], float] = time.monotonic) -> None:
         """Show this recording in place of the source, from its start; before the app runs."""
         self.parts.play(recording, clock)
         self.feed.add_banner(REPLAY_KEYS)
@@ -138,7 +140,6 @@ class Dashboard(App[None]):
             self.state.take(first)
         self.draw()
         self.parts.begin()
-        self.closed_screens.give_back_what_starting_took()
 
     def on_load(self) -> None:
         """While the screen is being put together: let the poller run, or the recording play."""
@@ -272,6 +273,7 @@ class Dashboard(App[None]):
         self.parts.take_presets(message.presets)
         self.parts.history.begin()
         self.state.take_presets(message.presets)
+        self.closed_screens.give_back_what_starting_took()
         self.feed.notes = message.problems
         self.draw()
 

@@ -1,6 +1,7 @@
 """Everything that the dashboard is made of beside state and screens, and the order in which it takes samples."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -9,7 +10,6 @@ from vramtui.app.editor.controller import EditorController
 from vramtui.app.export.controller import ExportController
 from vramtui.app.feature import Feature
 from vramtui.app.feed import FeedStatus
-from vramtui.app.fleet.controller import FleetController
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.keys import FLEET
@@ -17,7 +17,6 @@ from vramtui.app.live.alerts import AlertFeature, without_predicted
 from vramtui.app.live.presets import PresetReader
 from vramtui.app.live.recorder import RecordingFeature
 from vramtui.app.plan.controller import PlanController
-from vramtui.app.replay.controller import ReplayController
 from vramtui.app.services import Services
 from vramtui.app.signals.controller import SignalController
 from vramtui.app.state.view import View
@@ -30,9 +29,13 @@ from vramtui.app.watch.screen import WatchQuestions
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings
-from vramtui.monitor.fleet import Fleet
-from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import Presets
+
+if TYPE_CHECKING:
+    from vramtui.app.fleet.controller import FleetController
+    from vramtui.app.replay.controller import ReplayController
+    from vramtui.monitor.fleet import Fleet
+    from vramtui.monitor.replay import Recorded
 
 
 class Features:
@@ -103,15 +106,19 @@ class Features:
         }
         return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}
 
-    def play(self, recording: Recorded, clock: Callable[[], float]) -> None:
+    def play(self, recording: "Recorded", clock: Callable[[], float]) -> None:
         """Show this recording in place of the source."""
+        from vramtui.app.replay.controller import ReplayController  # only where a recording is played
+
         self.alerts.mute()
         self.replay = ReplayController(self._shared, recording, clock)
         # The next sample may be asked for once all the others have taken this one.
         self.in_order = (*self.in_order, self.replay)
 
-    def watch_fleet(self, fleet: Fleet, feed: FeedStatus) -> None:
+    def watch_fleet(self, fleet: "Fleet", feed: FeedStatus) -> None:
         """Several hosts: the source is the current one's."""
+        from vramtui.app.fleet.controller import FleetController  # only where there are several hosts
+
         self.fleet = FleetController(self._shared, fleet, feed)
         self.in_order = (*self.in_order, self.fleet)
         self._shared.screens.makers = self.screens

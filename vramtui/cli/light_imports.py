@@ -1,10 +1,14 @@
 """Libraries without what they load for parts that are not used here: Typer's help and Textual."""
 
 import sys
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from importlib import import_module
 from types import ModuleType
+
+if typing.TYPE_CHECKING:
+    from pathlib import Path
 
 # typer/rich_utils.py (0.28) has them for help that is written in Markdown and for its own pictures of exceptions, and
 # takes as long to load them as all else. Both are switched off here: `rich_markup_mode` and `pretty_exceptions_enable`.
@@ -12,15 +16,17 @@ _UNUSED = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 # OpenSSL: asyncio and hashlib do without it where there is none (Lib/asyncio/sslproto.py, Lib/hashlib.py of Python
 # 3.10 to 3.14). Whoever needs it later, Prometheus over https, loads it as ever.
 _ABSENT = ("ssl", "_hashlib")
+# urllib.parse (from Python 3.11.4 on) has it for addresses in brackets.
+_LATER = ("ipaddress",)
+# textual/app.py and theme.py (8.2): Textual's own palette, with its lists and inputs; ours is app/choosers/actions.py.
+_PALETTE = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
 
 
 def leave_out_markdown() -> None:
     """Let Typer draw help without them; whoever asks for them by name later gets the real ones."""
     absent = {name: title for name, title in _UNUSED.items() if name not in sys.modules}
     for name, title in absent.items():
-        module = ModuleType(name)
-        setattr(module, title, type(title, (), {}))
-        sys.modules[name] = module
+        sys.modules[name] = _stand_in(name, (title,))
     try:
         import typer.rich_utils  # noqa: F401 - here is what it is loaded for
     finally:
@@ -28,32 +34,66 @@ def leave_out_markdown() -> None:
             del sys.modules[name]
 
 
-def _user_downloads_path() -> Path:
+def _stand_in(name: str, classes: tuple[str, ...]) -> ModuleType:
+    """A module of empty classes."""
+    module = ModuleType(name)
+    for title in classes:
+        setattr(module, title, type(title, (), {}))
+    return module
+
+
+class _LaterModule(ModuleType):
+    """A module that is loaded when something of it is used."""
+
+    def __getattr__(self, name: str) -> typing.Any:  # noqa: ANN401 - whatever the module has
+        if name[:2] == "__":  # which `from … import` looks for
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        self.__dict__.update(vars(import_module(self.__name__)))
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _user_downloads_path() -> "Path":
     """Where Textual would put a screenshot of its own, which nothing here asks it for."""
     from platformdirs import user_downloads_path  # it loads every compression of the standard library
 
     return user_downloads_path()
 
 
-def _stand_ins() -> Iterator[ModuleType]:
-    # textual/app.py (8.2) has it for screenshots that are delivered to a browser.
-    folders = ModuleType("platformdirs")
-    folders.user_downloads_path = _user_downloads_path  # type: ignore[attr-defined]  # that is how a module has one
-    yield folders
-    # textual/command.py has it for an annotation; it loads trees, folders and lists to choose from.
-    types = ModuleType("textual.types")
-    types.IgnoreReturnCallbackType = object  # type: ignore[attr-defined]  # as above
-    yield types
+@contextmanager
+def _holding(modules: Mapping[str, ModuleType | None]) -> Iterator[None]:
+    """Put these in the place of modules that are not loaded yet while the block runs."""
+    held = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(held)  # type: ignore[arg-type]  # None is how Python is told that there is no such module
+    try:
+        yield
+    finally:
+        for name, module in held.items():
+            if sys.modules.get(name) is module:
+                sys.modules.pop(name, None)
+
+
+@contextmanager
+def without_rare() -> Iterator[None]:
+    """Keep what is loaded in the block from loading at once what it rarely uses."""
+    modules: dict[str, ModuleType] = {name: _LaterModule(name) for name in _LATER}
+    if sys.version_info >= (3, 11):  # what msgspec and Textual take of it is in Python itself by now
+        extensions = modules["typing_extensions"] = _LaterModule("typing_extensions")
+        extensions.__dict__.update({name: value for name, value in vars(typing).items() if name[:2] != "__"})
+    with _holding(modules):
+        yield
 
 
 @contextmanager
 def without_unused() -> Iterator[None]:
     """Keep what is loaded in the block from loading these; afterwards each can be loaded as ever."""
-    held = dict.fromkeys(_ABSENT) | {module.__name__: module for module in _stand_ins()}
-    held = {name: module for name, module in held.items() if name not in sys.modules}
-    sys.modules.update(held)  # type: ignore[arg-type]  # None is how Python is told that there is no such module
-    try:
+    # textual/app.py (8.2) has it for screenshots that are delivered to a browser.
+    folders = ModuleType("platformdirs")
+    folders.user_downloads_path = _user_downloads_path  # type: ignore[attr-defined]  # that is how a module has one
+    palette = _stand_in("textual.command", _PALETTE)
+    with without_rare(), _holding({**dict.fromkeys(_ABSENT), "platformdirs": folders, "textual.command": palette}):
         yield
-    finally:
-        for name in held:
-            sys.modules.pop(name, None)

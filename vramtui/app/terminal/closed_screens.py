@@ -54,7 +54,7 @@ class ClosedScreens:
         self.due = False
 
     def give_back_what_starting_took(self) -> None:
-        """The dashboard has begun."""
+        """The presets are read: what is left to do at a start takes little."""
         call_after(self._app, STARTED, _give_memory_back)
 
     def collect_soon(self) -> None:
