@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.app import scenes
-from vramtui.app.watch.details import folded, gpu_facts, nobodys_facts
+from tests.app.driver import dashboard, screen_text, settle
+from vramtui.app.watch.details import Details, RowFacts, folded, gpu_facts, nobodys_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Absence, Memory
+from vramtui.core.observation.source import PcieTraffic
 
 INSIDE = msgspec.structs.replace(scenes.HOST, private_pids=True)
 
@@ -66,3 +68,20 @@ def test_a_folded_line_holds_every_word_within_its_width(text: str, width: int) 
     lines = folded(text, width)
     assert all(cell_len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+async def test_traffic_that_no_sample_tells_is_measured_beside_the_screen() -> None:
+    asked: list[str] = []
+
+    def measure(uuid: str) -> PcieTraffic:
+        asked.append(uuid)
+        return PcieTraffic(sent=3 << 20, received=5 << 20)
+
+    async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
+        view = app.state.view()
+        assert view.chosen is not None
+        app.push_screen(Details(view, RowFacts(measure_traffic=measure)))
+        while "received" not in screen_text(app):
+            await settle(app, pilot)
+        assert "3.0 MiB/s sent, 5.0 MiB/s received" in screen_text(app)
+        assert asked == [view.chosen.gpu.uuid]

@@ -3,6 +3,7 @@
 from tests.sources.conftest import Stage
 from tests.stub.world import FUNCTION_NOT_FOUND, NOT_AVAILABLE, NOT_SUPPORTED
 from vramtui.core.observation.readings import Absence
+from vramtui.core.observation.source import PcieTraffic
 
 SECONDS = 10.0
 
@@ -27,6 +28,21 @@ def test_a_count_that_begins_anew_is_no_rate(stage: Stage) -> None:
     assert stage.tick(SECONDS).gpus[0].absent["pcie_sent"] is Absence.FIRST_LOOK
     card.pcie_sent = 30
     assert stage.tick(SECONDS).gpus[0].pcie_sent == 2
+
+
+def test_what_is_counted_in_32_bits_is_measured_where_somebody_asks(stage: Stage) -> None:
+    card, other, _ = stage.world.gpus
+    card.pcie_narrow, card.pcie_throughput, card.pcie_sent = 1, 3_000, 7
+    stage.tick()
+    gpus = stage.tick(SECONDS).gpus
+    assert gpus[0].absent["pcie_sent"] is Absence.NOT_SUPPORTED
+    assert stage.calls("nvmlDeviceGetPcieThroughput") == 0
+    assert stage.source.measure_traffic(gpus[0].uuid) == PcieTraffic(sent=3_000_000, received=6_000_000)
+    assert stage.source.measure_traffic(gpus[1].uuid) is None
+    other.lose()
+    stage.world.write(stage.path)
+    assert stage.source.measure_traffic(gpus[1].uuid) is None
+    assert stage.source.measure_traffic("GPU-of-nobody") is None
 
 
 def test_repairs_are_rows_or_pages_whichever_the_card_has(stage: Stage) -> None:

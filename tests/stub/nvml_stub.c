@@ -45,6 +45,7 @@ typedef struct Device {
     u64 power, power_limit, temperature, utilization, memory_utilization, sm_clock, memory_clock, fan;
     u64 pcie_generation, pcie_width, ecc, throttle, accounting;
     u64 encoder, decoder, nvlink_sent, nvlink_received, pcie_sent, pcie_received, remapped, remap_pending, retired;
+    u64 pcie_narrow, pcie_throughput;
     int xids;
     u32 xid[MIGS];
     int first_row, rows, migs;
@@ -161,6 +162,7 @@ static Device *read_line(char *line, Device *device) {
         {"decoder", &device->decoder}, {"nvlink_sent", &device->nvlink_sent}, {"pcie_sent", &device->pcie_sent},
         {"nvlink_received", &device->nvlink_received}, {"pcie_received", &device->pcie_received},
         {"remapped", &device->remapped}, {"remap_pending", &device->remap_pending}, {"retired", &device->retired},
+        {"pcie_narrow", &device->pcie_narrow}, {"pcie_throughput", &device->pcie_throughput},
     };
     if (!strcmp(key, "process")) read_row(rest, device);
     else if (!strcmp(key, "mig")) read_mig(rest, device);
@@ -430,6 +432,13 @@ int nvmlDeviceGetClockInfo(Device *device, u32 which, u32 *out) {
     *out = (u32)(which == 2 ? device->memory_clock : device->sm_clock);
     return OK;
 }
+int nvmlDeviceGetPcieThroughput(Device *device, u32 counter, u32 *out) { /* 0: sent, 1: received */
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    if (device->is_mig || device->pcie_throughput == (u64)-1) return UNSUPPORTED;
+    *out = (u32)(device->pcie_throughput * (counter + 1));
+    return OK;
+}
 int nvmlDeviceGetTotalEccErrors(Device *device, u32 error, u32 counter, u64 *out) {
     (void)counter;
     BEGIN_DEVICE;
@@ -478,8 +487,8 @@ int nvmlDeviceGetFieldValues(Device *device, int count, FieldValue *out) {
     GIVES_OF_DEVICE(out, (size_t)count * sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     struct { u32 field; const u64 *value; int kind; } known[] = {
-        {138, &device->nvlink_sent, 3}, {139, &device->nvlink_received, 3}, {197, &device->pcie_sent, 3},
-        {198, &device->pcie_received, 3}, {142, &device->remapped, 1}, {144, &device->remap_pending, 1},
+        {138, &device->nvlink_sent, 3}, {139, &device->nvlink_received, 3}, {197, &device->pcie_sent, device->pcie_narrow ? 1 : 3},
+        {198, &device->pcie_received, device->pcie_narrow ? 1 : 3}, {142, &device->remapped, 1}, {144, &device->remap_pending, 1},
         {29, &device->retired, 3},
     };
     for (int i = 0; i < count; ++i) {

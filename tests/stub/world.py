@@ -81,6 +81,8 @@ class StubGpu:
     nvlink_received: int = 0
     pcie_sent: int = 0
     pcie_received: int = 0
+    pcie_narrow: int = 0  # 1: counted in 32 bits
+    pcie_throughput: int = NOT_AVAILABLE  # KB a second that it sends; twice as much comes in
     remapped: int = 0
     remap_pending: int = 0
     retired: int = NOT_AVAILABLE
@@ -133,7 +135,10 @@ class StubGpu:
         yield from _fault_lines(self.faults, self.hangs, self.spoils)
 
 
-_COUNTS = ("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received", "remapped", "remap_pending", "retired")
+_COUNTS = (
+    *("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received", "pcie_narrow", "pcie_throughput"),
+    *("remapped", "remap_pending", "retired"),
+)
 _METRICS = {
     "utilization": ("nvmlDeviceGetUtilizationRates",),
     "power": ("nvmlDeviceGetPowerUsage",),

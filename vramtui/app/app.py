@@ -33,7 +33,7 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.view_only import NOTICE, is_refused
 from vramtui.app.watch.screen import Watch
 from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import Source, answerer
+from vramtui.core.observation.source import Source, TrafficSource, answerer
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.session import MonitorSession, Presets
 
@@ -96,8 +96,9 @@ class Dashboard(App[None]):
         session = session_of(source, services, predictor, self.settings)
         self.state = DashboardState(session, start.hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
+        measure = source.measure_traffic if isinstance(source, TrafficSource) else None
         self.shared = AppContext(
-            self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings
+            self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings, measure
         )
         wipe = self.painter.forget_frame
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)

@@ -10,6 +10,7 @@ from vramtui.app.screens import ScreenRouter
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.source import PcieTraffic
 
 MOST_RECENT = 5
 CHOOSE_PRESET, NOT_READ = "Choose a preset first: p", "The presets are still being read: try again in a moment."
@@ -39,6 +40,7 @@ class AppContext:
         notices: what was said lately.
         recent_presets: the keys of those that were chosen since the start, the latest first.
         keep_settings: sets values in the settings file, by their dotted keys; raises UserError where it cannot.
+        measure_traffic: of a GPU by its uuid; takes its time. None where the source cannot.
     """
 
     app: App[None]
@@ -49,6 +51,7 @@ class AppContext:
     interval: float
     notices: NoticeLine
     keep_settings: Callable[[Mapping[str, object]], None] | None = None
+    measure_traffic: Callable[[str], PcieTraffic | None] | None = None
     recent_presets: list[str] = field(default_factory=list)
 
     def used(self, preset: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Problem, Sample
-from vramtui.core.observation.source import FastSource, Source
+from vramtui.core.observation.source import FastSource, PcieTraffic, Source, TrafficSource
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
 TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is no overdue one yet
@@ -68,6 +68,11 @@ class MergedSource:
         """Bytes by pid on one card, where its driver can be asked often; nothing of any other."""
         first = self._sources[0]
         return first.look(gpu_uuid) if isinstance(first, FastSource) else {}
+
+    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | None:
+        """What goes over PCIe to one card, where its driver measures that."""
+        first = self._sources[0]
+        return first.measure_traffic(gpu_uuid) if isinstance(first, TrafficSource) else None
 
     def close(self) -> None:
         """Let go of both."""

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Sample
-from vramtui.core.observation.source import FastSource, Source
+from vramtui.core.observation.source import FastSource, Source, TrafficSource
 
 VISIBLE, VARIABLE = "visible", "CUDA_VISIBLE_DEVICES"
 LEAST_UUID = 5  # letters of one that are more than its kind: GPU-3
@@ -48,6 +48,8 @@ class SomeGpus:
         self.host = getattr(source, "host", "")
         if isinstance(source, FastSource):
             self.look = source.look
+        if isinstance(source, TrafficSource):
+            self.measure_traffic = source.measure_traffic
 
     def read(self) -> Sample:
         """What there is to see of them.

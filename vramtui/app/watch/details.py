@@ -1,11 +1,13 @@
 """All that is known about the chosen row: its process and its GPU."""
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import structs
 from rich.cells import cell_len
 from textual.binding import Binding
 from textual.content import Content
@@ -23,6 +25,7 @@ from vramtui.core.base.units import format_bytes, format_duration, format_percen
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import Gpu, Host, Process, Reading
+from vramtui.core.observation.source import PcieTraffic
 from vramtui.core.observation.track import Peak
 from vramtui.core.observation.xids import xid_sentence
 from vramtui.monitor.fast_sampler import INTERVAL
@@ -43,11 +46,13 @@ class RowFacts(NamedTuple):
         reported: its process's memory, as far as its own probe tells it.
         grown: bytes by which the processes on its GPU grew since the look before.
         gauges: its GPU's, by name.
+        measure_traffic: measures what goes over PCIe to a GPU; None where nothing can.
     """
 
     reported: Ledger | None = None
     grown: int | None = None
     gauges: Mapping[str, Curve] = MappingProxyType({})
+    measure_traffic: Callable[[str], PcieTraffic | None] | None = None
 
 
 class Details(TextWindow):
@@ -68,6 +73,25 @@ class Details(TextWindow):
         self._view = view
         self._known = known or RowFacts()
         self._span = SPANS[-1]
+        self._traffic: PcieTraffic | None = None
+
+    def on_mount(self) -> None:
+        """Let the traffic be measured that no sample tells, beside the screen."""
+        row, measure = self._view.chosen, self._known.measure_traffic
+        if row is None or measure is None or row.gpu.pcie_sent is not None:
+            return
+
+        def run() -> None:
+            traffic = measure(row.gpu.uuid)
+            if traffic is not None:
+                self.app.call_later(self._show_traffic, traffic)
+
+        threading.Thread(target=run, name="measure traffic", daemon=True).start()
+
+    def _show_traffic(self, traffic: PcieTraffic) -> None:
+        self._traffic = traffic
+        if self.is_mounted:
+            self.on_resize()
 
     def action_zoom(self, steps: int) -> None:
         """Show less of the past, or more of it."""
@@ -99,7 +123,10 @@ class Details(TextWindow):
             if self._view.is_monitor:
                 facts = [fact for fact in facts if fact[0] not in {"preset", "predicted"}]
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
-        facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._known.grown)]
+        gpu = row.gpu
+        if self._traffic is not None:
+            gpu = structs.replace(gpu, pcie_sent=self._traffic.sent, pcie_received=self._traffic.received)
+        facts = [*gpu_facts(gpu), *nobodys_facts(row.gpu, sample.host, self._known.grown)]
         sections.append((f"GPU {row.gpu.index}", facts))
         return sections
 
@@ -119,8 +146,10 @@ class Details(TextWindow):
         return pieces
 
 
-def details_of(state: DashboardState, view: View) -> Details:
-    """The window for the chosen row of what is shown, with all that is known of it."""
+def details_of(
+    state: DashboardState, view: View, measure_traffic: Callable[[str], PcieTraffic | None] | None = None
+) -> Details:
+    """The window for the chosen row of what is shown, with all that is known of it, and what measures more."""
     chosen, sample = view.chosen, view.sample
     if chosen is None or sample is None:
         return Details(view)
@@ -129,6 +158,7 @@ def details_of(state: DashboardState, view: View) -> Details:
         reported=row_ledger(state.jobs, chosen),
         grown=state.history.grown(sample.host.name, chosen.gpu.uuid) if is_current else None,
         gauges=state.history.gauges.get(chosen.gpu.uuid, {}),
+        measure_traffic=measure_traffic if is_current else None,
     )
     return Details(view, facts)
 

@@ -1,7 +1,7 @@
 """The seam between the program and the world: anything that can be asked for a Sample."""
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from vramtui.core.observation.readings import Sample
 
@@ -47,5 +47,25 @@ class FastSource(Source, Protocol):
         """Bytes by pid on that device; empty where there is nothing to say. Never raises.
 
         May block for as long as the driver does; called from one thread only, which need not be that of `read`.
+        """
+        ...
+
+
+class PcieTraffic(NamedTuple):
+    """Bytes a second that a GPU sends and receives over PCIe."""
+
+    sent: int
+    received: int
+
+
+@runtime_checkable
+class TrafficSource(Source, Protocol):
+    """A source that can measure what goes over PCIe, for a GPU whose samples do not tell it."""
+
+    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | None:
+        """What goes over PCIe now; None where the driver does not say. Never raises.
+
+        Takes some hundredths of a second, in which the driver measures, or as long as the driver hangs: nothing to be
+        called by the screen's thread, or for every GPU.
         """
         ...
