@@ -11,7 +11,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.timeline.trace_jobs import observed_moments
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
+from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
@@ -80,6 +80,20 @@ async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
             assert observed_moments(app.state.jobs, panel) == ()
             ledger = row_ledger(app.state.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)
+
+
+async def test_growth_of_a_job_that_died_without_last_words_is_no_context() -> None:
+    async with dashboard(climbing()) as (app, _):
+        row = app.state.view().chosen
+        assert row is not None
+        assert row.process is not None
+        running = job(row.process.pid, row.gpu.uuid)
+        row = replace(row, peak=60 * GIB)
+        contexts = [
+            row_ledger(lambda told=one: (told,), row).context  # type: ignore[misc]  # a default is how a loop binds
+            for one in (running, replace(running, gone=True), replace(running, gone=True, end=End(v=1, pid=1, at=5.0)))
+        ]
+        assert contexts == [3 * GIB, None, 3 * GIB]
 
 
 async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:

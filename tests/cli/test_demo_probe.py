@@ -4,7 +4,7 @@ from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import reported_ledger
+from vramtui.monitor.probes import observed_beside
 from vramtui.monitor.session import MonitorSession
 from vramtui.sources.demo import DemoSource
 
@@ -17,8 +17,8 @@ def test_totals_stay_within_the_process() -> None:
         told = demo_jobs(demo)
         for gpu in demo.read().gpus:
             for process in gpu.processes:
-                ledger = reported_ledger(lambda told=told: told, gpu, process)  # type: ignore[misc]  # bound for this round
-                if ledger is None:
+                ledger = observed_beside(lambda told=told: told, gpu, process, None)  # type: ignore[misc]  # bound for this round
+                if ledger.allocated is None:
                     continue
                 parts = (ledger.weights, ledger.gradients, ledger.optimizer, ledger.activations)
                 assert sum(part or 0 for part in parts) == ledger.allocated

@@ -25,7 +25,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import reported_ledger
+from vramtui.monitor.probes import find_job
 from vramtui.monitor.session import JobMatcher, MonitorSession
 
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
@@ -314,8 +314,8 @@ def test_a_uuid_that_no_card_has_falls_back_to_pid_and_index() -> None:
         assert session.jobs() == (job,), "nothing is known of the cards yet"
         session.ingest(sample)
         server = other.processes[0]
-        assert reported_ledger(session.jobs, other, server), "its only device is the one card that shows its pid"
-        assert reported_ledger(session.jobs, card, server) is None
+        assert find_job(session.jobs, server.pid, other.uuid), "its only device is the one card that shows its pid"
+        assert find_job(session.jobs, server.pid, card.uuid) is None
     both = msgspec.structs.replace(other, processes=(*other.processes, *card.processes[:1]))
     several = session_with(jobs=lambda: (reporting(4213, unknown, msgspec.structs.replace(unknown, index=1)),))
     several.ingest(msgspec.structs.replace(sample, gpus=(card, both)))

@@ -9,6 +9,7 @@ import msgspec
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Gpu, Process, Sample
+from vramtui.core.observation.snapshot import observed_ledger
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -57,10 +58,13 @@ def bare_uuid(uuid: str) -> str:
     return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
-def reported_ledger(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
-    """What a process on that card reports of itself; None where it reports nothing."""
+def observed_beside(jobs: Jobs, gpu: Gpu, process: Process, peak: int | None) -> Ledger:
+    """What is seen of a process on that card: its `peak` as the driver shows it, in bytes, and what it reports."""
     found = find_job(jobs, process.pid, gpu.uuid)
-    return None if found is None else found[0].ledger(found[1])
+    if found is None:
+        return observed_ledger(peak)
+    job, device = found
+    return observed_ledger(peak, job.ledger(device), is_complete=job.is_complete)
 
 
 def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ...]:

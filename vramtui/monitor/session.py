@@ -24,7 +24,7 @@ from vramtui.monitor.guesses import Guesses
 from vramtui.monitor.job_memory import EarlierSamples, JobMemory, oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
 from vramtui.monitor.predictor import LazyDefault, Predictor
-from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
+from vramtui.monitor.probes import Jobs, find_job, no_jobs, observed_beside, on_known_cards
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -351,8 +351,8 @@ class MonitorSession:
 
     def snapshot_of(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> Snapshot:
         """The same of an earlier sample that is still shown, whose processes run these presets."""
-        reported = partial(reported_ledger, self.jobs)
-        return take_snapshot(sample, self.history, matched, self.estimate, {}, told=reported)
+        observed = partial(observed_beside, self.jobs)
+        return take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)
 
     @property
     def run_problem(self) -> str:

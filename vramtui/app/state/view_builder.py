@@ -12,7 +12,7 @@ from vramtui.core.observation.snapshot import device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import MaxBatchSearch, Predictor
-from vramtui.monitor.probes import Jobs, reported_ledger
+from vramtui.monitor.probes import Jobs, find_job, observed_beside
 from vramtui.monitor.session import MonitorSession
 
 
@@ -147,16 +147,14 @@ def _estimate(predictor: Predictor, workload: Workload, device: Device) -> Estim
 
 def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:
     """The observed side of a row's process: its peak as the driver shows it, and what the job itself reports."""
-    reported = None if row.process is None else reported_ledger(jobs, row.gpu, row.process)
-    return observed_ledger(row.peak, reported)
+    return observed_ledger(row.peak) if row.process is None else observed_beside(jobs, row.gpu, row.process, row.peak)
 
 
 def reported_alone(jobs: Jobs, row: ProcessRow | None) -> Ledger | None:
     """What a row's job reports of itself where no preset is set beside it; None where it reports nothing."""
     if row is None or row.process is None or row.kind != "process" or row.preset is not None:
         return None
-    reported = reported_ledger(jobs, row.gpu, row.process)
-    return None if reported is None else observed_ledger(row.peak, reported)
+    return None if find_job(jobs, row.process.pid, row.gpu.uuid) is None else row_ledger(jobs, row)
 
 
 def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:

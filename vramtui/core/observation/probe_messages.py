@@ -195,6 +195,11 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
             reserved=peak.reserved_peak,
         )
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing can have happened since it last told: it runs, or said its last words."""
+        return self.end is not None or not self.gone
+
     def ledger_beside(self, device: int, process: int | None) -> Ledger:
         """`ledger` beside what the driver showed of the process at most, in bytes.
 
@@ -205,8 +210,7 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
         ledger = self.ledger(device)
         if process is None or process < (ledger.reserved or 0):
             return ledger
-        told_all = self.end is not None or not self.gone
-        context = process - ledger.reserved if told_all and ledger.reserved is not None else None
+        context = process - ledger.reserved if self.is_complete and ledger.reserved is not None else None
         return msgspec.structs.replace(ledger, process=process, context=context)
 
     def phase_ends(self, device: int, step: int) -> dict[Phase, PhaseEnd]:

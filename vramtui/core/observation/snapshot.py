@@ -19,7 +19,7 @@ from vramtui.core.observation.track import Peak, Track
 from vramtui.core.schema.preset import PresetFile
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
-LedgerOf = Callable[[Gpu, Process], Ledger | None]
+LedgerOf = Callable[[Gpu, Process, int | None], Ledger]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,21 +94,22 @@ def estimates_of(
     }
 
 
-def observed_ledger(peak: int | None, told: Ledger | None = None) -> Ledger:
+def observed_ledger(peak: int | None, told: Ledger | None = None, *, is_complete: bool = True) -> Ledger:
     """What is seen of a process from outside, its `peak` in bytes, beside what it tells of itself.
 
     What it holds beyond PyTorch's reserved is the context, with whatever other libraries took. A peak that was sampled
-    may have missed the moment: one below reserved says nothing about the context.
+    may have missed the moment: one below reserved says nothing about the context; nor does what lies beyond it where
+    the job was gone before its last words (not `is_complete`): its allocator may have grown since it last told.
     """
     ledger = told or Ledger()
-    beyond = 0 if peak is None or ledger.reserved is None else peak - ledger.reserved
+    beyond = 0 if peak is None or ledger.reserved is None or not is_complete else peak - ledger.reserved
     return msgspec.structs.replace(ledger, process=peak, context=beyond if beyond > 0 else ledger.context)
 
 
-def no_ledger(gpu: Gpu, process: Process) -> Ledger | None:
+def seen_alone(gpu: Gpu, process: Process, peak: int | None) -> Ledger:
     """No process tells anything of itself."""
     del gpu, process
-    return None
+    return observed_ledger(peak)
 
 
 def take_snapshot(
@@ -118,9 +119,9 @@ def take_snapshot(
     estimate: EstimateFor,
     versions: dict[str, str],
     *,
-    told: LedgerOf = no_ledger,
+    observed: LedgerOf = seen_alone,
 ) -> Snapshot:
-    """Put together what is known of every process in `sample`; `told` is what each says of itself."""
+    """Put together what is known of every process in `sample`; `observed` is what is seen of each, by its peak."""
     holdings = []
     for gpu in sample.gpus:
         for process in gpu.processes:
@@ -131,9 +132,7 @@ def take_snapshot(
             comparison = None
             if found and predicted:
                 peak = track.peak.bytes if track and track.peak else process.used_memory
-                comparison = compare(
-                    found.key, predicted, observed_ledger(peak, told(gpu, process)), process.used_memory
-                )
+                comparison = compare(found.key, predicted, observed(gpu, process, peak), process.used_memory)
             holding = _holding(key, gpu.index, process, track, found)
             holdings.append(msgspec.structs.replace(holding, estimate=predicted, comparison=comparison))
     return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)

@@ -145,10 +145,10 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     Raises:
         DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
-    info, absence = caller.ask("nvmlDeviceGetMemoryInfo_v2", device)
+    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
     absent: Absences = {}
     if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
-        info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
+        info, absence = caller.ask("nvmlDeviceGetMemoryInfo_v1", device)
         absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
     if absence is Absence.NOT_SUPPORTED or (absence is None and info.total == 0):
         return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
