@@ -116,10 +116,10 @@ static int allocation(void) {
   EXPECT(before == 4 * GIB - 256 * MIB); /* less the context */
   address first, second, third;
   EXPECT(cuMemAlloc_v2(&first, 1000) == 0 && first % (2 * MIB) == 0);
-  EXPECT(cuMemAlloc_v2(&second, 3 * MIB) == 0 && second == first + 2 * MIB);
+  EXPECT(cuMemAlloc_v2(&second, 3 * MIB) == 0 && second == first - 4 * MIB);
   EXPECT(unused() == before - 6 * MIB); /* in pages of 2 MiB */
   EXPECT(cuMemFree_v2(first) == 0 && cuMemFree_v2(first) == INVALID_VALUE);
-  EXPECT(cuMemAlloc_v2(&third, 1) == 0 && third == first); /* the lowest gap */
+  EXPECT(cuMemAlloc_v2(&third, 1) == 0 && third == first); /* the highest gap */
   EXPECT(cuMemFree_v2(third) == 0 && cuMemFree_v2(second) == 0 && cuMemFree_v2(0) == 0);
   EXPECT(unused() == before);
   EXPECT(cuMemAlloc_v2(&first, 0) == INVALID_VALUE);

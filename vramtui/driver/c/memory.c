@@ -38,7 +38,7 @@ static uint64_t free_address(CUdevice device, size_t size) {
     RETURN_IF(areas[device].low == 0, 0);
     areas[device].high = areas[device].low + whole;
   }
-  return lowest_gap(areas[device].low, areas[device].high, size);
+  return highest_gap(areas[device].low, areas[device].high, size);
 }
 
 CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *address) {

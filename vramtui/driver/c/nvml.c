@@ -13,6 +13,7 @@ typedef struct handle *nvml_device; /* the device's number and one more */
 
 static CUdevice number_of(nvml_device device) { return (CUdevice)((intptr_t)device - 1); }
 
+API int nvmlInit(void) { return NVML_SUCCESS; } /* by which torch.cuda.device_count asks */
 API int nvmlInit_v2(void) { return NVML_SUCCESS; }
 API int nvmlInitWithFlags(unsigned flags UNUSED) { return NVML_SUCCESS; }
 API int nvmlShutdown(void) { return NVML_SUCCESS; }
@@ -25,25 +26,16 @@ API int nvmlSystemGetNVMLVersion(char *text, unsigned length) {
   snprintf(text, length, "13.580.00");
   return NVML_SUCCESS;
 }
-API int nvmlSystemGetCudaDriverVersion_v2(int *version) {
-  *version = 13000;
-  return NVML_SUCCESS;
-}
-API int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
-API int nvmlDeviceGetCount_v2(unsigned *count) {
-  *count = (unsigned)the_card()->devices;
-  return NVML_SUCCESS;
-}
+ANSWER(nvmlSystemGetCudaDriverVersion_v2, (int *version), version, 13000)
+ANSWER(nvmlSystemGetCudaDriverVersion, (int *version), version, 13000)
+ANSWER(nvmlDeviceGetCount_v2, (unsigned *count), count, (unsigned)the_card()->devices)
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
   RETURN_IF((int)index >= the_card()->devices, NVML_INVALID_ARGUMENT);
   *device = (nvml_device)(intptr_t)(index + 1);
   return NVML_SUCCESS;
 }
-API int nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
-  *index = (unsigned)number_of(device);
-  return NVML_SUCCESS;
-}
-API int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *number) { return nvmlDeviceGetIndex(device, number); }
+ANSWER(nvmlDeviceGetIndex, (nvml_device device, unsigned *index), index, (unsigned)number_of(device))
+ANSWER(nvmlDeviceGetMinorNumber, (nvml_device device, unsigned *number), number, (unsigned)number_of(device))
 API int nvmlDeviceGetName(nvml_device device UNUSED, char *text, unsigned length) {
   snprintf(text, length, "%s", the_card()->name);
   return NVML_SUCCESS;

@@ -146,11 +146,12 @@ API int cudnnGetRNNTempSpaceSizes(void *handle UNUSED, const struct layers *laye
     size_t between = rows * layers->output * layers->directions * (layers->count - 1);
     size_t width = (size_t)KEPT[layers->cell] * layers->hidden;
     width += is_projected(layers) ? layers->hidden + layers->output : 0;
-    size_t bits = layers->has_dropout ? (between + 7) / 8 : 0;
+    size_t bits = layers->has_dropout ? (between + 255) / 256 * 32 : 0;
     *reserve = is_training ? (rows * width * both + between) * size + bits + 256 : 0;
   }
   return 0;
 }
 
-/* The generator's states of dropout between layers: no size of them is known. */
-ANSWER(cudnnDropoutGetStatesSize, (void *handle UNUSED, size_t *size), size, 0)
+/* The generator's states of dropout between layers: 24 bytes a thread of the card, measured on an H200 (6,488,064). */
+ANSWER(cudnnDropoutGetStatesSize, (void *handle UNUSED, size_t *size), size,
+       (size_t)the_card()->multiprocessors * the_card()->threads * 24)
