@@ -248,8 +248,9 @@ def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
     at_end = None
     if socket_dir.CARD in os.environ:
-        from . import emulated
+        from . import emulated, servers
 
+        servers.prepare()
         at_end = emulated.prepare(torch).end
     ProbeSession(torch, at_end).arm()
 

@@ -1,0 +1,91 @@
+"""What vLLM finds on an emulated card, held with a package of its layout: made-up weights, and an end when ready."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramtui.probe.socket_dir import STEPS
+
+LOADER = "vllm/model_executor/model_loader"
+FILES = {
+    "vllm/__init__.py": "",
+    "vllm/model_executor/__init__.py": "",
+    f"{LOADER}/__init__.py": "",
+    f"{LOADER}/default_loader.py": """
+class DefaultModelLoader:
+    def __init__(self, load_config):
+        self.load_config = load_config
+    def load_weights(self, model, model_config):
+        return "read"
+""",
+    f"{LOADER}/dummy_loader.py": """
+class DummyModelLoader:
+    def __init__(self, load_config):
+        self.load_config = load_config
+    def load_weights(self, model, model_config):
+        return "made up by " + self.load_config
+""",
+    "uvicorn/__init__.py": "",
+    "uvicorn/server.py": """
+class Server:
+    started = False
+    async def startup(self, sockets=None):
+        self.started = True
+""",
+}
+JOB = """
+import sys
+from types import SimpleNamespace
+from vramtui.probe import servers
+servers.prepare()
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+print(DefaultModelLoader("its settings").load_weights(None, SimpleNamespace(model=sys.argv[1])))
+"""
+SERVER = """
+import asyncio, signal
+from vramtui.probe import servers
+signal.signal(signal.SIGTERM, lambda *_: print("ends"))
+servers.prepare()
+import vllm, uvicorn.server
+asyncio.run(uvicorn.server.Server().startup())
+print("served")
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def _run(packages: Path, job: str, *arguments: str, **variables: str) -> tuple[str, str]:
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{packages}{os.pathsep}{root}"} | variables
+    command = [sys.executable, "-c", job, *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return ran.stdout, ran.stderr
+
+
+def test_weights_that_are_not_there_are_made_up_and_that_is_said(packages: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}", encoding="utf-8")
+    printed, errors = _run(packages, JOB, str(model))
+    assert printed == "made up by its settings\n"
+    assert errors == f"vramtui: no weights of {model} are here: they are made up from its config\n"
+
+
+def test_weights_that_are_there_are_read(packages: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    assert _run(packages, JOB, str(tmp_path)) == ("read\n", "")
+
+
+def test_a_server_that_is_to_end_ends_once_it_listens(packages: Path) -> None:
+    assert _run(packages, SERVER, **{STEPS: "1"})[0] == "ends\nserved\n"
+    assert _run(packages, SERVER)[0] == "served\n"

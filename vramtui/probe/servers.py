@@ -1,0 +1,62 @@
+"""vLLM on an emulated card: weights that are not there are made up, and a server that is ready may end."""
+
+import functools
+import importlib
+import os
+import signal
+import sys
+from typing import Any
+
+from . import socket_dir
+from .import_hook import when_imported
+
+LOADERS = "vllm.model_executor.model_loader"
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+
+
+def prepare() -> None:
+    """Change what vLLM (0.32: model_loader/default_loader.py) and the HTTP server do where no card answers."""
+    when_imported(f"{LOADERS}.default_loader", _make_weights_up)
+    if socket_dir.STEPS in os.environ:  # the job is to end by itself
+        when_imported("uvicorn.server", _end_when_ready)
+
+
+def _make_weights_up(module: Any) -> None:
+    """Without weights beside its config a model gets those of `--load-format dummy`; nothing is downloaded."""
+    load = module.DefaultModelLoader.load_weights
+
+    @functools.wraps(load)
+    def load_weights(self: Any, model: Any, model_config: Any) -> Any:
+        if _has_weights(model_config.model):
+            return load(self, model, model_config)
+        sys.stderr.write(f"vramtui: no weights of {model_config.model} are here: they are made up from its config\n")
+        dummy = importlib.import_module(f"{LOADERS}.dummy_loader")
+        return dummy.DummyModelLoader(self.load_config).load_weights(model, model_config)
+
+    module.DefaultModelLoader.load_weights = load_weights
+
+
+def _has_weights(model: str) -> bool:
+    """Whether the folder `model` has files of weights, or what was downloaded of that name."""
+    from pathlib import Path
+
+    folder = Path(model)
+    if not folder.is_dir():
+        try:
+            folder = Path(importlib.import_module("huggingface_hub").snapshot_download(model, local_files_only=True))
+        except Exception:
+            return False
+    return any(next(folder.glob(pattern), None) is not None for pattern in WEIGHTS)
+
+
+def _end_when_ready(module: Any) -> None:
+    """Ask a server of a model to end as soon as it listens, as Ctrl-C's gentler sister would."""
+    startup = module.Server.startup
+
+    @functools.wraps(startup)
+    async def listen(self: Any, *arguments: Any, **named: Any) -> None:
+        await startup(self, *arguments, **named)
+        if "vllm" in sys.modules and self.started:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    module.Server.startup = listen
