@@ -9,8 +9,9 @@ emulated card beside them. JSON: for each script and counter the real figure, th
 the peaks, the end and after each optimizer step; the first request to the allocator that differs; and what `run --on`
 said by itself. FOLDER keeps what each run printed. Exit code 1 where a figure differs, 2 where a side has none.
 
-`--through COMMAND` stands before the real runs, as the stubbed driver that development measures with; `--python` is the
-job's Python where it is not this one. It needs a C compiler, and for its custom kernel nvcc.
+`--real FOLDER` takes the real side from an earlier run's FOLDER in place of a GPU. `--through COMMAND` stands before
+the real runs, as the stubbed driver that development measures with; `--python` is the job's Python where it is not
+this one. It needs a C compiler, and for its custom kernel nvcc.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import gzip
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -37,8 +39,13 @@ MOST_PRINTED = 1 << 19  # bytes of what a script printed on the GPU
 
 
 def run_real(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What one script took on the GPU that is there."""
+    """What one script took on the GPU that is there, or what an earlier run kept of it."""
     out = options.out / f"{name}.real.json"
+    if options.real is not None:
+        for kept in options.real.glob(f"{name}.real.*"):
+            shutil.copyfile(kept, options.out / kept.name)
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"error": "not kept"}
+        return found
     command = [*shlex.split(options.through), options.python, str(FOLDER / "measure.py"), str(out)]
     return _run(command, out, "real", options.longest)
 
@@ -138,6 +145,7 @@ def main() -> None:
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--python", default=sys.executable)
     asked.add_argument("--through", default="")
+    asked.add_argument("--real", type=Path, help="FOLDER of an earlier run on the card, in place of a GPU")
     asked.add_argument("--beside", type=int, default=4, help="emulated runs at a time")
     asked.add_argument("--longest", type=float, default=150, help="seconds a script may take")
     asked.add_argument("--limit", type=float, default=440, help="seconds after which no script begins")
