@@ -10,8 +10,10 @@ from tests.app import scenes
 from tests.app.driver import dashboard, settle
 from tests.app.fakes import FixedPresets, Still
 from vramtui.app.editor.screen import EditorScreen
+from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.refiner import Refiner
 from vramtui.presets.reader import load_preset
 
 TEXT = """\
@@ -52,6 +54,8 @@ async def editor(
     found: PresetFile | None = None,
     samples: Sequence[Sample] = (),
     notifications: bool = False,
+    estimator: Estimator | None = None,
+    refiner: Refiner | None = None,
 ) -> AsyncIterator[Edited]:
     """The editor of a preset of one's own called `tiny`, or of `found`."""
     found = found or preset_at(folder / "presets" / "tiny.toml")
@@ -61,6 +65,8 @@ async def editor(
         presets=FixedPresets([found]),
         preset=found.key,
         notifications=notifications,
+        estimator=estimator,
+        refiner=refiner,
     ) as (app, pilot):
         await pilot.press("e")
         await settle(app, pilot)

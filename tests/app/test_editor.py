@@ -4,13 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.driver import dashboard, screen_text, settle
+from tests.app import scenes
+from tests.app.driver import dashboard, give, screen_text, settle
 from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.fakes import FixedPresets
 from vramtui.app.editor.dialogs import Pick
+from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
+from vramtui.estimators.methods import DEFAULT
+from vramtui.monitor.predictor import LazyAnalytic
+from vramtui.monitor.refiner import Refiner
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.types import FormField
@@ -79,6 +84,41 @@ async def test_the_cursor_of_one_moves_that_of_the_other(tmp_path: Path) -> None
         await settle(app, pilot)
         assert screen.area.cursor_location[0] == 10
         assert _key(screen.form) == "run"
+
+
+async def test_a_quick_estimate_is_marked_and_gives_way_to_the_simulated_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes against the saved text are always between two estimates of one method."""
+    refiner = Refiner(lambda: DEFAULT, settled=0.0)
+    preset = preset_at(tmp_path / "presets" / "tiny.toml")
+    async with editor(tmp_path, found=preset, estimator=LazyAnalytic(), refiner=refiner) as (app, pilot, screen):
+        looks: list[EditorView] = []
+        look = screen.open.estimator.look
+
+        def looked(draft: Draft) -> EditorView:
+            looks.append(look(draft))
+            return looks[-1]
+
+        monkeypatch.setattr(screen.open.estimator, "look", looked)
+        screen.form.go_to("run.batch_size")
+        await pilot.press("enter", "backspace", "9", "enter")
+        view = screen.open.view
+        while view.is_quick or view.before is None:
+            assert refiner.wait(60)
+            await give(app, pilot, scenes.usual())
+            view = screen.open.view
+            assert ("≈" in screen_text(app)) == view.is_quick
+        assert view.workload is not None
+        exact = DEFAULT.estimate(view.workload, view.card.device)
+        before = DEFAULT.estimate(preset.preset.workload, view.card.device)
+        assert (view.estimate, view.before) == (exact, before)
+        quick = [one for one in looks if one.is_quick]
+        assert quick
+        for one in quick:
+            assert one.estimate is not None
+            assert one.before is not None
+            assert one.estimate.method == one.before.method != exact.method
 
 
 async def test_letters_are_typed_and_are_no_keys_of_the_app(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.model import FleetModel, FleetRow, holds
 from vramtui.app.fleet.screen import FleetScreen
+from vramtui.app.fleet.table import text_of
 from vramtui.app.services import Services, StartOptions
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.errors import SourceFailed
@@ -224,3 +225,11 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
         await settle(app, pilot)
         app.draw()
         assert "2 of 2 hosts up" in screen_text(app)
+
+
+def test_a_quick_prediction_is_marked() -> None:
+    for is_quick, shown in ((False, "76.1"), (True, "≈76.1")):
+        one = msgspec.structs.replace(gpu(0, 5, {}), predicted=round(76.1 * GIB), is_quick=is_quick)
+        model = FleetModel()
+        (row,) = model.view((HostSummary(name="a1", gpus=(one,), is_up=True, age=0.1),), "a1").rows
+        assert text_of(row, "predicted", wide=True) == shown

@@ -1,6 +1,9 @@
 """What stands in the frame of the GPUs."""
 
-from vramtui.app.watch.gpu_panel import host_line
+from vramtui.app.state.view import View
+from vramtui.app.themes import Palette
+from vramtui.app.watch.gpu_panel import GpuPanel, host_line
+from vramtui.core.base.colours import DARK
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Host
 
@@ -20,3 +23,11 @@ def test_the_host_is_told_as_far_as_there_is_room() -> None:
     assert host_line(HOST, 200) == whole
     assert host_line(HOST, 45) == "host CPU 12 % · memory 32.0/512.0 GiB"
     assert host_line(Host(name="gpu01", memory_total=GIB), 200) == ""
+
+
+def test_a_host_that_does_not_answer_is_not_said_to_be_asked_for_the_first_time() -> None:
+    panel, palette = GpuPanel(), Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
+    asked, failed = (panel.build(View(failure=failure), palette, 78, 1)[0].text for failure in ("", "gpu01: no route"))
+    assert asked.strip() == "asking the driver …"
+    assert failed.strip() == "no answer; asking again …"
+    assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))

@@ -20,6 +20,7 @@ from vramtui.core.observation.readings import (
     Sample,
     decode_sample,
     encode_sample,
+    process_key,
 )
 from vramtui.core.runs.ranked_jobs import RankReading, rank_readings, ranked_jobs
 from vramtui.sources.host.processes import ProcessReader
@@ -134,4 +135,7 @@ def test_ranks_of_a_sample_survive_the_wire() -> None:
     gpu = Gpu(index=0, uuid="G", name="x", memory=Memory(), processes=rows)
     sample = Sample(taken_at=1.0, source="x", host=Host(name="gpu02"), gpus=(gpu,))
     (found,) = rank_readings(decode_sample(encode_sample(sample)), lambda _: 6, lambda _: None)
+    quick = {process_key("gpu02", gpu, rows[0])}
+    (marked,) = ranked_jobs(rank_readings(sample, lambda _: 6, lambda _: 7, quick))
+    assert (marked.is_quick, marked.predicted, ranked_jobs([found])[0].is_quick) == (True, 7, False)
     assert (found.host, found.rank, found.used, found.peak, found.pid) == ("gpu02", 1, 5, 6, 7)

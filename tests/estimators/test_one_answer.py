@@ -3,6 +3,7 @@ cards, Plan, the picker and the panel, live and in a replay. What a screen shows
 quick.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from textual.pilot import Pilot
 from typer.testing import CliRunner
 
 from tests.app import scenes
-from tests.app.driver import dashboard, lines_with_totals
+from tests.app.driver import dashboard, give, lines_with_totals, screen_text
 from tests.app.fakes import FixedPresets
 from tests.loaded_once import bundled_presets
 from vramtui.app.app import Dashboard
@@ -199,6 +200,35 @@ async def test_the_list_on_the_screen_has_the_figure_or_marks_a_quick_one(device
             assert refiner.wait(LONG)
             predictor.ask(found.preset.workload, app.state.device())
         assert await totals_on(*driver) == exact
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+async def test_a_quick_figure_is_marked_wherever_it_stands_on_the_screen(size: tuple[int, int]) -> None:
+    """In the table, its groups, the graph and the panel; of what is tried out, too."""
+    found = next(found for found in PRESETS if str(found.key) == "llama-3.1-8b-lora")
+    memory = Memory(total=card("H200").total_memory, used=70 << 30, free=card("H200").total_memory - (70 << 30))
+    job = scenes.process(100, 70 << 30, "python train.py")
+    sample = scenes.sample(scenes.gpu(0, job, name="NVIDIA H200", memory=memory, compute_capability=(9, 0)))
+    presets = FixedPresets((found,))
+    never = Refiner(lambda: DEFAULT, settled=LONG)
+    async with dashboard([sample], size, presets=presets, estimator=LazyAnalytic(), refiner=never) as (app, pilot):
+        process = ProcessKey(scenes.HOST.name, sample.gpus[0].uuid, 100, sample.gpus[0].processes[0].started_at)
+        app.state.assign(process, found.key, automatic=False)
+        quick = ANALYTIC.estimate(found.preset.workload, card("H200")).process
+        more = found.preset.workload.with_inputs(batch_size=5)
+        figures = [format_gib(quick), format_gib(ANALYTIC.estimate(more, card("H200")).process)]
+        found_marks = set()
+        for keys in ("", "right_square_bracket", "b", "v", "v"):
+            await pilot.press(*filter(None, [keys]))
+            await give(app, pilot, sample)
+            text = screen_text(app)
+            for figure in figures:
+                # A column of parts has its mark in its heading, a verdict before its sign.
+                marks = re.findall(rf"(≈ ?|≈ [^│≈]*needs )?\b{re.escape(figure)}(?!\d)", text)
+                assert all(marks), text
+                found_marks |= {(figure, mark) for mark in marks}
+            assert ("≈predicted" in text) == ("── process" in text)
+        assert {figure for figure, _ in found_marks} == set(figures)
 
 
 @pytest.mark.parametrize("name", ["bart-large-train", "sdxl-train", "gemma-2-27b-lora"])

@@ -4,7 +4,7 @@ import gc
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample, process_key
+from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.source import Source, silence_limit
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
@@ -43,7 +44,8 @@ class RemoteHost:
 
 
 class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU in a line; bytes. `predicted` is the sum of the predicted peaks of its matched processes.
+    """A GPU in a line; bytes. `predicted` is the sum of the predicted peaks of its matched processes, and `is_quick`
+    says that a nearer estimate will replace one of them.
 
     Attributes:
         users: bytes that each user's processes hold, who holds most first.
@@ -57,6 +59,7 @@ class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
     used: int | None
     total: int | None
     predicted: int | None
+    is_quick: bool = False
     utilization: int | None
     processes: int
     users: dict[str, int]
@@ -267,21 +270,37 @@ class Fleet:
         if session.sample is not None:
             estimates = session.estimates()
             predicted = {key: found.process for key, found in estimates.items() if found is not None}
-            entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted) for gpu in session.sample.gpus)
+            quick = _quick_keys(session, session.sample)
+            entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted, quick) for gpu in session.sample.gpus)
             entry.users = _added_up(gpu.users for gpu in entry.gpus)
             entry.alerts = len(session.alerts)
-            entry.ranks = rank_readings(session.sample, session.history.peak_of, predicted.get)
+            entry.ranks = rank_readings(session.sample, session.history.peak_of, predicted.get, quick)
 
 
-def _gpu_summary(sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int]) -> GpuSummary:
+def _quick_keys(session: MonitorSession, sample: Sample) -> frozenset[ProcessKey]:
+    """The processes whose estimate a nearer one will replace."""
+    devices = {gpu.uuid: device_of(gpu) for gpu in sample.gpus} if session.matched else {}
+    return frozenset(
+        key
+        for key, found in session.matched.items()
+        if key.gpu_uuid in devices and session.is_quick(found, devices[key.gpu_uuid])
+    )
+
+
+def _gpu_summary(
+    sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int], quick: Collection[ProcessKey]
+) -> GpuSummary:
     users: dict[str, int] = {}
     peaks = []
+    is_quick = False
     for process in gpu.processes:
         user = process.user or "?"
         users[user] = users.get(user, 0) + (process.used_memory or 0)
-        peak = predicted.get(process_key(sample.host.name, gpu, process))
+        key = process_key(sample.host.name, gpu, process)
+        peak = predicted.get(key)
         if peak is not None:
             peaks.append(peak)
+            is_quick = is_quick or key in quick
     return GpuSummary(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -291,6 +310,7 @@ def _gpu_summary(sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int]) 
         used=gpu.memory.used,
         total=gpu.memory.total,
         predicted=sum(peaks) if peaks else None,
+        is_quick=is_quick,
         utilization=gpu.utilization,
         processes=len(gpu.processes),
         # Here, on the host's own thread: the screen shows thousands of them at once.

@@ -27,7 +27,6 @@ from vramtui.monitor.predictor import LazyDefault, Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, observed_beside, on_known_cards
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.runs.run_tracker import RunTracker
     from vramtui.monitor.run_writer import RunWriter
 
@@ -305,11 +304,12 @@ class MonitorSession:
         return estimates_of(self.sample, self.matched, self.estimate)
 
     def stated_estimates(self) -> dict[ProcessKey, Estimate | None]:
-        """The estimates that may raise an alert: not those that what is assumed of the job can explain."""
+        """The estimates that may raise an alert: no quick ones, and not those that what is assumed can explain."""
         return estimates_of(self.sample, self.matched, self._stated_estimate)
 
     def _stated_estimate(self, found: PresetFile, device: Device) -> Estimate | None:
-        return self.estimate(found, device) if self.guesses.may_alert(found, device) else None
+        may = self.guesses.may_alert(found, device) and not self.is_quick(found, device)
+        return self.estimate(found, device) if may else None
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -373,10 +373,7 @@ class MonitorSession:
         """One that describes runs by what this session knows, and has seen none yet."""
         from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
-        return RunTracker(self.predictor.of_preset, self._find_job, self.is_quick)
-
-    def _find_job(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
-        return find_job(self.jobs, pid, uuid)
+        return RunTracker(self.predictor.of_preset, lambda pid, uuid: find_job(self.jobs, pid, uuid), self.is_quick)
 
 
 def _latest(sample: Sample | None) -> Sample:

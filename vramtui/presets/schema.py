@@ -122,7 +122,7 @@ def options_of(kind: inspect.Type) -> list[inspect.Type]:
 
 def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed ({dotted(key)}.KEY = VALUE)")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
         return
     struct = struct_for(value, kind)
     if struct is None:
@@ -219,7 +219,7 @@ def _check_text(value: object, kind: inspect.StrType, key: Key) -> Iterator[Faul
 
 def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed ({dotted(key)}.KEY = VALUE)")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
         return
     for name, part in value.items():
         yield from _check(part, kind.value_type, (*key, name))

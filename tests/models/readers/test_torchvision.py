@@ -91,7 +91,7 @@ def test_a_unet_without_conditions() -> None:
         {**CONV, "out_channels": 3},
     )
     assert parameter_count(net) == (27 * 8 + 8) + (72 * 8 + 8) + (144 * 3 + 3)
-    with pytest.raises(UserError, match="'mark' is not built from a preset by the tracer"):
+    with pytest.raises(UserError, match="'mark' is not traced from a preset"):
         check(Workload(model=net, run=TrainRun(batch_size=1)))
 
 

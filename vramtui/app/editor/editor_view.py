@@ -32,8 +32,9 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
         groups: the form.
         problems: everything that is wrong.
         estimate: of the last text that was right; None where none has been yet. `is_current` when that is this text.
+        is_quick: whether a nearer estimate will replace that one.
         workload: what it is of.
-        before: the estimate of the saved text, against which changes are shown.
+        before: the estimate of the saved text, against which changes are shown; by the same method as `estimate`.
         card: what it is estimated for.
         saved: the values of the saved text by their keys, spelt as the form's.
         refused: what was typed and cannot stand in the text, by key.
@@ -45,6 +46,7 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
     groups: tuple[FormGroup, ...]
     problems: tuple[PresetProblem, ...]
     estimate: Estimate | None
+    is_quick: bool
     workload: Workload | None
     is_current: bool
     before: Estimate | None
@@ -61,7 +63,7 @@ class DraftEstimator:
     def __init__(self, predictor: Predictor, card: DraftCard) -> None:
         self.card = card
         self.predictor = predictor
-        self._before: Estimate | None = None
+        self._before: Workload | None = None
         self._saved: Mapping[str, str | None] = {}
 
     def __call__(self, preset: Preset) -> Estimate:
@@ -79,21 +81,25 @@ class DraftEstimator:
         """Compare with what `draft` says now."""
         self._saved = {key: field.value for key, field in fields_of(form_of(draft.saved_text, draft.folder)).items()}
         if draft.is_current or self._before is None:
-            self._before = self._estimate(draft)
+            self._before = _workload_of(draft)
 
     def look(self, draft: Draft) -> EditorView:
         """What there is to show."""
-        estimate = self._estimate(draft)
+        workload = _workload_of(draft)
         if self._before is None and draft.is_current:
-            self._before = estimate
+            self._before = workload
+        before = self._estimate(self._before)  # first, so that the draft is what is simulated next
+        estimate = self._estimate(workload)
+        is_quick = workload is not None and self.predictor.is_quick(workload, self.card.device)
         return EditorView(
             name=draft.name,
             groups=draft.form,
             problems=draft.problems,
             estimate=estimate,
-            workload=None if draft.preset is None else draft.preset.workload,
+            is_quick=is_quick,
+            workload=workload,
             is_current=draft.is_current and not draft.problems,
-            before=self._before,
+            before=self._before_like(estimate, before),
             card=self.card,
             saved=self._saved,
             refused=draft.edits.refused,
@@ -101,10 +107,30 @@ class DraftEstimator:
             where=_where(draft),
         )
 
-    def _estimate(self, draft: Draft) -> Estimate | None:
-        if draft.preset is None:
-            return None
-        return self.predictor.ask(draft.preset.workload, self.card.device).estimate
+    def is_nearer(self, view: EditorView) -> bool:
+        """Whether another estimate than the one in `view` answers by now, for the draft or for the saved text."""
+        if view.is_quick:
+            return self._estimate(view.workload) is not view.estimate
+        if view.estimate is None or view.before is not None or self._before is None:
+            return False
+        before = self._estimate(self._before)
+        return before is not None and before.method == view.estimate.method
+
+    def _estimate(self, workload: Workload | None) -> Estimate | None:
+        return None if workload is None else self.predictor.ask(workload, self.card.device).estimate
+
+    def _before_like(self, estimate: Estimate | None, before: Estimate | None) -> Estimate | None:
+        """What the saved text takes by the method of `estimate`, None where that is not known yet: between two methods
+        a difference says nothing.
+        """
+        if estimate is None or before is None or self._before is None or before.method == estimate.method:
+            return before
+        quick = self.predictor.quick(self._before, self.card.device)
+        return quick if quick is not None and quick.method == estimate.method else None
+
+
+def _workload_of(draft: Draft) -> Workload | None:
+    return None if draft.preset is None else draft.preset.workload
 
 
 def _where(draft: Draft) -> str:

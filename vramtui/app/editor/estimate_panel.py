@@ -104,7 +104,7 @@ class TotalLine(Lines[View]):
         if change:
             pieces.append((f"({change}) ", palette.ink("accent", "bar")))
         found = _verdict(look, look.estimate)
-        line = found.line(printable(look.card.name))
+        line = _line(look, found)
         said = line if look.is_current else f"last valid: {line}"
         name = FIT_COLOURS[found.verdict] if look.is_current else "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
@@ -193,6 +193,11 @@ def _change(look: EditorView, line: Line, *, of_column: bool = False) -> str:
     return f"{'+' if moved > 0 else '−'}{size}" if moved else ""
 
 
+def _line(look: EditorView, found: Fit) -> str:
+    """The verdict, with a mark while a nearer estimate will replace it."""
+    return f"{'≈ ' if look.is_quick else ''}{found.line(printable(look.card.name))}"
+
+
 def _verdict(look: EditorView, estimate: Estimate) -> Fit:
     return verdict(estimate, look.workload, look.card.device, look.card.room, printable(look.card.name))
 
@@ -201,9 +206,6 @@ def _closing(look: EditorView, estimate: Estimate, palette: Palette, width: int)
     """Whether it fits, and when it peaks."""
     found = _verdict(look, estimate)
     colour = palette.ink(FIT_COLOURS[found.verdict], bold=True) if look.is_current else palette.dim
-    lines = [
-        strip([(f" {line}", colour)], width, palette.text)
-        for line in wrap(found.line(printable(look.card.name)), width - 2)
-    ]
+    lines = [strip([(f" {line}", colour)], width, palette.text) for line in wrap(_line(look, found), width - 2)]
     when = PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)
     return [*lines, strip([(fit(f" peak: {when}", width), palette.dim)], width, palette.text)]

@@ -17,6 +17,10 @@ class DraftDisplay(Protocol):
         """Show the draft as it is now."""
         ...
 
+    def show_estimate(self, view: EditorView) -> None:
+        """Show another estimate of the same draft."""
+        ...
+
     def show_other(self, view: EditorView) -> None:
         """Show another draft than before, with the cursors on what is wrong or on what people change first."""
         ...
@@ -67,6 +71,13 @@ class OpenDraft:
         if self._display is not None:
             self._display.finish()
         self._show()
+
+    def look_again(self) -> None:
+        """Show a nearer estimate of the draft, where there is one by now."""
+        if self.estimator.is_nearer(self.view):
+            self.view = self.estimator.look(self.draft)
+            if self._display is not None:
+                self._display.show_estimate(self.view)
 
     def saved(self) -> None:
         """Compare with what the draft says now, which is what its file says."""

@@ -42,6 +42,11 @@ class EditorPanels:
         """Show the draft as it is now."""
         self._show(view, None)
 
+    def show_estimate(self, view: EditorView) -> None:
+        """Show another estimate of the same draft."""
+        self.totals.read(view)
+        self.total_line.read(view)
+
     def show_other(self, view: EditorView) -> None:
         """Show another draft, with the cursors on what is wrong or on what people change first."""
         self.area.load_text(self._open.draft.text)
@@ -54,8 +59,7 @@ class EditorPanels:
 
     def _show(self, view: EditorView, at: str | None) -> None:
         # What a person waits for comes first: each of these is on the terminal before the next begins.
-        self.totals.read(view)
-        self.total_line.read(view)
+        self.show_estimate(view)
         self.form.read(view, at)
         self.area.show_text(self._open.draft.text)
         self.area.read(view)

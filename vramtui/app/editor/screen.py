@@ -17,6 +17,8 @@ from vramtui.app.editor.keys import EDITOR_BINDINGS
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.editor.panels import EditorPanels
 from vramtui.app.editor.toml_text import TomlText
+from vramtui.app.state.view import View
+from vramtui.app.themes import Palette
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
@@ -113,6 +115,11 @@ class EditorScreen(ViewScreen):
     def area(self) -> TomlText:
         """The text."""
         return self.panels.area
+
+    def show(self, view: View, palette: Palette) -> None:
+        """Draw it; the draft's estimate may have become nearer meanwhile."""
+        super().show(view, palette)
+        self.open.look_again()
 
     # --- pages ---------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import Piece, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
+from vramtui.core.base.units import QUICK, UNKNOWN, format_gib, format_percent
 from vramtui.monitor.fleet import JobColumn
 
 WIDE = 100
@@ -105,7 +105,7 @@ def _of_job(row: JobRow, column: JobColumn) -> str:
     if column == "used":
         return format_gib(job.used)
     if column == "predicted":
-        return format_gib(job.predicted)
+        return (QUICK if job.is_quick and job.predicted else "") + format_gib(job.predicted)
     return format_percent(job.imbalance) if column == "imbalance" else worst_of(job)
 
 
@@ -117,7 +117,7 @@ def _of_rank(row: JobRow, column: JobColumn) -> str:
     if column == "used":
         return format_gib(rank.used)
     if column == "predicted":
-        return format_gib(rank.predicted)
+        return (QUICK if rank.is_quick and rank.predicted else "") + format_gib(rank.predicted)
     if column != "worst":
         return ""
     words = [where_of(rank), f"peak {format_gib(rank.peak)}"]

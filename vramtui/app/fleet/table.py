@@ -13,7 +13,7 @@ from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_gib
+from vramtui.core.base.units import QUICK, UNKNOWN, format_gib
 from vramtui.monitor.fleet import CONNECTING, FleetColumn, GpuSummary
 
 WIDE = 100
@@ -68,7 +68,7 @@ class FleetRows(CursorRows[FleetView, FleetRow]):
         pieces: list[Piece] = []
         columns = columns_for(self.breadth)
         for column in columns if row.host.is_up else _with_reason(columns, has_gpu=row.gpu is not None):
-            text = _text(row, column.name, wide=self.breadth >= WIDE)
+            text = text_of(row, column.name, wide=self.breadth >= WIDE)
             pieces.append((cell(text, column), _style(row, column.name, palette, on, current=current)))
         return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
@@ -114,7 +114,7 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
         return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}", below
 
 
-def _text(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
+def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
     if column == "host":
         return printable(row.host.name)
     if column == "state":
@@ -132,7 +132,7 @@ def _of_gpu(gpu: GpuSummary, row: FleetRow, column: FleetColumn, *, wide: bool) 
     if column == "utilization":
         return UNKNOWN if gpu.utilization is None else f"{gpu.utilization} %"
     if column == "predicted":
-        return format_gib(gpu.predicted)
+        return (QUICK if gpu.is_quick else "") + format_gib(gpu.predicted)
     sizes = f"{format_gib(gpu.used)}/{format_gib(gpu.total)}"
     return f"{_bar(gpu.used, gpu.total)} {sizes:>14}" if wide else sizes
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from vramtui.app.state.view import Layers, Panel, ProcessRow, Series
 from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable_line
-from vramtui.core.base.units import GIB, MIB, format_duration
+from vramtui.core.base.units import GIB, MIB, QUICK, format_duration
 from vramtui.core.estimate.estimate import Estimate, Moment
 from vramtui.core.estimate.ledger import Line
 from vramtui.core.observation.probe_messages import FIRST_STEPS
@@ -50,6 +50,7 @@ def series(
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
         predicted=chosen.predicted,
         what_if=what_if,
+        marks=(chosen.mark, QUICK if shown is not None and shown.is_rough else ""),
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
         layers=_job_layers(session.job_memory.of(track.process, chosen.gpu), track, start, end)
         or _split(estimate, track),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from vramtui.core.base.units import QUICK
 from vramtui.core.estimate.assumptions import Range
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import Device
@@ -62,6 +63,11 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     is_quick: bool = False
 
     @property
+    def mark(self) -> str:
+        """What stands before its prediction."""
+        return "~" if self.is_assumed else QUICK if self.is_quick else ""
+
+    @property
     def how(self) -> str:
         """Where the peak comes from: `sampled`, `accounting` or `probe`; empty where there is none."""
         return self.learned.how if self.learned is not None else ""
@@ -95,7 +101,8 @@ class Layers(msgspec.Struct, frozen=True, eq=False):
 class Series(msgspec.Struct, frozen=True, eq=False):
     """What the graph draws: the chosen process's memory. Point i holds from times[i] until times[i + 1]; the last
     one until `end`. Seconds since the epoch and bytes. `ends` stand below its beginning and its end where that is not
-    so long ago and now. `what_if` is the peak with the changes made in the panel, None where there are none.
+    so long ago and now. `what_if` is the peak with the changes made in the panel, None where there are none; `marks`
+    are what stands before it and, first, before `predicted`.
 
     `layers` is what the memory is made of, where somebody knows. `expected` is from when on how much was predicted to
     be held, where the job told when its phases began. `busy` is the GPU's utilisation in per cent over time.
@@ -110,6 +117,7 @@ class Series(msgspec.Struct, frozen=True, eq=False):
     predicted: int | None
     ends: tuple[str, str] | None = None
     what_if: int | None = None
+    marks: tuple[str, str] = ("", "")
     layers: Layers | None = None
     expected: tuple[tuple[float, int], ...] = ()
     busy: tuple[Sequence[float], tuple[Sequence[int], ...]] | None = None

@@ -8,9 +8,11 @@ from textual.strip import Strip
 
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, right, strip
+from vramtui.core.base.units import format_percent
 from vramtui.core.estimate.fits import USUAL_ERROR
 
 Name = TypeVar("Name", bound=str)
+WITHOUT_TENTHS = 0.9995  # 99.95 % is written 100.0 %
 
 
 class Column(msgspec.Struct, Generic[Name], frozen=True):
@@ -118,3 +120,8 @@ def delta_colour(fraction: float) -> str:
     if fraction > USUAL_ERROR:
         return "error"
     return "success" if fraction >= -USUAL_ERROR else "foreground"
+
+
+def delta_text(fraction: float | None) -> str:
+    """A difference, from 100 % on without its tenths, which would take the gap before it."""
+    return format_percent(fraction, 0 if abs(fraction or 0) >= WITHOUT_TENTHS else 1)

@@ -5,9 +5,9 @@ from textual.strip import Strip
 
 from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import delta_colour
+from vramtui.app.ui.columns import delta_colour, delta_text
 from vramtui.app.ui.lines import Piece, fit, right, strip
-from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_column, format_gib, format_percent, format_short, unit_of
+from vramtui.core.base.units import GIB, MIB, QUICK, UNKNOWN, format_column, format_gib, format_short, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CUDA, LEAVES, LINES, TOTALS
@@ -29,7 +29,7 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     largest = max((row.predicted or 0 for row in rows if _is_leaf(row)), default=0)
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
     lines = [_row(row, largest, unit, more, palette, width) for row in rows]
-    return [_titles_line(name, more, palette, width), *lines]
+    return [_titles_line(name, more, palette, width, is_rough=panel.is_rough), *lines]
 
 
 def _columns(panel: Panel, width: int) -> Columns:
@@ -65,10 +65,12 @@ def _name_width(more: Columns, width: int) -> int:
     return NAME if not more else max(LEAST_NAME, min(NAME, width - 1 - (2 + len(more)) * SIDE - DELTA))
 
 
-def _titles_line(unit: str, more: Columns, palette: Palette, width: int) -> Strip:
+def _titles_line(unit: str, more: Columns, palette: Palette, width: int, *, is_rough: bool) -> Strip:
     first = "analytic" if [title for title, _ in more] == ["traced"] else "predicted"
     start = " " + fit(f"in {unit}", _name_width(more, width) + _bar_width(more, width))
-    pieces: list[Piece] = [(start + right(first, SIDE), palette.dim)]
+    if is_rough:
+        start, first = start[:-1], f"{QUICK}{first}"
+    pieces: list[Piece] = [(start + right(first, SIDE + is_rough), palette.dim)]
     pieces += [(right(title, SIDE), palette.ink("accent") if title == "what if" else palette.dim) for title, _ in more]
     return strip([*pieces, (right("observed", SIDE) + right("Δ", DELTA), palette.dim)], width, palette.text)
 
@@ -116,12 +118,7 @@ def _row(row: ShownRow, largest: int, unit: int, more: Columns, palette: Palette
 
 def _delta(fraction: float | None, palette: Palette) -> Piece:
     style: Style = palette.dim if fraction is None else palette.ink(delta_colour(fraction))
-    return (right(apart(fraction) if fraction is not None else "", DELTA), style)
-
-
-def apart(fraction: float) -> str:
-    """How far apart two figures are; from twice as much on, a tenth of a percent says nothing."""
-    return format_percent(fraction, 0 if fraction >= 1 else 1)
+    return (right(delta_text(fraction) if fraction is not None else "", DELTA), style)
 
 
 def size_of(count: int | None) -> str:

@@ -59,12 +59,13 @@ class GpuPanel(Wheeled[View]):
 
     def part(self, view: View) -> object:
         """The bars, and which of them is the first."""
-        return view.sample is None, view.bars, self._first
+        return view.sample is None, bool(view.failure), view.bars, self._first
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """The bars that fit, from the first that is scrolled to."""
         if view.sample is None:
-            return [strip([(" asking the driver …", palette.dim)], width, palette.text)]
+            state = "no answer; asking again …" if view.failure else "asking the driver …"
+            return [strip([(f" {state}", palette.dim)], width, palette.text)]
         if not view.bars:
             words = [line for sentence in EMPTY for line in wrap(sentence, width - 2)]
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]

@@ -12,10 +12,10 @@ from vramtui.app.state.process_tree import BRANCH, TREE
 from vramtui.app.state.row import job_id, worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, under_cursor
+from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, delta_text, filled, narrowed, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
 from vramtui.core.base.text import brief_command, printable, printable_line
-from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format_percent
+from vramtui.core.base.units import UNKNOWN, format_duration, format_gib
 from vramtui.core.observation.readings import STATE_MARKS
 
 FULL = 84
@@ -23,8 +23,6 @@ EXACT = "="  # before a peak that was told, not sampled
 # What is left for the command before another column comes: a part of the table, more of a wide one, between two bounds.
 COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
 WHOLE_COMMAND = 64
-# From here on a difference is said without its tenths, which would take the column's gap.
-WITHOUT_TENTHS = 0.9995
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Those that come as the width allows, the first first.
 OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
@@ -235,15 +233,13 @@ def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
 def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.predicted is None:
         return (UNKNOWN, None)
-    mark = "~" if row.is_assumed else "≈" if row.is_quick else ""
-    return (mark + format_gib(row.predicted), palette.ink("prediction", on))
+    return (row.mark + format_gib(row.predicted), palette.ink("prediction", on))
 
 
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.fraction is None:
         return ("" if row.preset is None else UNKNOWN, None)
-    digits = 0 if abs(row.fraction) >= WITHOUT_TENTHS else 1
-    return (format_percent(row.fraction, digits), palette.ink(delta_colour(row.fraction), on))
+    return (delta_text(row.fraction), palette.ink(delta_colour(row.fraction), on))
 
 
 def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:

@@ -8,6 +8,7 @@ from vramtui.core.base.text import shortened
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 LARGEST_SIZE = (1 << 60) - 1  # bytes: a thousand times the memory of the largest host there is
 UNKNOWN = "–"
+QUICK = "≈"  # before a figure that a nearer one will replace
 # Bytes of one number, by torch's name of its type (`torch.dtype.itemsize`).
 TORCH_ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int64": 8, "int32": 4, "int16": 2,

@@ -1,6 +1,6 @@
 """Jobs of several ranks: what each rank holds beside what it was predicted to, on as many hosts as it runs on."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -8,7 +8,9 @@ from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 
 
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of a rank holds on one GPU; bytes. `peak` is the most it was seen to hold."""
+    """What one process of a rank holds on one GPU; bytes. `peak` is the most it was seen to hold; `is_quick` says that
+    a nearer estimate will replace `predicted`.
+    """
 
     job: str
     rank: int
@@ -23,10 +25,13 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     used: int | None = None
     peak: int | None = None
     predicted: int | None = None
+    is_quick: bool = False
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank; bytes. `predicted` is None unless all of its processes have a prediction."""
+    """One rank; bytes. `predicted` is None unless all of its processes have a prediction; `is_quick` where one of those
+    will be replaced by a nearer one.
+    """
 
     rank: int
     host: str
@@ -35,6 +40,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     peak: int
     predicted: int | None
+    is_quick: bool = False
 
     @property
     def fraction(self) -> float | None:
@@ -64,6 +70,11 @@ class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
         return sum(known) if known and len(known) == len(self.ranks) else None
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a nearer estimate will replace what one rank is predicted to."""
+        return any(rank.is_quick for rank in self.ranks)
+
+    @property
     def worst(self) -> Rank:
         """The rank furthest above its prediction; without predictions the one with the highest peak."""
         told = [rank for rank in self.ranks if rank.fraction is not None]
@@ -86,8 +97,17 @@ class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
 PeakOf = Callable[[ProcessKey], int | None]
 
 
-def rank_readings(sample: Sample, peak_of: PeakOf, predicted_of: PeakOf) -> tuple[RankReading, ...]:
-    """The processes of a sample that are ranks. The two functions give a process's peak and prediction in bytes."""
+def rank_readings(
+    sample: Sample, peak_of: PeakOf, predicted_of: PeakOf, quick: Collection[ProcessKey] = ()
+) -> tuple[RankReading, ...]:
+    """The processes of a sample that are ranks.
+
+    Args:
+        sample: what was seen.
+        peak_of: a process's peak in bytes.
+        predicted_of: its prediction in bytes.
+        quick: the processes whose prediction a nearer one will replace.
+    """
     readings = []
     for gpu in sample.gpus:
         for process in gpu.processes:
@@ -110,6 +130,7 @@ def rank_readings(sample: Sample, peak_of: PeakOf, predicted_of: PeakOf) -> tupl
                     used=process.used_memory,
                     peak=peak_of(key),
                     predicted=predicted_of(key),
+                    is_quick=key in quick,
                 )
             )
     return tuple(readings)
@@ -146,4 +167,5 @@ def _rank(number: int, readings: list[RankReading]) -> Rank:
         used=sum(reading.used or 0 for reading in readings),
         peak=sum(max(reading.peak or 0, reading.used or 0) for reading in readings),
         predicted=sum(told) if told and len(told) == len(readings) else None,
+        is_quick=any(reading.is_quick for reading in readings),
     )

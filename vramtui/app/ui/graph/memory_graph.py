@@ -179,12 +179,12 @@ def _lines(series: Series, width: int, height: int) -> tuple[Line, ...]:
     found = []
     if series.what_if is not None:
         row = _row_of(series.what_if, series.ceiling, height)
-        found.append(Line((row,) * width, _label("what if", series.what_if, width), "accent"))
+        found.append(Line((row,) * width, _label("what if", series.what_if, series.marks[1], width), "accent"))
     if series.predicted is not None:
         rows: tuple[int | None, ...] = (_row_of(series.predicted, series.ceiling, height),) * width
         if series.expected:
             rows = tuple(_row_of(value, series.ceiling, height) for value in expected(series, width))
-        found.append(Line(rows, _label("predicted peak", series.predicted, width), "prediction"))
+        found.append(Line(rows, _label("predicted peak", series.predicted, series.marks[0], width), "prediction"))
     return tuple(found)
 
 
@@ -318,17 +318,19 @@ def _legend(view: View, palette: Palette, width: int) -> Strip:
         (format_bytes(row.peak), palette.strong),
     ]
     if row.predicted is not None:
-        pieces += [("  predicted ", palette.dim), (format_bytes(row.predicted), palette.ink("prediction", bold=True))]
+        size = row.mark + format_bytes(row.predicted)
+        pieces += [("  predicted ", palette.dim), (size, palette.ink("prediction", bold=True))]
     if view.series is not None and view.series.what_if is not None:
-        pieces += [("  what if ", palette.dim), (format_bytes(view.series.what_if), palette.ink("accent", bold=True))]
+        size = view.series.marks[1] + format_bytes(view.series.what_if)
+        pieces += [("  what if ", palette.dim), (size, palette.ink("accent", bold=True))]
     busy = row.gpu.utilization
     if busy is not None:
         pieces += [("  GPU ", palette.dim), (f"{busy} %", palette.ink("success"))]
     return strip(pieces, width, palette.text)
 
 
-def _label(name: str, value: int | None, width: int) -> str:
-    text = f" {name} {format_bytes(value)} "
+def _label(name: str, value: int | None, mark: str, width: int) -> str:
+    text = f" {name} {mark}{format_bytes(value)} "
     return text if len(text) <= width // 2 else ""
 
 

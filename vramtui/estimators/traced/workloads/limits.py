@@ -25,7 +25,7 @@ from vramtui.estimators.traced.workloads.configs import config_of
 PRECISIONS = ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "amsgrad", "rmsprop", "adagrad")
 BRANCHED = (DropPath, Join, Mark, ModelOutput, PatchMerging, Permute, Regions, Scale, Take, Upsample, WindowAttention)
-INSTEAD = "trace your own script instead: vramtui trace FILE.py"
+INSTEAD = "use vramtui trace FILE.py"
 
 
 def check(workload: Workload) -> None:
@@ -44,7 +44,7 @@ def check(workload: Workload) -> None:
     _check_model(model)
     for key, stands in _in_the_way(model, run).items():
         if stands:
-            raise UserError(f"{key} is not built from a preset by the tracer; {INSTEAD}")
+            raise UserError(f"{key} is not traced from a preset; {INSTEAD}")
 
 
 def _check_layers(layers: tuple[Layer | Repeat, ...]) -> None:
@@ -53,7 +53,7 @@ def _check_layers(layers: tuple[Layer | Repeat, ...]) -> None:
             _check_layers(layer.layers)
         elif isinstance(layer, BRANCHED):
             kind = type(layer).__struct_config__.tag
-            raise UserError(f"model.layers: {kind!r} is not built from a preset by the tracer; {INSTEAD}")
+            raise UserError(f"model.layers: {kind!r} is not traced from a preset; {INSTEAD}")
 
 
 def _check_model(model: Model) -> None:
@@ -63,7 +63,7 @@ def _check_model(model: Model) -> None:
         return
     if not isinstance(model, TransformerModel):
         kind = type(model).__struct_config__.tag
-        raise UserError(f"model.kind = {kind!r} is not built from a preset by the tracer; {INSTEAD}")
+        raise UserError(f"model.kind = {kind!r} is not traced from a preset; {INSTEAD}")
     if model.implementation == "huggingface":
         config_of(model)
         return
