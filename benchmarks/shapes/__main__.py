@@ -29,7 +29,8 @@ ROLES = {
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
     "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
 }
-WORKERS, SECONDS = 2, 90
+# Processes, and seconds of the processor for each class.
+WORKERS, SECONDS = 2, 200
 
 
 class _TooLongError(BaseException):
@@ -63,6 +64,12 @@ def config_class_of(model_type: str, name: str) -> Any:
 _KEPT = Gathered()
 
 
+def by_hand() -> dict[str, Any]:
+    """The classes that are written by hand, of which others may be made."""
+    found: dict[str, Any] = json.loads((OUT / "by_hand.json").read_text(encoding="utf-8"))
+    return found
+
+
 def _stop(*_signal: object) -> None:
     raise _TooLongError
 
@@ -70,11 +77,15 @@ def _stop(*_signal: object) -> None:
 def worked_out(todo: list[tuple[str, str]]) -> Gathered:
     """The shapes of these classes and of their parts that this process has not worked out before."""
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGALRM, _stop)
-    _KEPT.roles = _KEPT.roles or roles()
+    signal.signal(signal.SIGVTALRM, _stop)
+    if not _KEPT.roles:
+        _KEPT.roles = roles()
+        mapped = {name for _kind, _type, name in classes()}
+        _KEPT.classes |= {name: one for name, one in by_hand().items() if name not in mapped}
+        _KEPT.reasons |= dict.fromkeys(_KEPT.classes, "")
     known, types = set(_KEPT.reasons), set(_KEPT.configs)
     for model_type, name in todo:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         try:
             add_class(_KEPT, name, config_class_of(model_type, name))
         except _TooLongError:
@@ -82,7 +93,7 @@ def worked_out(todo: list[tuple[str, str]]) -> Gathered:
             _KEPT.reasons[name] = "took too long"
         except Exception as error:  # noqa: BLE001 - listed
             _KEPT.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     new = Gathered()
     new.roles = _KEPT.roles
     new.reasons = {name: why for name, why in _KEPT.reasons.items() if name not in known}
@@ -92,14 +103,17 @@ def worked_out(todo: list[tuple[str, str]]) -> Gathered:
 
 
 def complete(gathered: Gathered) -> dict[str, Any]:
-    """The classes in which nothing is wrong, nor in what they are made of; `reasons` gets why for the others."""
+    """The classes in which nothing is wrong, nor in what they are made of that is not written by hand; `reasons` gets
+    why for the others.
+    """
+    hand = by_hand().keys()
     good = {name: one for name, one in gathered.classes.items() if not gathered.reasons.get(name)}
     while True:
         lost = {}
         for name, one in good.items():
             lines = [line for lines in one["loops"].values() for line in lines if line[0].startswith("@")]
             parts = [_part(gathered, one["of"], line[0][1:], line[1]) for line in lines]
-            missing = next((part for part in parts if part not in good), None)
+            missing = next((part for part in parts if part not in good and part not in hand), None)
             if missing is not None:
                 lost[name] = f"its part {missing}"
         if not lost:
@@ -152,11 +166,11 @@ def _words(text: str) -> set[str]:
 
 def write(gathered: Gathered) -> None:
     """The files of the package: complete classes that are not written by hand, and the configs of all."""
-    by_hand = json.loads((OUT / "by_hand.json").read_text(encoding="utf-8"))
-    good = {name: one for name, one in complete(gathered).items() if name not in by_hand}
+    hand = by_hand()
+    good = {name: one for name, one in complete(gathered).items() if name not in hand}
     words = used_keys(gathered) | {"num_labels"}
     configs = {}
-    kinds = {one["of"] for one in (*good.values(), *by_hand.values())}
+    kinds = {one["of"] for one in (*good.values(), *hand.values())}
     for kind in _reached(gathered, kinds) & gathered.configs.keys():
         row = gathered.configs[kind]
         keys = {key: value for key, value in row["keys"].items() if key in words}
@@ -174,7 +188,7 @@ def write(gathered: Gathered) -> None:
     lines.append(",\n".join(f"{json.dumps(name)}:{_short(one)}" for name, one in sorted(configs.items())))
     lines.append(f'}},"roles":{_short(gathered.roles)}}}')
     (OUT / "shapes.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rest = {name: why for name, why in sorted(gathered.reasons.items()) if why and name not in by_hand}
+    rest = {name: why for name, why in sorted(gathered.reasons.items()) if why and name not in hand}
     (Path(__file__).parent / "rest.json").write_text(json.dumps(rest, indent=0) + "\n", encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """A model of transformers on the meta device, each size of its tensors with its expression."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel  # noqa: E402 - as th
 
 from benchmarks.shapes.symbols import STAND_INS, Size, Sizes, last_loop, symbol, text_of  # noqa: E402 - as the first
 
-FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.full}
+FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.full, torch.normal}
 Dims = tuple[str | None, ...]
 
 
@@ -48,7 +49,7 @@ class _Marks(TorchFunctionMode):
             return out
         marked: Any = out
         if func in FACTORIES:
-            first = args[0] if args else (kwargs or {}).get("size", ())
+            first = (kwargs or {}).get("size", args[0] if args else ())
             sizes = first if isinstance(first, (tuple, list)) else [one for one in args if isinstance(one, int)]
             if len(sizes) == out.dim():
                 marked.sizes_of_it = tuple(text_of(one) if isinstance(one, Size) else None for one in sizes)
@@ -86,6 +87,51 @@ def _without_filling() -> Iterator[None]:
             setattr(torch.nn.init, name, fill)
 
 
+class _Legacy(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch.Tensor)
+
+    def __call__(cls, *sizes: Any) -> Any:
+        return torch.empty(*sizes)
+
+
+class _LegacyTensor(metaclass=_Legacy):
+    """Stands in for `torch.Tensor` and `torch.FloatTensor`, which make a tensor past every function that is told of."""
+
+
+class _Torch:
+    """Stands in for `torch` in the code of a model."""
+
+    Tensor = FloatTensor = _LegacyTensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+_TORCH = _Torch()
+# Experts by name in a dict of modules, which are as many alike ones as those of a list.
+EXPERT = re.compile(r"\.expert_(?=\d+(\.|$))")
+
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    """Has the code of models count with what remembers where its numbers came from."""
+    touched = [vars(one) for name, one in list(sys.modules.items()) if name.startswith("transformers.models.")]
+    of_torch = [names for names in touched if names.get("torch") is torch]
+    for names in touched:
+        names.update(STAND_INS)
+    for names in of_torch:
+        names["torch"] = _TORCH
+    try:
+        yield
+    finally:
+        for names in touched:
+            for name in STAND_INS:
+                names.pop(name, None)
+        for names in of_torch:
+            names["torch"] = torch
+
+
 @contextmanager
 def _tracing() -> Iterator[None]:
     parameter, modules, chain = torch.nn.Parameter.__new__, torch.nn.ModuleList.__init__, torch.nn.Sequential.__init__
@@ -113,19 +159,14 @@ def _tracing() -> Iterator[None]:
     torch.nn.Sequential.__init__ = chained  # type: ignore[assignment, method-assign] # put back behind it
     labels = PreTrainedConfig.num_labels
     PreTrainedConfig.num_labels = labels.getter(_labels)  # type: ignore[attr-defined, method-assign] # put back behind it
-    touched = [one for name, one in list(sys.modules.items()) if name.startswith("transformers.models.")]
-    for one in touched:
-        vars(one).update(STAND_INS)
     try:
-        yield
+        with _stand_ins():
+            yield
     finally:
         PreTrainedConfig.num_labels = labels  # type: ignore[method-assign] # put back behind it
         torch.nn.Parameter.__new__ = parameter  # type: ignore[method-assign] # put back behind it
         torch.nn.ModuleList.__init__ = modules  # type: ignore[method-assign] # put back behind it
         torch.nn.Sequential.__init__ = chain  # type: ignore[method-assign] # put back behind it
-        for one in touched:
-            for name in STAND_INS:
-                vars(one).pop(name, None)
 
 
 def mark(config: PreTrainedConfig, path: str = "") -> None:
@@ -168,12 +209,15 @@ def build(cls: type, config: PreTrainedConfig, *, traced: bool = True) -> Built:
             model = cls(config)
     model.tie_weights()
     built = Built()
-    for name, tensor in model.named_parameters():
+    for own_name, tensor in model.named_parameters():
+        name = EXPERT.sub(".", own_name)
         built.shapes[name] = tuple(map(int, tensor.shape))
         dims = getattr(tensor, "sizes_of_it", None)
         built.dims[name] = dims if dims is not None and len(dims) == tensor.dim() else (None,) * tensor.dim()
     where = parts_of(config)
     for name, module in model.named_modules():
+        if isinstance(module, torch.nn.ModuleDict) and all(EXPERT.match(f".{key}") for key in module):
+            built.lengths[name] = len(module)
         if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
             built.lengths[name] = len(module)
             if hasattr(module, "count_of_it"):

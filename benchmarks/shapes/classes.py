@@ -27,7 +27,11 @@ CHOICES = {
     "feat_extract_norm": ("group", "layer"),
     "readout_type": ("ignore", "project"),
     "feed_forward_proj": ("relu", "gated-gelu"),
+    "backbone": ("resnet18", "resnet34", "resnet101", "resnet152"),
+    "architecture": ("resnet18", "resnet34", "resnet101", "resnet152"),
 }
+# Of these, those of which others would be other tensors altogether: nets of timm by their names.
+NAMED_NETS = ("backbone", "architecture")
 
 
 class Described:
@@ -74,6 +78,9 @@ class Described:
             for line in variant & {one for one, said in found.items() if said.startswith("only ") and now not in said}:
                 found[line] += f" or {now}"
         self.gathered.classes[self.name] = {"of": self.config_class.model_type, "loops": _loops_of(found)}
+        known = {key: [self.values[key], *CHOICES[key]] for key in NAMED_NETS if self.values.get(key)}
+        if known:
+            self.gathered.classes[self.name]["known"] = known
 
     def _parts(self, built: Built) -> Iterator[tuple[str, tuple[str, str]]]:
         """Parts that are the same as their class alone, the outermost of each."""
@@ -235,6 +242,7 @@ class Described:
                 names.setdefault(place, set()).add(rest)
         if len(names) < 2 or len({frozenset(one) for one in names.values()}) > 1:
             return ""
+        hint = "expert" if path.endswith("experts") else "layer"
         for more in (0, 1, -1):
             for key, value in known.items():
                 if (
@@ -243,7 +251,7 @@ class Described:
                     and all(not isinstance(v, str) for v in value)
                 ):
                     return simpler(f"len({key}) + {more}")
-                if isinstance(value, int) and not isinstance(value, bool) and value + more == length and "layer" in key:
+                if isinstance(value, int) and not isinstance(value, bool) and value + more == length and hint in key:
                     return simpler(f"{key} + {more}")
         return ""
 

@@ -14,12 +14,57 @@ from benchmarks.shapes.rules import simpler
 from benchmarks.shapes.symbols import Real, Size, symbol
 from vramtui.models.shapes.known import Generated, ShapeTable
 
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+COMPASS_ROPE = {"full_attention": _ROPE, "sliding_attention": _ROPE}
+DIFFUSION_GEMMA = {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 704}
+QSA = {
+    "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 2048,
+    "indexer_compress_ratio": 64,
+}  # fmt: skip
+SHARED_KEYS = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "model_type": "gemma4_text"}
+
+
+class EachLayer(tuple[str, ...]):
+    """Kinds that layers repeat in this order, as many as there are."""
+
+    __slots__ = ()
+
+
 # What is built instead of a type's defaults: where these cannot be built, or leave out parts or kinds of layers that
 # most of its models have.
 STARTS: dict[str, dict[str, Any]] = {
+    **{key: {"prediction_length": 24} for key in ("autoformer", "informer", "time_series_transformer")},
     "aya_vision": {"vision_config.num_attention_heads": 16},
+    "beit": {"out_indices": [3, 5, 7, 11]},
+    "chameleon": {"vocabulary_map": {"<image>": 4}},
+    "cohere_compass": {"text_config.rope_parameters": COMPASS_ROPE},
+    "cohere_compass_text": {"rope_parameters": COMPASS_ROPE},
+    "dbrx": {"attn_config.rope_theta": 500000.0},
+    "deepseek_ocr2": {"text_config.mlp_layer_types": EachLayer(("dense", "sparse"))},
+    "deepseek_ocr2_text": {"mlp_layer_types": EachLayer(("dense", "sparse"))},
+    "diffusion_gemma": {f"text_config.{key}": value for key, value in DIFFUSION_GEMMA.items()},
+    "diffusion_gemma_text": DIFFUSION_GEMMA,
+    "dots1": {"n_routed_experts": 16, "n_shared_experts": 2, "num_experts_per_tok": 4},
+    "emu3": {"vocabulary_map": {"<image>": 3, "<|extra_200|>": 4, "<|visual token 000000|>": 5}},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "gemma4": {"vision_config": {}, "audio_config": {}},
+    "gemma4_assistant": {"text_config": SHARED_KEYS},
     "gemma4_unified": {"vision_config": {}, "audio_config": {}},
+    "granite4_vision": {
+        "deepstack_layer_map": [[-19, 9], [-13, 6], [-7, 3], [-1, 0]],
+        "downsample_rate": "4/8",
+    },
+    **{key: {"head_dim": 128} for key in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text", "ministral")},
+    "hunyuan_vl": {"text_config.head_dim": 128},
+    "lfm2_moe": {"layer_types": EachLayer(("conv", "conv", "full_attention"))},
+    "moonshine_streaming": {"num_key_value_heads": 8},
+    "nemotron": {"num_key_value_heads": 48},
+    "qwen4_exp": {"text_config": QSA | {"model_type": "qwen4_exp_text"}},
+    "qwen4_exp_text": QSA,
+    "sapiens2": {"head_config": {"upsample_out_channels": [768, 768, 768, 768], "conv_out_channels": [768, 768]}},
+    "timm_backbone": {"backbone": "resnet50"},
+    "timm_wrapper": {"architecture": "resnet50"},
+    **{key: {"vocab_size": 32} for key in ("wav2vec2-bert", "wav2vec2-conformer")},
 }
 
 
@@ -57,8 +102,12 @@ class _Encoded(dict[str, Any]):
 def fresh(config_class: Any, changes: Mapping[str, Any] | None = None) -> Any:
     """A config with its defaults but for `changes`, by paths."""
     top: dict[str, Any] = {}
+    later: dict[str, EachLayer] = {}
     for path, value in (STARTS.get(config_class.model_type, {}) | dict(changes or {})).items():
         *parts, key = path.split(".")
+        if isinstance(value, EachLayer):
+            later[path] = value
+            continue
         if not parts:
             top[key] = value
             continue
@@ -71,6 +120,12 @@ def fresh(config_class: Any, changes: Mapping[str, Any] | None = None) -> Any:
         inner[key] = value
         if "layers" in key:
             inner.pop("layer_types", None)
+    for path, kinds in later.items():
+        part, _, key = path.rpartition(".")
+        inner = top.setdefault(part, _plain_part(getattr(config_class(**top), part))) if part else top
+        whole = config_class(**top)
+        depth = (getattr(whole, part) if part else whole).num_hidden_layers
+        inner[key] = (list(kinds) * depth)[:depth]
     return config_class(**top)
 
 

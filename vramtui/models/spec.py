@@ -70,9 +70,10 @@ Row = tuple[bool, str, tuple[int, ...], int]
 
 class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Layers alike, which stand from `start` to before `stop`: all of these, or where `every` is given each `every`-th
-    of the model's (`nth`), or those between.
+    of the model's (`nth`), or those between. `name` tells sorts of them apart where there are several.
     """
 
+    name: str = ""
     modules: tuple[Module, ...]
     start: int
     stop: int
@@ -84,7 +85,7 @@ class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
         """The module of a kind that it has one of."""
         return next(module for module in self.modules if isinstance(module, kind))
 
-    def named(self, name: str, kind: type[Part]) -> Part:
+    def module(self, name: str, kind: type[Part]) -> Part:
         """The module of a name, which is of that kind."""
         return next(module for module in self.modules if isinstance(module, kind) and module.name == name)
 
@@ -98,7 +99,7 @@ class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A language model: what stands before its blocks, the blocks, and what stands behind them.
+    """A model: what stands before its blocks, the blocks, and what stands behind them.
 
     Attributes:
         before: embeddings.
@@ -129,11 +130,20 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the listed tensors are those of an encoder: of text, which predicts masked words, images or sound."""
         return self.reads_images_or_sound or any(group.name in ENCODER_TENSORS for group in self.listed)
 
+    def module(self, name: str, kind: type[Part]) -> Part:
+        """The module of a name before the blocks or behind them, which is of that kind."""
+        outside = (*self.before, *self.after)
+        return next(module for module in outside if isinstance(module, kind) and module.name == name)
+
     def tensors(self) -> tuple[Parameter, ...]:
         """Every parameter tensor; tied embeddings stand once."""
         if self.listed:
             return tuple(map(_parameter, self.listed))
         return (*self.tensors_before(), *self.tensors_after(), *self.block_tensors(0, self.layers))
+
+    def parameters(self) -> int:
+        """Numbers in all of them, as model cards count them."""
+        return sum(tensor.numel * tensor.count for tensor in self.tensors())
 
     def tensors_before(self) -> tuple[Parameter, ...]:
         """Those of embeddings, and of towers for images or sound."""

@@ -20,10 +20,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.precision import state_bytes
+from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.readers.bounded import decode_object
-from vramtui.models.readers.encoders import ENCODERS
 from vramtui.models.shapes.full_config import filled_in
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.nets import STREAMS
@@ -76,13 +76,45 @@ def test_a_type_of_model_has_one_reader() -> None:
     assert {kind for kind, count in counts.items() if count > 1} == WORDS_OF_THE_SAME_TYPE
 
 
-@pytest.mark.parametrize("name", sorted(ENCODERS.keys() & set(shape_table().names())))
-def test_an_encoder_whose_operators_are_followed_has_the_tensors_of_its_generated_shapes(name: str) -> None:
-    """Its table says how it runs; that it says its tensors as well takes nothing from the one that reads its type."""
+# The classes of encoders' types whose every operator is followed, of those whose shapes are generated.
+FOLLOWED_CLASSES = {
+    "BartForConditionalGeneration", "BertForMaskedLM", "BertForSequenceClassification", "BertModel", "CLIPTextModel",
+    "CLIPTextModelWithProjection", "CLIPVisionModel", "CLIPVisionModelWithProjection", "MT5ForConditionalGeneration",
+    "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel", "T5ForConditionalGeneration",
+    "ViTForImageClassification", "ViTModel", "WhisperForConditionalGeneration", "XLMRobertaForMaskedLM",
+    "XLMRobertaForSequenceClassification", "XLMRobertaModel",
+}  # fmt: skip
+
+
+def _usual(name: str) -> dict[str, Any]:
+    kind = shape_table().type_of(name)
+    return filled_in({"model_type": kind, "architectures": [name]}, kind)
+
+
+def test_an_encoder_is_read_by_its_generated_shapes() -> None:
+    """What is said of its operators stands only where it comes to the tensors of its class."""
     table = shape_table()
-    values = filled_in({"model_type": table.type_of(name), "architectures": [name]}, table.type_of(name))
-    counted = parameter_count(preset_from(values).model)
-    assert counted == sum(one.count * math.prod(one.shape) for one in table.tensors(name, values))
+    names = [name for name in table.names() if table.type_of(name) in FOLLOWED]
+    assert {name for name in names if followed_encoder(_usual(name)) is not None} == FOLLOWED_CLASSES & set(names)
+    for name in FOLLOWED_CLASSES & set(names):
+        for changes in ({}, {"num_hidden_layers": 7, "num_layers": 7, "encoder_layers": 7, "vocab_size": 1001}):
+            values = _usual(name) | {key: value for key, value in changes.items() if key in _usual(name)}
+            counted = parameter_count(preset_from(values).model)
+            assert counted == sum(one.count * math.prod(one.shape) for one in table.tensors(name, values)), name
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ViTForImageClassification", {"qkv_bias": False}),
+        ("WhisperForConditionalGeneration", {"decoder_ffn_dim": 100}),
+    ],
+)
+def test_an_encoder_with_operators_of_its_own_has_the_tensors_of_its_shapes(name: str, changes: dict[str, Any]) -> None:
+    values = _usual(name) | changes
+    assert followed_encoder(values) is None
+    tensors = shape_table().tensors(name, values)
+    assert parameter_count(preset_from(values).model) == sum(one.count * math.prod(one.shape) for one in tensors)
 
 
 PUBLIC = recorded("public")

@@ -15,9 +15,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.registry import parameter_count
+from vramtui.models.families.encoders import BERT_HEADS
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.readers.config_json import LANGUAGE, parse_config, read_config
-from vramtui.models.readers.encoders import ENCODERS
 from vramtui.models.shapes.known import shape_table
 from vramtui.presets.model_presets import preset_of
 
@@ -49,6 +49,19 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ViTForImageClassification": [{"num_labels": 10, "image_size": 384, "patch_size": 32}],
 }
 FOLLOWED = [shape_table().class_of("causal", kind) for kind, family in FAMILIES.items() if family.operators is not None]
+ENCODERS = {
+    "BartForConditionalGeneration",
+    *(name + head for name in ("Bert", "Roberta", "XLMRoberta") for head in BERT_HEADS),
+    "CLIPTextModel",
+    "CLIPTextModelWithProjection",
+    "CLIPVisionModel",
+    "CLIPVisionModelWithProjection",
+    "MT5ForConditionalGeneration",
+    "T5ForConditionalGeneration",
+    "ViTForImageClassification",
+    "ViTModel",
+    "WhisperForConditionalGeneration",
+}
 NAMES = sorted({*filter(None, FOLLOWED), "OPTForCausalLM", *ENCODERS})
 # transformers' own default of these is no model.
 NO_DEFAULT = {"DeepseekV2ForCausalLM"}

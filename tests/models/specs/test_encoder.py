@@ -10,8 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.registry import ANY_CARD, program_of
-from vramtui.models.readers.encoders import ENCODERS
-from vramtui.models.readers.fields import Fields
+from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.shapes.full_config import filled_in
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.spec import Parameter
@@ -30,11 +29,13 @@ IMAGES = EncoderModel(
 def _known() -> dict[str, EncoderModel]:
     """Bundled presets, and the usual sizes of each class whose operators are followed."""
     models = {found.key: found.preset.model for found in bundled_presets()}
-    for name in ENCODERS.keys() & set(shape_table().names()):
+    for name in shape_table().names():
         kind = shape_table().type_of(name)
-        table = ENCODERS[name](Fields(filled_in({"model_type": kind}, kind)))
-        if table["kind"] == "encoder":
-            models[name] = msgspec.convert(table, EncoderModel)
+        if kind not in FOLLOWED:
+            continue
+        encoder = followed_encoder(filled_in({"model_type": kind, "architectures": [name]}, kind))
+        if encoder is not None and encoder.table["kind"] == "encoder":
+            models[name] = msgspec.convert(encoder.table, EncoderModel)
     found = {name: model for name, model in models.items() if isinstance(model, EncoderModel)}
     return {"text": TEXT, "images": IMAGES, "words": msgspec.structs.replace(TEXT, head="mlm", pooler=False)} | found
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base.late import late
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
 from vramtui.models.families.decoder import read_decoder
 from vramtui.models.families.exotic import EXOTIC
@@ -29,6 +30,10 @@ from vramtui.models.shapes.nets import PLAIN, NetShape, is_net, read_net, twin_o
 from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
+
+# Decoders need neither.
+followed_encoder = late("vramtui.models.families.encoders:followed_encoder")
+has_followed_classes = late("vramtui.models.families.encoders:has_followed_classes")
 
 KNOWN: dict[str, Family] = {**FAMILIES, **EXOTIC}
 # Whose words are read by a translator with its encoder, or by layers that are no part of their own.
@@ -59,13 +64,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         caches: what its layers keep.
         partial: whether it is only the part that reads words, of a model of several.
         counted: whether every tensor is written down all the same where it is `generic`.
+        architecture: its class, where its type is one of encoders whose operators are followed.
     """
 
     table: dict[str, Any]
     basis: str
-    tensors: tuple[TensorGroup, ...]
-    caches: tuple[LayerCache, ...]
-    partial: bool
+    tensors: tuple[TensorGroup, ...] = ()
+    caches: tuple[LayerCache, ...] = ()
+    partial: bool = False
+    architecture: str = ""
     counted: bool = False
 
 
@@ -96,6 +103,9 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         Damaged: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
     """
     values = _with_type(values)
+    encoder = None if is_listed or values.get("model_type") in KNOWN else followed_encoder(values)
+    if encoder is not None:
+        return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     _check_sizes(values)
     try:
         found = _by_family(values, is_listed=is_listed)
@@ -119,11 +129,14 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
 
 
 def _with_type(values: dict[str, object]) -> dict[str, object]:
-    """The config with the type of the class that it names, where it names no type, and its family is followed."""
+    """The config with the type of the class that it names, or of that class without a head, where it names no type, and
+    its family is followed.
+    """
     if values.get("model_type"):
         return values
-    kind = shape_table().type_of(named_class(values))
-    return values | {"model_type": kind} if _is_followed(kind) else values
+    name, table = named_class(values), shape_table()
+    kind = table.type_of(name) or table.type_of(f"{name.partition('For')[0]}Model")
+    return values | {"model_type": kind} if _is_followed(kind) or has_followed_classes(kind) else values
 
 
 def _is_followed(kind: str) -> bool:

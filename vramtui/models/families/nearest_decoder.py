@@ -108,8 +108,7 @@ def modelled_decoder(
         spec = decoder_spec(msgspec.convert(table, TransformerModel))
     except (msgspec.ValidationError, UserError):
         return table  # what reads the table says what is wrong with it
-    counted = sum(tensor.numel * tensor.count for tensor in spec.tensors())
-    return table if counted == numbers and _sorted(spec.caches()) == _sorted(caches) else None
+    return table if spec.parameters() == numbers and _sorted(spec.caches()) == _sorted(caches) else None
 
 
 def _windows(keys: Keys, family: Family) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from vramtui.models.spec import Kind, Module
 
 
 class AttentionModule(Module, frozen=True, kw_only=True):
-    """Self-attention; `fused` makes queries, keys and values in one product, `qk_norm` norms heads of the first two."""
+    """Multi-head attention; `name` stands before its layers' names, as of one that looks at an encoder.
+
+    Attributes:
+        fused: queries, keys and values are made in one product.
+        key_bias: of the keys' projection, where it is not as `bias`.
+        qk_norm: norms over heads of queries and keys.
+    """
 
     kind: ClassVar[Kind] = "attention"
     cache_source: ClassVar[str] = "Shazeer 2019 (arXiv 1911.02150); Ainslie et al. 2023 (arXiv 2305.13245)"
@@ -22,6 +28,7 @@ class AttentionModule(Module, frozen=True, kw_only=True):
     head_dim: int
     fused: bool = False
     bias: bool = False
+    key_bias: bool | None = None
     output_bias: bool = False
     qk_norm: bool = False
 
@@ -31,12 +38,20 @@ class AttentionModule(Module, frozen=True, kw_only=True):
         rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         if self.fused:
             rows = {"qkv_proj": queries + 2 * keys}
+        of_keys = self.bias if self.key_bias is None else self.key_bias
         return (
             *(
-                LinearModule(name=name, out_features=n, in_features=self.hidden, bias=self.bias)
+                LinearModule(
+                    name=self.name + name,
+                    out_features=n,
+                    in_features=self.hidden,
+                    bias=of_keys if name == "k_proj" else self.bias,
+                )
                 for name, n in rows.items()
             ),
-            LinearModule(name="o_proj", out_features=self.hidden, in_features=queries, bias=self.output_bias),
+            LinearModule(
+                name=f"{self.name}o_proj", out_features=self.hidden, in_features=queries, bias=self.output_bias
+            ),
             *((NormModule(name="qk_norm", size=self.head_dim, repeat=2),) if self.qk_norm else ()),
         )
 

@@ -15,7 +15,6 @@ from vramtui.models.families.keys import LAYERS
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
-from vramtui.models.readers.encoders import ENCODERS, USUAL_CLASSES
 from vramtui.models.readers.fields import TEXT_PARTS, Fields, Table
 from vramtui.models.readers.guessed_values import guessed_values
 from vramtui.models.readers.quantization import exl3
@@ -233,15 +232,13 @@ def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
     whether every tensor is written down.
     """
     name = _architecture(config)
-    if name in ENCODERS:
-        return name, config, ENCODERS[name](config), "", "shapes", True
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
         is_sound = error.is_sound is not None
         raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
     if found.basis == "shapes" and not config.texts("architectures"):
-        name = shape_table().class_of("causal", name) or name
+        name = found.architecture or shape_table().class_of("causal", name) or name
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis, found.counted
 
 
@@ -266,8 +263,7 @@ def _architecture(config: Fields) -> str:
     named = config.texts("architectures")
     kind = config.text("model_type", "")
     if named or kind:
-        known = next((name for name in named if name in ENCODERS), "")
-        return known or (named[0] if named else USUAL_CLASSES.get(kind, kind))
+        return named[0] if named else kind
     if "zero_optimization" in config.values:
         raise Damaged("is DeepSpeed's and names no model: give the model, and this file with --job-file")
     raise Damaged("is no config.json of a model: it has neither architectures nor model_type")

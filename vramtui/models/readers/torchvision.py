@@ -11,8 +11,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from vramtui.models.families.encoders import vit
+from vramtui.models.families.keys import Keys
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.encoders import vit
 from vramtui.models.readers.fields import Fields, Table
 
 # timm's name: torchvision's, of as many parameters.
@@ -110,7 +111,7 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
     return {"kind": "sequential", "input_shape": [3, pixels, pixels], "layers": layers, **exact}
 
 
-def _transformer(size: str, patch: int, pixels: int, classes: int) -> Table:
+def _transformer(size: str, patch: int, pixels: int, classes: int) -> Table | None:
     width, blocks, heads = SIZES[size]
     config = {
         "hidden_size": width,
@@ -119,9 +120,11 @@ def _transformer(size: str, patch: int, pixels: int, classes: int) -> Table:
         "intermediate_size": 4 * width,
         "image_size": pixels,
         "patch_size": patch,
+        "num_channels": 3,
+        "hidden_act": "gelu",
         "num_labels": classes,
     }
-    return vit(Fields(config), head="classes", pooler=False)
+    return vit(Keys(config), "ViTForImageClassification")
 
 
 def timm_table(config: Fields) -> tuple[str, Table]:

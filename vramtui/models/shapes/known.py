@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Keys, labels_of
 from vramtui.models.readers.bounded import Damaged
 from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, whole_number
@@ -43,11 +44,13 @@ class ClassShapes(msgspec.Struct, frozen=True):
         of: the type of its config.
         loops: lines of tensors by how often they repeat: expressions from the outermost, with `; ` between them. A line
             whose name begins with `@` is a model of its own, with the path of its config in place of sizes.
+        known: of keys that name a net as a whole, the names whose tensors these are.
         why: the reason for which it is written by hand; empty where it is generated.
     """
 
     of: str
     loops: dict[str, list[Line]]
+    known: dict[str, tuple[str, ...]] = {}
     why: str = ""
 
 
@@ -214,6 +217,9 @@ class ShapeTable:
     ) -> Iterator[NamedShape]:
         if depth > DEEPEST:
             raise Damaged("has models within models without end")
+        for key, known in shapes.known.items():
+            if (named := config.value(key)) not in known:
+                raise Damaged(f"has {key} = {printable(repr(named))[:40]}, whose tensors are not known", is_sound=True)
         for loops, lines in shapes.loops.items():
             counts = tuple(filter(None, loops.split("; ")))
             rounds = list(islice(_rounds(config, counts, {}), MOST_ROUNDS + 1))

@@ -138,9 +138,7 @@ class Encoder:
         d, batch = filters.out_channels, self.net.batch
         image = Image(filters.in_channels, side, side)
         x = part.ops.tape.take_in(batch * image.numel, self.net.recipe.stream)
-        x, _ = part.convolution(
-            (x, image), d, filters.kernel[0], filters.name, stride=filters.kernel[0], bias=filters.bias
-        )
+        x, _ = part.convolution((x, image), filters, stride=filters.kernel[0])
         if model.class_token:
             token = self._own(part, "cls_token")
             joined = part.ops.tape.new(
@@ -170,7 +168,7 @@ class Encoder:
         """One layer: norms before attention and MLP, or after each sum."""
         tape, given = part.ops.tape, []
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
-            norm = self.block.named(name, NormModule)
+            norm = self.block.module(name, NormModule)
             tape.group = NORMS
             normed = part.normed_by(x, norm) if self.model.norm_first else x
             inner, answer = write(part, normed)
@@ -217,7 +215,7 @@ class Encoder:
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the activation gives, and the layer's answer."""
-        first, second = (self.block.named(name, LinearModule) for name in ("fc1", "fc2"))
+        first, second = (self.block.module(name, LinearModule) for name in ("fc1", "fc2"))
         part.ops.tape.group = MLP
         if self.style.gated:
             both = part.apply(x, first)

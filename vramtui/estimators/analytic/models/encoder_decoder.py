@@ -5,8 +5,6 @@ Shapes: source (b, s) and target (b, t) ids, or a spectrogram (b, mel bins, 2·s
 logits (b, t, v); b batch, d `d_model`, v vocabulary.
 """
 
-from math import prod
-
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
@@ -19,6 +17,11 @@ from vramtui.estimators.analytic.sizes.precision import tied_sum
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.conv import ConvModule
+from vramtui.models.kinds.embedding import EmbeddingModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.specs.encoder_decoder import SOURCE_POSITIONS, TARGET_POSITIONS, encoder_decoder_spec
 
 NOTES = ("source and target have no padding, so no mask is kept for it",)
 T5_IN_FP16 = "transformers keeps the MLP's second layer of a T5 in fp32 when it loads it in fp16; that is not counted"
@@ -33,6 +36,7 @@ class EncoderDecoder:
 
     def __init__(self, model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
+        self.spec = encoder_decoder_spec(model)
         self.source, self.target = lengths(model, run)
         self.net = Net(run, device)
         self.batch = run.batch_size
@@ -43,21 +47,21 @@ class EncoderDecoder:
     def encoder(self) -> None:
         """Embeddings or convolutions, blocks, last norm."""
         model, part = self.model, self.net.part(EMBEDDINGS)
-        blocks = Blocks(model, self.net, BlockSide(tokens=self.source))
+        blocks = Blocks(model, self.net, BlockSide(tokens=self.source), self.spec.blocks[0])
         if model.num_mel_bins is not None:
             x = self._heard(part, model.num_mel_bins)
         else:
-            table = part.own("shared", model.vocab_size, model.d_model)
+            table = part.own_of(self.spec.module("shared", EmbeddingModule))
             x = part.looked_up(
                 self.batch * self.source * model.d_model, "words", 0, backward_pieces=(table,) if table else ()
             )
-        x = self._positioned(part, x, self.source, model.max_source_positions, encoder=True)
+        x = self._positioned(part, x, self.source, encoder=True)
         part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
         part.finish(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.encoder_layers, decoder=False)
         if model.final_norm:
             part = self.net.part(STREAM)
-            x = blocks.norm(part, part.follow(), "encoder's last norm")
+            x = blocks.norm(part, part.follow(), self.spec.module("encoder's last norm", NormModule))
             part.finish(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
 
     def decoder(self, side: BlockSide) -> None:
@@ -65,14 +69,14 @@ class EncoderDecoder:
         model, net, part = self.model, self.net, self.net.part(EMBEDDINGS)
         if net.training:
             part.keep(part.follow())
-        shape = (model.vocab_size, model.d_model)
-        table = part.own("shared", *shape) if self.heard else rounded(prod(shape) * part.ops.parameter)
+        shared = self.spec.module("shared", EmbeddingModule)
+        table = part.own_of(shared) if self.heard else rounded(shared.rows * shared.width * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
         pieces = tied_sum(table, net.recipe) if tied and table else ()
         x = part.looked_up(numel, "words", 0 if tied else table, backward_pieces=pieces)
-        x = self._positioned(part, x, side.tokens, model.max_target_positions, encoder=False)
-        blocks = Blocks(model, net, side)
+        x = self._positioned(part, x, side.tokens, encoder=False)
+        blocks = Blocks(model, net, side, self.spec.blocks[1])
         part.outlive(x)
         part.finish(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.decoder_layers, decoder=True)
@@ -80,20 +84,24 @@ class EncoderDecoder:
 
     def _heard(self, part: ModuleBuilder, bins: int) -> Tensor:
         """A spectrogram through two convolutions over time, the second of which halves it."""
-        d, frames = self.model.d_model, 2 * self.source
+        frames = 2 * self.source
         x = part.ops.tape.take_in(self.batch * bins * frames, self.net.recipe.stream)
-        x = part.activation(part.filtered(x, Image(d, 1, frames), "conv1", (d, bins, 3)), "gelu")
-        return part.activation(part.filtered(x, Image(d, 1, self.source), "conv2", (d, d, 3)), "gelu")
+        for name, length in (("conv1", frames), ("conv2", self.source)):
+            filters = self.spec.module(name, ConvModule)
+            x = part.activation(part.filtered(x, Image(filters.out_channels, 1, length), filters), "gelu")
+        return x
 
-    def _positioned(self, part: ModuleBuilder, x: Tensor, tokens: int, rows: int | None, *, encoder: bool) -> Tensor:
+    def _positioned(self, part: ModuleBuilder, x: Tensor, tokens: int, *, encoder: bool) -> Tensor:
         """Positions are looked up for each sample in BART's encoder and in Whisper's decoder, else for all at once."""
-        model, d = self.model, self.model.d_model
-        if rows is not None:
+        model, name = self.model, SOURCE_POSITIONS if encoder else TARGET_POSITIONS
+        if (model.max_source_positions if encoder else model.max_target_positions) is not None:
             trained = model.source_positions_trained or not encoder
-            grad_bytes = part.own("embed_positions", rows + model.position_offset, d, trained=trained)
+            grad_bytes = part.own_of(self.spec.module(name, EmbeddingModule), trained=trained)
             each = self.batch if encoder != self.heard else 1
-            x = part.ops.add(x, part.looked_up(each * tokens * d, "positions", grad_bytes), "embeddings")
-        return part.normed(x, d, "layernorm_embedding") if model.norm_embeddings else x
+            x = part.ops.add(x, part.looked_up(each * tokens * model.d_model, "positions", grad_bytes), "embeddings")
+        if not model.norm_embeddings:
+            return x
+        return part.normed_by(x, self.spec.module("layernorm_embedding", NormModule))
 
     def _stack(self, blocks: Blocks, layers: int, *, decoder: bool) -> None:
         """The first block holds T5's relative positions, and its input may be held by others; the last is the first to
@@ -127,11 +135,11 @@ class EncoderDecoder:
         model, part = self.model, self.net.part(STREAM)
         x = part.follow()
         if model.final_norm:
-            x = blocks.norm(part, x, "decoder's last norm")
+            x = blocks.norm(part, x, self.spec.module("decoder's last norm", NormModule))
         part.ops.tape.group = HEAD
         x = blocks.drop(part, x, "decoder's last dropout") if self.t5 else x
         if not model.tie_word_embeddings:
-            part.own("lm_head", model.vocab_size, model.d_model)
+            part.own_of(self.spec.module("lm_head", LinearModule))
         shape = model.vocab_size, model.d_model
         logits = part.ops.linear(x, shape, "output layer", trained=self.net.training)
         if model.final_bias:
@@ -168,7 +176,6 @@ def lengths(model: EncoderDecoderModel, run: TrainRun | InferRun) -> tuple[int, 
     Raises:
         UserError: the shapes or the run contradict each other.
     """
-    check_shapes(model)
     source, fixed = run.sequence_length, model.max_source_positions
     if model.num_mel_bins is not None and source not in {None, fixed}:
         raise UserError(
@@ -189,22 +196,6 @@ def lengths(model: EncoderDecoderModel, run: TrainRun | InferRun) -> tuple[int, 
     if most is not None and target > most:
         raise UserError(f"{named} = {target} is longer than model.max_target_positions = {most}")
     return source, target
-
-
-def check_shapes(model: EncoderDecoderModel) -> None:
-    """Refuse shapes that cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
-    heads = model.num_attention_heads
-    if model.d_kv is None and model.d_model % heads:
-        raise UserError(
-            f"model.num_attention_heads = {heads} does not divide model.d_model = {model.d_model}; change one of them "
-            "or give model.d_kv"
-        )
-    if model.num_mel_bins is not None and model.max_source_positions is None:
-        raise UserError("model.num_mel_bins makes the source a spectrogram, which needs model.max_source_positions")
 
 
 def encoder_decoder_program(model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> Program:

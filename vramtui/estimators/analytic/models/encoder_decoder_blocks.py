@@ -19,6 +19,12 @@ from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, K
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.attention import AttentionModule
+from vramtui.models.kinds.linear import LinearModule, linear_parts
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.spec import RepeatedBlock
+from vramtui.models.specs.encoder_decoder import CROSS as CROSS_PREFIX
+from vramtui.models.specs.encoder_decoder import relative_positions
 
 CROSS = "activations: cross-attention"
 
@@ -88,19 +94,21 @@ class BlockSide(msgspec.Struct, frozen=True, kw_only=True):
 class Blocks:
     """Writes blocks of one side."""
 
-    def __init__(self, model: EncoderDecoderModel, net: Net, side: BlockSide) -> None:
-        self.model, self.net, self.side = model, net, side
-        self.head = model.d_kv or model.d_model // model.num_attention_heads
-        self.wide = model.num_attention_heads * self.head
+    def __init__(self, model: EncoderDecoderModel, net: Net, side: BlockSide, block: RepeatedBlock) -> None:
+        self.model, self.net, self.side, self.of_block = model, net, side, block
+        self.attention = block.module("", AttentionModule)
+        self.wide = self.attention.heads * self.attention.head_dim
+        attentions = [module for module in block.modules if isinstance(module, AttentionModule)]
+        self.projections = {name: part for one in attentions for name, part in linear_parts(one).items()}
 
     def drop(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         """Dropout, in training."""
         return part.ops.dropout(x, self.model.dropout if self.net.training else 0.0, label)
 
-    def norm(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
-        """The model's kind of norm."""
+    def norm(self, part: ModuleBuilder, x: Tensor, norm: NormModule) -> Tensor:
+        """One norm."""
         part.ops.tape.group = NORMS
-        return part.normed(x, self.model.d_model, label, rms=self.model.norm != "layernorm")
+        return part.normed_by(x, norm)
 
     def block(self, part: ModuleBuilder, x: Tensor, encoded: Tensor | None, *, bucketed: bool = False) -> Tensor:
         """Attention to itself, to the encoder where there is one, and the MLP, each with norm and residual.
@@ -114,24 +122,24 @@ class Blocks:
 
     def _around(self, part: ModuleBuilder, x: Tensor, name: str, write: Callable[[Tensor], Tensor]) -> Tensor:
         """T5 and Whisper norm first, BART after the sum."""
-        first = self.model.final_norm
-        normed = self.norm(part, x, f"{name}_norm") if first else x
+        first, norm = self.model.final_norm, self.of_block.module(f"{name}_norm", NormModule)
+        normed = self.norm(part, x, norm) if first else x
         y = self.drop(part, write(normed), f"{name} dropout")
         part.ops.tape.touch(normed)
         part.ops.tape.group = STREAM
         x = part.ops.add(x, y, "residual stream")
-        return x if first else self.norm(part, x, f"{name}_norm")
+        return x if first else self.norm(part, x, norm)
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         model, part.ops.tape.group = self.model, MLP
-        d, f, bias = model.d_model, model.d_ff, model.bias
-        y = part.activation(part.dense(x, d, f, "fc1", bias=bias), model.hidden_act)
+        block = self.of_block
+        y = part.activation(part.apply(x, block.module("fc1", LinearModule)), model.hidden_act)
         if model.gated_mlp:
-            y = part.ops.multiply(y, part.dense(x, d, f, "gate", bias=bias), "gate x up")
+            y = part.ops.multiply(y, part.apply(x, block.module("gate", LinearModule)), "gate x up")
         y = self.drop(part, y, "MLP's inner dropout")
         if model.relative_attention_num_buckets:  # T5 raises what autocast lowered to the type of the weights
             y = part.ops.cast(y, part.ops.parameter, "fc2 input in the weights' type")
-        out = part.dense(y, f, d, "fc2", bias=bias)
+        out = part.apply(y, block.module("fc2", LinearModule))
         part.ops.tape.touch(y)
         return out
 
@@ -139,9 +147,7 @@ class Blocks:
         part.ops.tape.group = ATTENTION
         q, k, v = self._query(part, x, ""), self._cached(part, x, "k_proj"), self._cached(part, x, "v_proj")
         if bucketed:
-            part.own(
-                "relative_attention_bias", self.model.relative_attention_num_buckets, self.model.num_attention_heads
-            )
+            part.own_of(relative_positions(self.model))
         heads = self._heads(self.side.keys)
         if self.model.relative_attention_num_buckets and not self.net.eager:
             out = biased_attention(part, heads, (q, k, v), first=bucketed)
@@ -152,35 +158,27 @@ class Blocks:
     def _cross(self, part: ModuleBuilder, x: Tensor, encoded: Tensor) -> Tensor:
         part.ops.tape.group = CROSS
         source, cache = self.side.source or 0, self.side.cache
-        q = self._query(part, x, "cross_")
+        q = self._query(part, x, CROSS_PREFIX)
         if cache is not None and cache.past:
             for name in ("k_proj", "v_proj"):
-                self._own(part, f"cross_{name}", self._biased(name))
+                part.own_of(self.projections[CROSS_PREFIX + name])
             storage = storage_of(
                 self.net.batch * source * self.wide, cache.itemsize, CROSS, "keys and values of the source"
             )
             storage.borrowed = True
             k = v = Tensor(storage, storage.numel, storage.itemsize, tracked=False)
         else:
-            k, v = (self._cached(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
+            k, v = (self._cached(part, encoded, name, CROSS_PREFIX) for name in ("k_proj", "v_proj"))
         heads = self._heads(source)
         if self.model.relative_attention_num_buckets and not self.net.eager:
             out = biased_attention(part, heads, (q, k, v), first=False, cross=True)
         else:
             out = self._attend(part, heads, (q, k, v), masked=False)
-        return self._out(part, out, (q, k, v), "cross_")
-
-    def _own(self, part: ModuleBuilder, name: str, bias: bool) -> None:
-        part.own(name, self.wide, self.model.d_model)
-        if bias:
-            part.own(name, self.wide)
-
-    def _biased(self, name: str) -> bool:
-        return self.model.bias and (name != "k_proj" or self.model.key_bias)
+        return self._out(part, out, (q, k, v), CROSS_PREFIX)
 
     def _query(self, part: ModuleBuilder, x: Tensor, prefix: str) -> Tensor:
         """Whisper scales queries and lays queries, keys and values out head by head."""
-        q = part.dense(x, self.model.d_model, self.wide, f"{prefix}q_proj", bias=self.model.bias)
+        q = part.apply(x, self.projections[f"{prefix}q_proj"])
         if self.model.num_mel_bins is not None:
             q = part.ops.pointwise(q, "queries, scaled", saves="nothing")
             q = part.ops.pointwise(q, "queries, by head", saves="nothing")
@@ -188,7 +186,7 @@ class Blocks:
 
     def _cached(self, part: ModuleBuilder, x: Tensor, name: str, prefix: str = "") -> Tensor:
         """Keys or values, put into the cache where there is one."""
-        y = part.dense(x, self.model.d_model, self.wide, f"{prefix}{name}", bias=self._biased(name))
+        y = part.apply(x, self.projections[prefix + name])
         if self.model.num_mel_bins is not None:
             y = part.ops.pointwise(y, f"{name}, by head", saves="nothing")
         cache = self.side.cache
@@ -209,10 +207,10 @@ class Blocks:
             batch=self.net.batch,
             queries=self.side.tokens,
             keys=keys,
-            heads=self.model.num_attention_heads,
-            kv_heads=self.model.num_attention_heads,
-            head_dim=self.head,
-            value_dim=self.head,
+            heads=self.attention.heads,
+            kv_heads=self.attention.kv_heads,
+            head_dim=self.attention.head_dim,
+            value_dim=self.attention.value_dim,
             dropout=self.model.dropout if self.net.training else 0.0,
         )
 
@@ -226,6 +224,6 @@ class Blocks:
         return out
 
     def _out(self, part: ModuleBuilder, out: Tensor, alive: tuple[Tensor, ...], prefix: str) -> Tensor:
-        y = part.dense(out, self.wide, self.model.d_model, f"{prefix}o_proj", bias=self.model.bias)
+        y = part.apply(out, self.projections[f"{prefix}o_proj"])
         part.ops.tape.touch(*alive)
         return y

@@ -10,7 +10,6 @@ from vramtui.core.schema.decoder_models import (
     ConvNetModel,
     HuggingFaceModel,
     Model,
-    PipelineModel,
     SequentialModel,
     TorchModel,
     TransformerModel,
@@ -19,7 +18,7 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, Encode
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.specs.decoder import decoder_spec
-from vramtui.models.specs.encoder import encoder_spec
+from vramtui.models.specs.model import model_spec
 
 HERE = __name__.rpartition(".")[0]
 PROGRAMS: dict[type, Callable[..., Program]] = {
@@ -73,21 +72,13 @@ def parameter_count(model: Model) -> int:
     Raises:
         UserError: the shapes contradict each other, or the kind of model has no shapes.
     """
-    if isinstance(model, TransformerModel):
-        return sum(tensor.numel * tensor.count for tensor in decoder_spec(model).tensors())
-    if isinstance(model, EncoderModel):
-        return sum(tensor.numel * tensor.count for tensor in encoder_spec(model).tensors())
-    if isinstance(model, PipelineModel):
-        groups = [group for encoder in model.encoders for group in encoder.tensors]
-        rest = sum(group.numel * group.count for group in (*groups, *model.vae.tensors))
-        return model.denoisers * _count_by_program(model.denoiser) + rest
-    return _count_by_program(model)
+    spec = model_spec(model)
+    return _count_by_program(model) if spec is None else spec.parameters()
 
 
 def _count_by_program(model: Model) -> int:
     """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
-    short = isinstance(model, EncoderDecoderModel) and model.num_mel_bins is None  # spectrograms have one length
-    run = InferRun(precision="fp32", sequence_length=1 if short else None)
+    run = InferRun(precision="fp32")
     return sum(tensor.numel * tensor.count for tensor in program_of(model, run, ANY_CARD).frozen)
 
 

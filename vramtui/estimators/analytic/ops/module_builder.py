@@ -23,9 +23,10 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storag
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
+from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.kinds.norm import NormModule
-from vramtui.models.spec import Parameter
+from vramtui.models.spec import Module, Parameter
 
 OUTSIDE = storage_of(0, 1, "weights", "weight")
 OUTSIDE.borrowed = True
@@ -180,6 +181,10 @@ class ModuleBuilder:
         kept.append(Parameter(module, shape, self.times, self.layer))
         return rounded(prod(shape) * self.ops.parameter) if trains else 0
 
+    def own_of(self, module: Module, *, trained: bool = True) -> int:
+        """Note all parameters of a module, and give the bytes of their gradients."""
+        return sum(self.own(module.name, *shape, trained=trained) for shape in module.shapes())
+
     def dense(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> Tensor:
         """A linear layer called `module`, with its adapter where it has one."""
         self.own(module, outer, inner)
@@ -275,17 +280,18 @@ class ModuleBuilder:
             return self.ops.multiply(x, self.ops.pointwise(inner, "sigmoid", saves="output"), "quick gelu")
         return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
 
-    def convolution(
-        self, x: Pictures, channels: int, kernel: int, module: str, *, stride: int = 1, bias: bool = True
-    ) -> Pictures:
+    def convolution(self, x: Pictures, filters: ConvModule, *, stride: int = 1) -> Pictures:
         """A convolution by cuDNN that keeps the size but for its stride; patches where the stride is the kernel."""
         pixels, given = x
+        kernel = filters.kernel[0]
         pad = 0 if stride == kernel else kernel // 2
-        made = Image(channels, *((side + 2 * pad - kernel) // stride + 1 for side in (given.height, given.width)))
-        return self.filtered(pixels, made, module, (channels, given.channels, kernel, kernel), bias=bias), made
+        sides = ((side + 2 * pad - kernel) // stride + 1 for side in (given.height, given.width))
+        made = Image(filters.out_channels, *sides)
+        return self.filtered(pixels, made, filters), made
 
-    def filtered(self, x: Tensor, made: Image, module: str, weight: tuple[int, ...], *, bias: bool = True) -> Tensor:
-        """A convolution with `weight` (out, in, ...) to an image of that size. Saves its input and cast weights."""
+    def filtered(self, x: Tensor, made: Image, filters: ConvModule) -> Tensor:
+        """A convolution to an image of that size. Saves its input and cast weights."""
+        module, bias, weight = filters.name, filters.bias, filters.shapes()[0]
         numel = prod(weight)
         weight_grad = self.own(module, *weight)
         bias_grad = self.own(module, weight[0]) if bias else 0
@@ -309,9 +315,10 @@ class ModuleBuilder:
         )
         return out
 
-    def group_norm(self, x: Tensor, channels: int, groups: int, module: str) -> Tensor:
+    def group_norm(self, x: Tensor, norm: NormModule, groups: int) -> Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
-        weight_grad, bias_grad = self.own(module, channels), self.own(module, channels)
+        module = norm.name
+        weight_grad, bias_grad = (self.own(module, *shape) for shape in norm.shapes())
         if self.ops.autocast is not None:
             x = self.ops.cast(x, 4, f"{module} input in fp32")
         out = self.ops.tape.new(x.numel, x.itemsize, module, tracked=x.tracked or self.net.trains)

@@ -5,6 +5,8 @@ Shapes: latents (b, i, c), text (b, t, j), its pooled vector (b, p), steps (b, 2
 b batch, i latents of an image, t words, h = heads times the width of one.
 """
 
+from itertools import pairwise
+
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
@@ -17,8 +19,10 @@ from vramtui.estimators.analytic.ops.module_builder import Net
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.specs.diffusion_transformer import diffusion_transformer_spec
 
-STEPS = 256  # sinusoids of a time step
 NOTES = ("the text encoders and the VAE are not counted: they belong to the pipeline, not to the transformer",)
 
 
@@ -33,23 +37,15 @@ class DiffusionTransformer:
         check(model, run)
         self.model = model
         self.net = Net(run, device)
-        self.streams = Streams(model, self.net)
+        self.spec = diffusion_transformer_spec(model)
+        self.streams = Streams(model, self.net, self.spec.blocks[0])
 
     def program(self) -> Program:
         """Embeddings, blocks of two streams, blocks of one, the answer."""
         model, net, streams = self.model, self.net, self.streams
         self._start()
-        dual = min(model.dual_attention_layers, model.num_layers)
-        last = int(model.design == "sd3" and model.num_layers > 0)
-        blocks = (
-            (min(dual, model.num_layers - last), streams.dual),
-            (model.num_layers - last - min(dual, model.num_layers - last), streams.double),
-            (last, streams.last),
-            (model.num_single_layers, streams.single),
-        )
-        for count, write in blocks:
-            if count:
-                net.repeat(STREAM, count, write)
+        for block in self.spec.blocks:
+            net.repeat(STREAM, block.stop - block.start, Streams(model, net, block).write)
         self._end()
         itemsize, batch = net.recipe.stream, net.batch
         image = rounded(batch * streams.image * model.packed[0] * itemsize)
@@ -73,13 +69,11 @@ class DiffusionTransformer:
     def _start(self) -> None:
         """Steps, guidance and pooled text as one vector; latents and text in the width of the blocks."""
         model, net, streams = self.model, self.net, self.streams
-        part, d = net.part(EMBEDDINGS), streams.width
-        widths = [(STEPS, "timestep_embedder")]
-        widths += [(model.pooled_projection_dim, "text_embedder")] if model.design != "qwen-image" else []
-        widths += [(STEPS, "guidance_embedder")] if model.guidance_embeds else []
-        for inner, name in widths:
-            x = part.activation(part.dense(self._input_tensor(net.batch * inner), inner, d, f"{name}_1"), "silu")
-            part.dense(x, d, d, f"{name}_2")
+        part = net.part(EMBEDDINGS)
+        for first, second in pairwise(self.spec.before):
+            if isinstance(first, LinearModule) and isinstance(second, LinearModule) and first.name.endswith("_1"):
+                given = self._input_tensor(net.batch * first.in_features)
+                part.apply(part.activation(part.apply(given, first), "silu"), second)
         if streams.rotary:
             numbers = 2 * streams.tokens * model.attention_head_dim
             turns = part.ops.tape.new(numbers, 4, "rotary positions", tracked=False)
@@ -87,12 +81,12 @@ class DiffusionTransformer:
             part.ops.tape.hold(turns)
         else:
             self._table()
-        packed = model.packed[0]
-        image = part.dense(self._input_tensor(net.batch * streams.image * packed), packed, d, "x_embedder")
+        embedder = self.spec.module("x_embedder", LinearModule)
+        image = part.apply(self._input_tensor(net.batch * streams.image * embedder.in_features), embedder)
         words = self._input_tensor(net.batch * model.text_length * model.joint_attention_dim)
         if model.design == "qwen-image":
-            words = part.normed(words, model.joint_attention_dim, "txt_norm", rms=True)
-        text = part.dense(words, model.joint_attention_dim, d, "context_embedder")
+            words = part.normed_by(words, self.spec.module("txt_norm", NormModule))
+        text = part.apply(words, self.spec.module("context_embedder", LinearModule))
         part.finish(streams.together(part, image, text))
 
     def _input_tensor(self, numel: int) -> Tensor:
@@ -108,11 +102,10 @@ class DiffusionTransformer:
         if model.design != "sd3":
             image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
             part.ops.tape.record(Operator([x], [image], flows=[(x, True)]))
-        part.own("norm_out", 2 * streams.width, streams.width)
-        part.own("norm_out", 2 * streams.width)
+        part.own_of(self.spec.module("norm_out", LinearModule))
         y = streams.modulated(part, image)
         part.ops.tape.group = HEAD
-        y = part.dense(y, streams.width, model.packed[1], "proj_out")
+        y = part.apply(y, self.spec.module("proj_out", LinearModule))
         if net.training:
             net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
         part.finish(None if net.training else y)

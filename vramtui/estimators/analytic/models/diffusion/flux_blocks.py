@@ -13,17 +13,27 @@ from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORM
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.spec import RepeatedBlock
+from vramtui.models.specs.diffusion_transformer import block_width
 
 
 class Streams:
-    """Writes the blocks of one transformer."""
+    """Writes one sort of the blocks of a transformer."""
 
-    def __init__(self, model: DiffusionTransformerModel, net: Net) -> None:
-        self.model, self.net = model, net
-        self.width = model.num_attention_heads * model.attention_head_dim
+    def __init__(self, model: DiffusionTransformerModel, net: Net, block: RepeatedBlock) -> None:
+        self.model, self.net, self.block = model, net, block
+        self.width = block_width(model)
         self.image = model.image_tokens
         self.rotary = model.design != "sd3"
         self.tokens = self.image + model.text_length
+
+    def write(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+        """A block of its sort."""
+        if self.block.name == "single":
+            return self._single(part, x)
+        return self._last(part, x) if self.block.name == "last" else self._double(part, x)
 
     def together(self, part: ModuleBuilder, image: Tensor, text: Tensor) -> Tensor:
         """Both streams as one tensor."""
@@ -32,17 +42,13 @@ class Streams:
         part.ops.tape.record(Operator([image, text], [out], flows=[(image, True), (text, True)]))
         return out
 
-    def dual(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """A block of SD 3.5 medium, which attends to the image alone once more."""
-        return self._double(part, x, again=True)
-
-    def last(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _last(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """SD3's last block, of whose text nothing is wanted any more."""
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
         part.ops.tape.record(Operator([x], given, flows=[(x, True)]))
-        self._vector(part, "norm1", 6)
-        self._vector(part, "context_norm1", 2)
+        self._vector(part, "norm1")
+        self._vector(part, "context_norm1")
         normed = [self.modulated(part, stream) for stream in given]
         answer = self._meet(part, normed, outputs=1)[0]
         part.ops.tape.group = STREAM
@@ -51,26 +57,26 @@ class Streams:
         part.ops.tape.touch(*normed, answer)
         return part.ops.add(y, z, "image")
 
-    def double(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """A block in which image and text have weights of their own and meet in the attention."""
-        return self._double(part, x, again=False)
-
     def _again(self, part: ModuleBuilder, x: Tensor, y: Tensor) -> Tensor:
         """The second attention over the image alone; `x` is what the first one read, `y` the stream behind it."""
         normed = self.modulated(part, x)
         part.ops.tape.group = ATTENTION
         out = self._attend(part, *self._projected(part, normed, ""), tokens=self.image)
-        answer = part.dense(out, self.width, self.width, "to_out")
+        answer = self._linear(part, out, "to_out")
         part.ops.tape.group = STREAM
         return part.ops.add(y, self._gated(part, answer), "residual stream")
 
-    def _double(self, part: ModuleBuilder, x: Tensor, *, again: bool) -> Tensor:
+    def _double(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+        """A block in which image and text have weights of their own and meet in the attention; a dual one of SD 3.5
+        medium attends to the image alone once more.
+        """
+        again = self.block.name == "dual"
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
         part.ops.tape.record(Operator([x], given, flows=[(x, True)]))
         names = ("", "context_")
         for name in names:
-            self._vector(part, f"{name}norm1", 9 if again and not name else 6)
+            self._vector(part, f"{name}norm1")
         normed = [self.modulated(part, stream) for stream in given]
         answers = self._meet(part, normed)
         outs, stream = [], part.ops.tape.new(x.numel, x.itemsize, "image and text", tracked=x.tracked)
@@ -91,22 +97,20 @@ class Streams:
         part.ops.tape.record(Operator(outs, [stream], flows=[(out, True) for out in outs]))
         return stream
 
-    def single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A block over both together: attention and MLP side by side, one projection behind them."""
-        d = self.width
         residual = part.ops.pointwise(x, "image behind text", saves="nothing")
-        self._vector(part, "norm", 3)
+        self._vector(part, "norm")
         normed = self.modulated(part, residual)
         part.ops.tape.group = MLP
-        inner = part.activation(part.dense(normed, d, 4 * d, "proj_mlp"), "gelu_pytorch_tanh")
+        inner = part.activation(self._linear(part, normed, "proj_mlp"), "gelu_pytorch_tanh")
         part.ops.tape.group = ATTENTION
         q, k, v = self._projected(part, normed, "")
         out = self._attend(part, q, k, v)
         joined = part.ops.tape.new(out.numel + inner.numel, out.itemsize, "attention and MLP", tracked=out.tracked)
         part.ops.tape.record(Operator([out, inner], [joined], flows=[(out, True), (inner, True)]))
         part.ops.tape.group = STREAM
-        y = part.dense(joined, 5 * d, d, "proj_out")
-        y = self._gated(part, y)
+        y = self._gated(part, self._linear(part, joined, "proj_out"))
         part.ops.tape.touch(joined)
         z = part.ops.add(residual, y, "residual stream")
         part.ops.tape.touch(normed, out, inner)
@@ -137,31 +141,34 @@ class Streams:
             return out
         return part.ops.pointwise(x, "gated", saves="input", backward_workspace=rounded(x.numel * x.itemsize))
 
-    def _vector(self, part: ModuleBuilder, name: str, count: int) -> None:
-        """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
-        weight_grad, bias_grad = part.own(name, count * self.width, self.width), part.own(name, count * self.width)
-        out = part.ops.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
+    def _linear(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
+        return part.apply(x, self.block.module(name, LinearModule))
+
+    def _vector(self, part: ModuleBuilder, name: str) -> None:
+        """The linear layer from the step's vector to those that scale, shift and gate."""
+        wide = self.block.module(name, LinearModule).out_features
+        weight_grad, bias_grad = part.own(name, wide, self.width), part.own(name, wide)
+        out = part.ops.tape.new(self.net.batch * wide, self.net.recipe.compute, name, tracked=False)
         part.ops.tape.record(
             Operator([], [out], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
         )
 
     def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
-        d, part.ops.tape.group = self.width, MLP
-        y = part.activation(part.dense(x, d, 4 * d, f"{name}ff_in"), "gelu_pytorch_tanh")
-        y = part.dense(y, 4 * d, d, f"{name}ff_out")
+        part.ops.tape.group = MLP
+        y = part.activation(self._linear(part, x, f"{name}ff_in"), "gelu_pytorch_tanh")
+        y = self._linear(part, y, f"{name}ff_out")
         part.ops.tape.touch(x)
         return y
 
     def _projected(self, part: ModuleBuilder, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, each normed over a head, and values. Autocast norms in fp32, and leaves them so."""
-        d, each = self.width, self.model.attention_head_dim
         modules = ("add_q_proj", "add_k_proj", "add_v_proj") if name else ("to_q", "to_k", "to_v")
-        q, k, v = (part.dense(x, d, d, module) for module in modules)
+        q, k, v = (self._linear(part, x, module) for module in modules)
         if not self.model.qk_norm:
             return q, k, v
         for letter in ("q", "k"):
-            part.own(f"{name}norm_{letter}", each)
-        trained = self.net.trains
+            part.own_of(self.block.module(f"{name}norm_{letter}", NormModule))
+        trained, each = self.net.trains, self.model.attention_head_dim
         if part.ops.autocast is not None:
             q, k = (part.ops.cast(t, 4, "norm's input in fp32") for t in (q, k))
         q, k = (part.ops.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
@@ -170,7 +177,6 @@ class Streams:
     def _meet(self, part: ModuleBuilder, normed: list[Tensor], outputs: int = 2) -> list[Tensor]:
         """Attention over both streams, of which `outputs` go on; a batch of one is cut apart without a copy."""
         part.ops.tape.group = ATTENTION
-        d = self.width
         image, text = (self._projected(part, x, name) for x, name in zip(normed, ("", "add_"), strict=True))
         q, k, v = (self.together(part, a, b) for a, b in zip(image, text, strict=True))
         out = self._attend(part, q, k, v)
@@ -180,7 +186,7 @@ class Streams:
         if self.net.batch > 1:
             parts = [part.ops.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
         names = ("to_out", "to_add_out")[:outputs]
-        return [part.dense(x, d, d, name) for x, name in zip(parts, names, strict=False)]
+        return [self._linear(part, x, name) for x, name in zip(parts, names, strict=False)]
 
     def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor, tokens: int = 0) -> Tensor:
         if self.rotary:

@@ -4,13 +4,18 @@ Shapes: latents (b, c, y, x), at level l (b, c_l, y / 2^l, x / 2^l), text (b, t,
 channels, y and x sides.
 """
 
-from collections.abc import Iterator
-
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.models.diffusion.unet_blocks import GROUPS, RESNETS, SAMPLING, Spatial, resnet
+from vramtui.estimators.analytic.models.diffusion.unet_blocks import (
+    GROUPS,
+    NORM_GROUPS,
+    RESNETS,
+    SAMPLING,
+    Spatial,
+    resnet,
+)
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
@@ -18,6 +23,10 @@ from vramtui.estimators.analytic.ops.skip_connections import Skip
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.conv import ConvModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.specs.unet import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
 
 NOTES = (
     "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it",
@@ -33,10 +42,12 @@ class UNet:
     """
 
     def __init__(self, model: UNetModel, run: TrainRun | InferRun, device: Device) -> None:
-        check(model, run)
         self.model = model
+        self.spec = unet_spec(model)
+        check(run)
+        self.blocks = list(reversed(self.spec.blocks))
         self.net = Net(run, device)
-        self.heads = _each(model.attention_head_dim, len(model.block_out_channels))
+        self.heads = heads_by_level(model)
         self.image = Image(model.in_channels, model.sample_size, model.sample_size)
         self.skips: list[tuple[Skip, int]] = []
         self.pending: Skip | None = None
@@ -90,29 +101,27 @@ class UNet:
 
     def _start(self) -> None:
         """The time embedding, what SDXL adds to it, and the first convolution."""
-        model, net = self.model, self.net
-        first = model.block_out_channels[0]
-        wide = 4 * first
+        net, spec = self.net, self.spec
         part = net.part(EMBEDDINGS)
-        for inner, name in ((first, "time_embedding"), (model.addition_embed_dim, "add_embedding")):
-            if inner is not None:
-                x = part.ops.tape.new(net.batch * inner, net.recipe.stream, f"{name} input", tracked=False)
-                part.ops.tape.record(Operator([], [x]))
-                x = part.activation(part.dense(x, inner, wide, f"{name}_1"), "silu")
-                part.dense(x, wide, wide, f"{name}_2")
+        for name in ("time_embedding", *(("add_embedding",) if self.model.addition_embed_dim is not None else ())):
+            first, second = (spec.module(f"{name}_{number}", LinearModule) for number in (1, 2))
+            x = part.ops.tape.new(net.batch * first.in_features, net.recipe.stream, f"{name} input", tracked=False)
+            part.ops.tape.record(Operator([], [x]))
+            part.apply(part.activation(part.apply(x, first), "silu"), second)
         x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
-        x, self.image = part.convolution((x, self.image), first, 3, "conv_in")
+        x, self.image = part.convolution((x, self.image), spec.module("conv_in", ConvModule))
         part.finish(x)
         self._remember()
 
-    def _resnet(self, channels: int, *, checkpointed: bool = True) -> None:
+    def _resnet(self, *, checkpointed: bool = True) -> None:
         """A residual block; those of one size are written once, unless a skip is taken up in them."""
-        x = self._last()
+        x, block = self._last(), self.blocks.pop()
+        channels = block.module("conv1", ConvModule).out_channels
         key = None if self.pending else (RESNETS, self.image, channels, checkpointed, x.itemsize, x.tracked)
 
         def write() -> None:
             part, x = self._open(RESNETS)
-            x = resnet(part, x, self.image, channels, 4 * self.model.block_out_channels[0])
+            x = resnet(part, x, self.image, block)
             self._close(part, x, checkpointed=checkpointed)
 
         self.net.once(key, write)
@@ -128,15 +137,17 @@ class UNet:
         part.ops.tape.record(Operator([x], [joined], flows=[(x, True), (waiting.tensor, True)]))
         self._close(part, joined)
 
-    def _attend(self, level: int, layers: int) -> None:
+    def _attend(self, level: int) -> None:
         """The transformer after a residual block, where there is one; those of one size are written once."""
-        if layers:
-            x = self._last()
-            key = (self.heads[level], layers, self.image, x.numel, x.itemsize, x.tracked)
-            self.net.once(key, lambda: self._transformer(level, layers))
+        if self.blocks[-1].name != TRANSFORMER:
+            return
+        blocks = [self.blocks.pop() for _ in TRANSFORMER_PARTS]
+        x, layers = self._last(), blocks[1].stop - blocks[1].start
+        spatial = Spatial(self.model, self.net, self.image, self.heads[level], blocks)
+        key = (self.heads[level], layers, self.image, x.numel, x.itemsize, x.tracked)
+        self.net.once(key, lambda: self._transformer(spatial, layers))
 
-    def _transformer(self, level: int, layers: int) -> None:
-        spatial = Spatial(self.model, self.net, self.image, self.heads[level])
+    def _transformer(self, spatial: Spatial, layers: int) -> None:
         part, x = self._open(GROUPS)
         if layers == 1 and not self.net.checkpointed:
             self._close(part, spatial.whole(part, x))
@@ -153,12 +164,12 @@ class UNet:
     def _down(self, level: int) -> None:
         model = self.model
         for _ in range(model.layers_per_block):
-            self._resnet(model.block_out_channels[level])
-            self._attend(level, model.transformer_layers_per_block[level])
+            self._resnet()
+            self._attend(level)
             self._remember()
         if level < len(model.block_out_channels) - 1:
             part, x = self._open(SAMPLING)
-            x, self.image = part.convolution((x, self.image), self.image.channels, 3, "downsampler", stride=2)
+            x, self.image = part.convolution((x, self.image), self.blocks.pop().part(ConvModule), stride=2)
             self._close(part, x)
             self._remember()
 
@@ -168,14 +179,9 @@ class UNet:
         return output
 
     def _middle(self) -> None:
-        model = self.model
-        layers = model.mid_transformer_layers
-        if layers is None:
-            layers = next((count for count in reversed(model.transformer_layers_per_block) if count), 0)
-        channels = model.block_out_channels[-1]
-        self._resnet(channels, checkpointed=False)
-        self._attend(len(model.block_out_channels) - 1, layers)
-        self._resnet(channels)
+        self._resnet(checkpointed=False)
+        self._attend(len(self.model.block_out_channels) - 1)
+        self._resnet()
 
     def _up(self, level: int) -> None:
         """A level holds what came from below and all of its skips until it is through."""
@@ -188,8 +194,8 @@ class UNet:
             waiting, channels = self.skips.pop()
             held.append(waiting.tensor)
             self._join(waiting, channels)
-            self._resnet(model.block_out_channels[level])
-            self._attend(level, model.transformer_layers_per_block[level])
+            self._resnet()
+            self._attend(level)
         self.held = held
         if level:
             part, x = self._open(SAMPLING)
@@ -197,64 +203,31 @@ class UNet:
             numel = self.net.batch * self.image.numel
             larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
             part.ops.tape.record(Operator([x], [larger], flows=[(x, True)]))
-            x, self.image = part.convolution((larger, self.image), self.image.channels, 3, "upsampler")
+            x, self.image = part.convolution((larger, self.image), self.blocks.pop().part(ConvModule))
             part.ops.tape.touch(*held)
             self._close(part, x)
 
     def _end(self) -> None:
-        model, channels = self.model, self.model.block_out_channels[0]
+        block = self.blocks.pop()
         part, x = self._open(HEAD)
-        x = part.activation(part.group_norm(x, channels, 32, "conv_norm_out"), "silu")
-        x, _ = part.convolution((x, self.image), model.out_channels, 3, "conv_out")
+        x = part.activation(part.group_norm(x, block.part(NormModule), NORM_GROUPS), "silu")
+        x, _ = part.convolution((x, self.image), block.part(ConvModule))
         if self.net.training:
             self.net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
         part.ops.tape.touch(*self.held)
         part.finish(None if self.net.training else x)
 
 
-def _each(given: tuple[int, ...], levels: int) -> tuple[int, ...]:
-    return given * levels if len(given) == 1 else given
-
-
-def _problems(model: UNetModel, run: TrainRun | InferRun) -> Iterator[str]:
-    channels = model.block_out_channels
-    levels = len(channels)
-    if not levels:
-        yield "model.block_out_channels is empty"
-        return
-    if len(model.transformer_layers_per_block) != levels:
-        yield (
-            f"model.transformer_layers_per_block has {len(model.transformer_layers_per_block)} numbers, but "
-            f"model.block_out_channels has {levels} levels; give one for each"
-        )
-        return
-    if len(model.attention_head_dim) not in {1, levels}:
-        yield (
-            f"model.attention_head_dim has {len(model.attention_head_dim)} numbers, but model.block_out_channels has "
-            f"{levels} levels; give one for each, or one for all"
-        )
-        return
-    for width, heads in zip(channels, _each(model.attention_head_dim, levels), strict=True):
-        if width % 32:
-            yield f"model.block_out_channels: {width} is not a multiple of the group norms' 32 groups"
-        if width % heads:
-            yield f"model.attention_head_dim: {heads} heads do not divide the {width} channels of their level"
-    if model.sample_size % (1 << (levels - 1)):
-        yield f"model.sample_size = {model.sample_size} cannot be halved {levels - 1} times, once for each level below"
-    if run.sequence_length is not None:
-        yield "run.sequence_length is for text; a UNet's own is model.text_length"
-    if isinstance(run, InferRun) and run.new_tokens:
-        yield f"run.new_tokens = {run.new_tokens}, but a UNet generates no tokens; leave it out"
-
-
-def check(model: UNetModel, run: TrainRun | InferRun) -> None:
-    """Refuse what cannot be.
+def check(run: TrainRun | InferRun) -> None:
+    """Refuse a run that cannot be.
 
     Raises:
-        UserError: a sentence naming the keys that contradict each other.
+        UserError: a sentence naming its key.
     """
-    for problem in _problems(model, run):
-        raise UserError(problem)
+    if run.sequence_length is not None:
+        raise UserError("run.sequence_length is for text; a UNet's own is model.text_length")
+    if isinstance(run, InferRun) and run.new_tokens:
+        raise UserError(f"run.new_tokens = {run.new_tokens}, but a UNet generates no tokens; leave it out")
 
 
 def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:

@@ -15,8 +15,11 @@ from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.embedding import EmbeddingModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.specs.diffusion_transformer import STEPS, block_width, diffusion_transformer_spec
 
-STEPS = 256  # sinusoids of a time step
 ROPE_ROWS = 1024  # positions in the buffers of sines and cosines, which are of fp32
 CROSS = "activations: cross-attention"
 NOTES = ("the text encoder and the VAE are not counted: they belong to the pipeline, not to the transformer",)
@@ -32,7 +35,8 @@ class WanTransformer:
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
         self.net = Net(run, device)
-        self.width = model.num_attention_heads * model.attention_head_dim
+        self.spec = diffusion_transformer_spec(model)
+        self.width = block_width(model)
         self.tokens = model.image_tokens
 
     def program(self) -> Program:
@@ -56,7 +60,7 @@ class WanTransformer:
 
     def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One block."""
-        part.own("scale_shift_table", 1, 6, self.width)
+        part.own_of(self.spec.blocks[0].module("scale_shift_table", EmbeddingModule))
         y = self._summed(part, x, self._attend(part, self._modulated(part, x), ATTENTION), fp32=True)
         z = self._attend(part, self._normed(part, y), CROSS)
         part.ops.tape.group = STREAM
@@ -69,31 +73,32 @@ class WanTransformer:
 
     def _start(self) -> None:
         """Patches, step and text in the width of the blocks."""
-        model, net, d = self.model, self.net, self.width
+        model, net, spec = self.model, self.net, self.spec
         part = net.part(EMBEDDINGS)
-        x = part.activation(part.dense(self._input_tensor(net.batch * STEPS), STEPS, d, "time_embedder_1"), "silu")
-        x = part.dense(x, d, d, "time_embedder_2")
-        part.dense(part.activation(x, "silu"), d, 6 * d, "time_proj")
+        x = self._input_tensor(net.batch * STEPS)
+        x = part.activation(part.apply(x, spec.module("time_embedder_1", LinearModule)), "silu")
+        x = part.apply(x, spec.module("time_embedder_2", LinearModule))
+        part.apply(part.activation(x, "silu"), spec.module("time_proj", LinearModule))
         words = self._input_tensor(net.batch * model.text_length * model.joint_attention_dim)
-        text = part.dense(words, model.joint_attention_dim, d, "text_embedder_1")
-        text = part.dense(part.activation(text, "gelu_pytorch_tanh"), d, d, "text_embedder_2")
+        text = part.apply(words, spec.module("text_embedder_1", LinearModule))
+        text = part.apply(part.activation(text, "gelu_pytorch_tanh"), spec.module("text_embedder_2", LinearModule))
         part.ops.tape.hold(text)
         turns = part.ops.tape.new(2 * self.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
         part.ops.tape.record(Operator([], [turns]))
         part.ops.tape.hold(turns)
-        packed = model.packed[0]
-        video = part.dense(self._input_tensor(net.batch * self.tokens * packed), packed, d, "patch_embedding")
+        patches = spec.module("patch_embedding", LinearModule)
+        video = part.apply(self._input_tensor(net.batch * self.tokens * patches.in_features), patches)
         part.finish(part.ops.pointwise(video, "patches in rows", saves="nothing"))
         net.buffers = 2 * rounded(ROPE_ROWS * model.attention_head_dim * 4)
 
     def _end(self) -> None:
-        model, net = self.model, self.net
+        net, spec = self.net, self.spec
         part = net.part(NORMS)
         x = part.follow()
-        part.own("scale_shift_table", 1, 2, self.width)
+        part.own_of(spec.module("scale_shift_table", EmbeddingModule))
         y = self._modulated(part, x)
         part.ops.tape.group = HEAD
-        y = part.ops.pointwise(part.dense(y, self.width, model.packed[1], "proj_out"), "video", saves="nothing")
+        y = part.ops.pointwise(part.apply(y, spec.module("proj_out", LinearModule)), "video", saves="nothing")
         if net.training:
             net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
         part.finish(None if net.training else y)
@@ -121,7 +126,7 @@ class WanTransformer:
         """The layer norm before cross-attention, in fp32."""
         part.ops.tape.group = NORMS
         wide = part.ops.cast(x, 4, "norm's input in fp32")
-        return part.ops.cast(part.normed(wide, self.width, "norm2"), x.itemsize, "norm2")
+        return part.ops.cast(part.normed_by(wide, self.spec.blocks[0].module("norm2", NormModule)), x.itemsize, "norm2")
 
     def _summed(self, part: ModuleBuilder, x: Tensor, y: Tensor, *, fp32: bool) -> Tensor:
         """The stream and what a gate lets through, added in fp32; the MLP's answer is raised to it before the gate."""
@@ -135,8 +140,11 @@ class WanTransformer:
         return part.ops.cast(total, x.itemsize, "residual stream")
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        d, inner, part.ops.tape.group = self.width, self.model.ffn_dim or 4 * self.width, MLP
-        return part.dense(part.activation(part.dense(x, d, inner, "ffn_in"), "gelu_pytorch_tanh"), inner, d, "ffn_out")
+        part.ops.tape.group = MLP
+        return self._linear(part, part.activation(self._linear(part, x, "ffn_in"), "gelu_pytorch_tanh"), "ffn_out")
+
+    def _linear(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
+        return part.apply(x, self.spec.blocks[0].module(name, LinearModule))
 
     def _attend(self, part: ModuleBuilder, x: Tensor, group: str) -> Tensor:
         """Attention over the video (`ATTENTION`), its queries and keys rotated in fp32, or to the text (`CROSS`)."""
@@ -144,10 +152,10 @@ class WanTransformer:
         d, crossed = self.width, group == CROSS
         keys = self.model.text_length if crossed else self.tokens
         other = self._text() if crossed else x
-        q = part.dense(x, d, d, "to_q")
-        k, v = (part.dense(other, d, d, name) for name in ("to_k", "to_v"))
+        q = self._linear(part, x, "to_q")
+        k, v = (self._linear(part, other, name) for name in ("to_k", "to_v"))
         for letter in ("q", "k"):
-            part.own(f"norm_{letter}", d)
+            part.own_of(self.spec.blocks[0].module(f"norm_{letter}", NormModule))
         q, k = (part.ops.fused_rms_norm(t, d, "norm of queries and keys", trained=self.net.trains) for t in (q, k))
         if not crossed:
             q, k = self._rotated(part, q), self._rotated(part, k)
@@ -166,7 +174,7 @@ class WanTransformer:
         else:
             out = fused_attention(part.ops, heads, (q, k, v))
         part.ops.tape.touch(q, k, v)
-        out = part.dense(out, d, d, "to_out")
+        out = self._linear(part, out, "to_out")
         part.ops.tape.touch(x)
         return out
 

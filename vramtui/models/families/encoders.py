@@ -1,0 +1,241 @@
+"""Encoders and encoder-decoders whose every operator is followed: what of them a `[model]` table says beside sizes.
+
+Their tensors are their generated shapes', and so are the sizes that a file leaves out; a table whose own tensors come
+to another number stands for nothing. Each function adds the keys of a type, with the defaults of transformers 5.23
+where a config says nothing; None where this very config or its class has operators that are not followed.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.encoder_models import EncoderDecoderModel, EncoderModel
+from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, VOCABULARY, Keys, labels_of, layer_count, sizes_of
+from vramtui.models.families.modelled import Table, activation
+from vramtui.models.shapes.full_config import filled_in
+from vramtui.models.shapes.listed import generated_tensors, named_class
+from vramtui.models.specs.encoder import encoder_spec
+from vramtui.models.specs.encoder_decoder import encoder_decoder_spec
+from vramtui.models.tensor_list import numbers_in
+
+Operators = Callable[[Keys, str], Table | None]
+# The head of each class of BERT's, and whether a layer over the first token stands before it. Where every token has a
+# label, or an answer starts and ends, only the first token's numbers are followed.
+BERT_HEADS = {
+    "Model": ("none", True),
+    "ForMaskedLM": ("mlm", False),
+    "ForSequenceClassification": ("classes", True),
+    "ForTokenClassification": ("classes", False),
+    "ForQuestionAnswering": ("classes", False),
+}
+BERT_CLASS = re.compile(rf"(?:Bert|Roberta|XLMRoberta)({'|'.join(BERT_HEADS)})")
+VIT_HEADS = {"ViTModel": ("none", True), "ViTForImageClassification": ("classes", False)}
+
+
+def _encoder(keys: Keys, **more: object) -> Table:
+    sizes = sizes_of(keys)
+    return {
+        "kind": "encoder",
+        "hidden_size": sizes.hidden,
+        "num_hidden_layers": layer_count(keys),
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.ffn,
+        "hidden_act": activation(keys.text("hidden_act")),
+        **more,
+    }
+
+
+def _dropouts(keys: Keys, usual: float) -> Table:
+    said = {"hidden_dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+    return {key: keys.number(name, usual) for key, name in said.items()}
+
+
+def bert(keys: Keys, architecture: str) -> Table | None:
+    """BERT and RoBERTa."""
+    found = BERT_CLASS.fullmatch(architecture)
+    if found is None:
+        return None
+    head, pooler = BERT_HEADS[found[1]]
+    words = {key: keys.whole(key) for key in ("vocab_size", "type_vocab_size", "max_position_embeddings")}
+    return _encoder(keys, **words, **_dropouts(keys, 0.1), num_labels=labels_of(keys), head=head, pooler=pooler)
+
+
+def _image(keys: Keys) -> Table:
+    return {key: keys.whole(key) for key in ("image_size", "patch_size", "num_channels")}
+
+
+def vit(keys: Keys, architecture: str) -> Table | None:
+    """A vision transformer: norms before attention and MLP, and after the last block."""
+    if architecture not in VIT_HEADS:
+        return None
+    head, pooler = VIT_HEADS[architecture]
+    norms = {"norm_first": True, "norm_before": False, "norm_after": True}
+    more = _image(keys) | _dropouts(keys, 0.0) | norms
+    return _encoder(keys, **more, num_labels=labels_of(keys), head=head, pooler=pooler)
+
+
+def _clip(keys: Keys, architecture: str, **more: object) -> Table:
+    projected = architecture.endswith("WithProjection")
+    return _encoder(keys, **more, norm_first=True, norm_after=True) | {
+        "attention_dropout": keys.number("attention_dropout", 0.0),
+        "projection_dim": keys.whole("projection_dim") if projected else None,
+    }
+
+
+def clip_text(keys: Keys, architecture: str) -> Table | None:
+    """CLIP's text tower, or one like it: causal, norms before attention and MLP."""
+    words = {key: keys.whole(key) for key in ("vocab_size", "max_position_embeddings")}
+    return _clip(keys, architecture, **words, norm_before=False, causal=True)
+
+
+def clip_vision(keys: Keys, architecture: str) -> Table | None:
+    """CLIP's vision tower: a norm before the first block too, no bias on the patches."""
+    return _clip(keys, architecture, **_image(keys), norm_before=True, patch_bias=False)
+
+
+def t5(keys: Keys, architecture: str) -> Table | None:
+    """T5, with Flan's gated MLP where `feed_forward_proj` says so."""
+    if not architecture.endswith("T5ForConditionalGeneration"):
+        return None
+    kind, layers = keys.text("feed_forward_proj"), keys.whole("num_layers")
+    sizes = sizes_of(keys)
+    return {
+        "kind": "encoder-decoder",
+        "d_model": sizes.hidden,
+        "encoder_layers": layers,
+        "decoder_layers": keys.whole("num_decoder_layers", default=layers),
+        "num_attention_heads": sizes.heads,
+        "d_ff": sizes.ffn,
+        "d_kv": sizes.head_dim,
+        "vocab_size": sizes.vocab,
+        "gated_mlp": kind.startswith("gated-"),
+        "hidden_act": "gelu_new" if kind == "gated-gelu" else activation(kind.removeprefix("gated-")),
+        "relative_attention_num_buckets": keys.whole("relative_attention_num_buckets"),
+        "tie_word_embeddings": True,  # also where the config says no (transformers 5, T5Config.__post_init__)
+        "dropout": keys.number("dropout_rate", 0.1),
+    }
+
+
+def _two_sides(keys: Keys, **more: object) -> Table | None:
+    sides = [[keys.whole(f"{side}_{key}") for key in ("attention_heads", "ffn_dim")] for side in ("encoder", "decoder")]
+    if sides[0] != sides[1]:
+        return None
+    return {
+        "kind": "encoder-decoder",
+        "d_model": keys.whole("d_model"),
+        "encoder_layers": keys.whole("encoder_layers"),
+        "decoder_layers": keys.whole("decoder_layers"),
+        "num_attention_heads": sides[0][0],
+        "d_ff": sides[0][1],
+        "vocab_size": keys.whole("vocab_size"),
+        "hidden_act": activation(keys.text("activation_function")),
+        "norm": "layernorm",
+        "bias": True,
+        "tie_word_embeddings": keys.flag("tie_word_embeddings", default=True),
+        **more,
+    }
+
+
+def whisper(keys: Keys, architecture: str) -> Table | None:
+    """Whisper: spectrograms read by two convolutions, fixed positions on the encoder's side."""
+    if architecture != "WhisperForConditionalGeneration":
+        return None
+    heard = {key: keys.whole(key) for key in ("max_source_positions", "max_target_positions", "num_mel_bins")}
+    return _two_sides(
+        keys, **heard, key_bias=False, source_positions_trained=False, dropout=keys.number("dropout", 0.0)
+    )
+
+
+def bart(keys: Keys, architecture: str) -> Table | None:
+    """BART: positions that begin at 2, a norm after the embeddings, none at the end."""
+    if architecture != "BartForConditionalGeneration":
+        return None
+    positions = keys.whole("max_position_embeddings")
+    return _two_sides(
+        keys,
+        max_source_positions=positions,
+        max_target_positions=positions,
+        position_offset=2,
+        norm_embeddings=True,
+        final_norm=False,
+        final_bias=True,
+        dropout=keys.number("dropout", 0.1),
+    )
+
+
+class FollowedType(msgspec.Struct, frozen=True):
+    """A type of config.
+
+    Attributes:
+        operators: its `[model]` table by its keys, filled in, and its class.
+        usual: the class of a config that names none.
+        needed: what makes a model this one: keys that a file has to say, each by its names.
+    """
+
+    operators: Operators
+    usual: str
+    needed: tuple[tuple[str, ...], ...] = (HIDDEN, LAYERS, HEADS, FFN, VOCABULARY)
+
+
+_SIZES = ("layers", "attention_heads", "ffn_dim")
+_SIDES = (("d_model",), *((f"{side}_{key}",) for side in ("encoder", "decoder") for key in _SIZES), VOCABULARY)
+FOLLOWED: dict[str, FollowedType] = {
+    "bart": FollowedType(bart, "BartForConditionalGeneration", _SIDES),
+    "bert": FollowedType(bert, "BertModel"),
+    "clip_text_model": FollowedType(clip_text, "CLIPTextModel", ()),
+    "clip_vision_model": FollowedType(clip_vision, "CLIPVisionModel", ()),
+    "mt5": FollowedType(t5, "MT5ForConditionalGeneration"),
+    "roberta": FollowedType(bert, "RobertaModel"),
+    "t5": FollowedType(t5, "T5ForConditionalGeneration"),
+    "vit": FollowedType(vit, "ViTModel", (HIDDEN, LAYERS, HEADS, FFN)),
+    "whisper": FollowedType(whisper, "WhisperForConditionalGeneration", _SIDES),
+    "xlm-roberta": FollowedType(bert, "XLMRobertaModel"),
+}
+
+
+def has_followed_classes(kind: str) -> bool:
+    """Whether classes of a type are followed."""
+    return kind in FOLLOWED
+
+
+class FollowedEncoder(msgspec.Struct, frozen=True):
+    """What a config comes to: the class that it is of, and its `[model]` table."""
+
+    architecture: str
+    table: Table
+
+
+def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
+    """The table of a config, as decoded; None where not every operator is followed, or where the table does not come
+    to the tensors of its class.
+
+    Raises:
+        Damaged: a size is missing, or no whole number.
+    """
+    kind = str(values.get("model_type"))
+    known = FOLLOWED.get(kind)
+    if known is None:
+        return None
+    name, said = named_class(values) or known.usual, Keys(values)
+    table = known.operators(Keys(filled_in(values, kind)), name)
+    if table is None:
+        return None
+    for names in known.needed:
+        said.whole(*names)
+    table = {key: value for key, value in table.items() if value is not None}
+    tensors = generated_tensors(values | {"architectures": [name]})
+    is_whole = tensors is None or _counted(table) in {None, numbers_in(tensors.groups())}
+    return FollowedEncoder(name, table) if is_whole else None
+
+
+def _counted(table: Table) -> int | None:
+    """Parameters of a table's model; None where it is none, and what reads the table says why."""
+    try:
+        if table["kind"] == "encoder":
+            return encoder_spec(msgspec.convert(table, EncoderModel)).parameters()
+        return encoder_decoder_spec(msgspec.convert(table, EncoderDecoderModel)).parameters()
+    except (msgspec.ValidationError, UserError):
+        return None

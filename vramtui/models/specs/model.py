@@ -1,0 +1,57 @@
+"""What a preset's `[model]` table stands for, of whatever kind it is; of a diffusion pipeline all of its parts."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from vramtui.core.base.late import late
+from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.encoder_models import (
+    DiffusionTransformerModel,
+    EncoderDecoderModel,
+    EncoderModel,
+    PipelineModel,
+    UNetModel,
+)
+from vramtui.core.schema.stored_tensors import Place, TensorGroup
+from vramtui.models.spec import ModelSpec, Parameter
+from vramtui.models.specs.decoder import decoder_spec
+
+HERE = __name__.rpartition(".")[0]
+# Of one model one of these is needed.
+SPECS: dict[type, Callable[..., ModelSpec]] = {
+    TransformerModel: decoder_spec,
+    EncoderModel: late(f"{HERE}.encoder:encoder_spec"),
+    EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_spec"),
+    UNetModel: late(f"{HERE}.unet:unet_spec"),
+    DiffusionTransformerModel: late(f"{HERE}.diffusion_transformer:diffusion_transformer_spec"),
+}
+
+
+def model_spec(model: Model) -> ModelSpec | None:
+    """What a model consists of; None where only tracing it tells.
+
+    Raises:
+        UserError: its sizes contradict each other.
+    """
+    if isinstance(model, PipelineModel):
+        return pipeline_spec(model)
+    expand = SPECS.get(type(model))
+    return None if expand is None else expand(model)
+
+
+def pipeline_spec(model: PipelineModel) -> ModelSpec:
+    """All parts of a pipeline: the modules of what runs at each step, and every tensor one by one.
+
+    Raises:
+        UserError: the denoiser's sizes contradict each other.
+    """
+    spec = SPECS[type(model.denoiser)](model.denoiser)
+    parts = [group for encoder in model.encoders for group in encoder.tensors]
+    inner = (_group(tensor, model.denoisers) for tensor in spec.tensors())
+    return msgspec.structs.replace(spec, listed=(*parts, *inner, *model.vae.tensors))
+
+
+def _group(tensor: Parameter, times: int) -> TensorGroup:
+    place: Place = "layers" if tensor.layer else "outside"
+    return TensorGroup(name=tensor.module, shape=tensor.shape, count=tensor.count * times, place=place)
