@@ -1,6 +1,8 @@
 """Run the jobs of stated_matrix.py under a CUDA build of PyTorch and write down their peaks.
 
-    python benchmarks/stated_run.py JOBS.json ANSWERS.json
+    python benchmarks/stated_run.py [--no-kernels] JOBS.json ANSWERS.json
+
+`--no-kernels` has Triton build none for compiled jobs, whose launches do nothing on a stubbed driver.
 
 Each runs in a fork of one process that has loaded torch and transformers. Needs transformers, peft, bitsandbytes,
 torchvision and diffusers beside the CUDA build, with a card or a stubbed driver.
@@ -256,8 +258,36 @@ def run(job: Job) -> None:
     (train if job["run"]["kind"] == "train" else infer)(job)
 
 
-def main(source: str, target: str) -> None:
+class _NoKernel:
+    """In place of what Triton would have built."""
+
+    n_spills = 0
+
+    def run(self, *arguments: object, **named: object) -> None:
+        """Launch nothing."""
+
+    def precompile(self, *arguments: object, **named: object) -> None:
+        """Nothing to build."""
+
+
+def build_no_kernels() -> None:
+    """Let Inductor write its code and take it without Triton's kernels."""
+    compiling = import_module("torch._inductor.async_compile").AsyncCompile
+    compiling.triton = lambda *_, **__: _NoKernel()
+    compiling.wakeup = compiling.warm_pool = classmethod(lambda _: None)
+    for module, settings in (
+        ("torch._inductor.config", {"compile_threads": 1, "fx_graph_cache": False}),
+        ("torch._functorch.config", {"enable_autograd_cache": False}),
+    ):
+        for name, value in settings.items():
+            setattr(import_module(module), name, value)
+
+
+def main(*arguments: str) -> None:
     """Run what is asked for."""
+    if "--no-kernels" in arguments:
+        build_no_kernels()
+    source, target = (argument for argument in arguments if not argument.startswith("--"))
     for name in LOADED:
         with contextlib.suppress(ImportError):
             import_module(name)

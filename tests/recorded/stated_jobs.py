@@ -45,11 +45,12 @@ def classic_config(hidden: int, layers: int, heads: int, vocab: int, **more: obj
     } | more
 
 
-def shortened(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with as many blocks as are kept."""
-    short = {key: min(value, MOST_BLOCKS) if key in _BLOCKS else value for key, value in config.items()}
+def shortened(config: dict[str, Any], most: int = MOST_BLOCKS) -> dict[str, Any]:
+    """The config with as many blocks as are kept, `most` of them; of blocks in pairs whole pairs."""
+    short = {key: min(value, most) if key in _BLOCKS else value for key, value in config.items()}
     if "attention_types" in short:
-        short["attention_types"] = [[["global", "local"], MOST_BLOCKS // 2]]
+        pairs = -(-most // 2)
+        short |= {"attention_types": [[["global", "local"], pairs]], "num_layers": 2 * pairs}
     return short
 
 

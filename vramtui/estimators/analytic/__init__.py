@@ -38,7 +38,6 @@ estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline"
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
 estimate_serving: Ask = late(f"{__name__}.serving.engine:estimate_serving")
 estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
-measured_difference = late("vramtui.estimators.torch_facts.compiled:measured_difference")
 
 
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
@@ -82,12 +81,17 @@ def with_own_names(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, run=named)
 
 
+COMPILED = (
+    "run.compile: the model and its loss in one graph, elementwise operators fused and made again as Inductor and its "
+    "partitioner do with their defaults; pieces that dynamo leaves to Python hold more"
+)
+
+
 def _as_compiled(found: Estimate, run: Run) -> Estimate:
-    """Say by how much compiled jobs were seen to differ from the eager code that is estimated."""
+    """Say what is taken for granted of a compiled job."""
     if not isinstance(run, TrainRun) or not run.compile:
         return found
-    note = f"run.compile: counted as eager code; {measured_difference()}"
-    return msgspec.structs.replace(found, assumptions=(note, *found.assumptions))
+    return msgspec.structs.replace(found, assumptions=(COMPILED, *found.assumptions))
 
 
 # The parameters of 147 families of transformers 5.23, read without their family's rules, are off by 0.03 % in the

@@ -91,6 +91,7 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
             flows=[(q, True), (k, True), (v, True)],
             backward_workspace=workspace,
             cached=True,
+            kernel=True,
         )
     )
     return out

@@ -96,6 +96,7 @@ class LayerOps:
                 workspace=forward if self.cudnn else 0 if plain else patches,
                 backward_workspace=backward if self.cudnn else patches,
                 gemm=not self.cudnn,
+                kernel=True,
             )
         )
         return out, out_shape

@@ -58,6 +58,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
         weight_first: the parameter's gradient is made before those of `flows`.
         grads_in_forward: what it saved are the gradients themselves, made in the forward pass.
         cached: whether a selective checkpoint keeps what it makes, so that it is not run again.
+        kernel: whether it is a kernel of a library's or written by hand beside products, which no compiler fuses.
     """
 
     uses: Sequence[Tensor]
@@ -78,6 +79,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
     weight_first: bool = False
     grads_in_forward: bool = False
     cached: bool = False
+    kernel: bool = False
 
 
 class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
@@ -109,6 +111,7 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
     weight_first: bool = False
     grads_in_forward: bool = False
     cached: bool = False
+    kernel: bool = False
     last_use_of: Sequence[Storage] = ()
 
     def set_gradient(self, size: int) -> None:
@@ -190,6 +193,7 @@ class Tape:
                 weight_first=operator.weight_first,
                 grads_in_forward=operator.grads_in_forward,
                 cached=operator.cached and self.selective,
+                kernel=operator.kernel,
             )
         )
 
@@ -217,11 +221,15 @@ class Tape:
         self.output = output
         if self.input is not None:
             self.touch(self.input)
+        self.note_last_uses()
+
+    def note_last_uses(self) -> None:
+        """Say of each operator which tensors nobody reads after it, but what the block hands on."""
         last: dict[Storage, Node] = {}
         for node in self.nodes:
             for storage in node.uses:
                 last[storage] = node
-        passed = output.storage if output is not None else None
+        passed = self.output.storage if self.output is not None else None
         for storage, node in last.items():
             if storage is not passed:
                 node.last_use_of = (*node.last_use_of, storage)

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import msgspec
 
+from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
@@ -21,6 +22,7 @@ from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import Workspace
 from vramtui.models.spec import Parameter
 
+compile_program = late("vramtui.estimators.analytic.tape.fusion:compile_program")  # which eager jobs do not need
 # They need managed memory of a real driver.
 NEVER_RUN = frozenset({"paged_adamw_8bit", "paged_adamw_32bit"})
 
@@ -51,6 +53,8 @@ class Trainer:
     """One training job's sizes, which a rank of several changes to its own; `follow` goes through two steps."""
 
     def __init__(self, program: Program, run: TrainRun, device: Device) -> None:
+        if run.compile:
+            program = compile_program(program)
         self.program, self.run, self.device = program, run, device
         recipe = program.recipe
         self.weights = program.weights

@@ -1,0 +1,168 @@
+"""A tape as `torch.compile` runs it: elementwise operators between two kernels become one kernel.
+
+Inductor fuses what is computed number by number, and reductions with it; products and attention stay kernels of their
+own. For the backward pass its partitioner (torch/_functorch/partitioners.py, 2.13,
+`min_cut_rematerialization_partition`) keeps what kernels read and made, statistics and masks, and makes the rest again
+from these: so say its own lists of what is kept, read in the runs of `tests/golden/compiled.json`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import TapeStage
+from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+
+# What is kept of a fused kernel itself: a number for each row, or a byte for each number of its input.
+STATISTICS, MASK = 8, 1
+
+
+def compile_program(program: Program) -> Program:
+    """The same job, its stages as Inductor runs them; a stage that stands in several places stays one."""
+    tapes: dict[int, Tape] = {}
+    stages: dict[int, TapeStage] = {}
+    for stage in program.stages:
+        if id(stage) in stages:
+            continue
+        tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape))
+        made = TapeStage(tape, stage.count, checkpointed=stage.checkpointed)
+        made.again = stage.again
+        stages[id(stage)] = made
+    return msgspec.structs.replace(program, stages=[stages[id(stage)] for stage in program.stages])
+
+
+def fuse_tape(tape: Tape) -> Tape:
+    """A stretch of a pass with a kernel in place of all elementwise operators between two others."""
+    nodes = list(_without_second_casts(tape.nodes))
+    groups = list(_groups(nodes))
+    plan = _Plan(tape, nodes, groups)
+    shorter = Tape(tape.group, selective=tape.selective)
+    shorter.input, shorter.given, shorter.outside = tape.input, tape.given, tape.outside
+    shorter.held = tape.held
+    shorter.nodes = [plan.node_of(group) for group in groups]
+    shorter.output = tape.output
+    shorter.note_last_uses()
+    return shorter
+
+
+def _without_second_casts(nodes: Iterable[Node]) -> Iterable[Node]:
+    """The operators, but of several casts of one tensor to one type the first alone.
+
+    Eager queries, keys and values each cast what they read.
+    """
+    first: dict[tuple[Storage, int], Tensor] = {}
+    same: dict[Storage, Tensor] = {}
+    for node in nodes:
+        if len(node.flows) == len(node.makes) == len(node.outs) == 1 and not (node.saves or _is_kernel(node)):
+            (read, _), made = node.flows[0], node.outs[0]
+            if made.itemsize != read.itemsize and made.numel == read.numel:
+                kept = first.setdefault((read.storage, made.itemsize), made)
+                if kept is not made:
+                    same[made.storage] = kept
+                    continue
+        yield _with_same(node, same) if same else node
+
+
+def _with_same(node: Node, same: dict[Storage, Tensor]) -> Node:
+    def storages(these: Iterable[Storage]) -> list[Storage]:
+        return [same[one].storage if one in same else one for one in these]
+
+    flows = [(same.get(tensor.storage, tensor), own) for tensor, own in node.flows]
+    return msgspec.structs.replace(node, uses=storages(node.uses), saves=storages(node.saves), flows=flows)
+
+
+def _is_kernel(node: Node) -> bool:
+    """Whether it is one of a library's, or of those that PyTorch wrote by hand."""
+    return node.gemm or node.kernel or node.grads_in_forward
+
+
+def _groups(nodes: Iterable[Node]) -> Iterable[list[Node]]:
+    """Kernels, each alone, and what stands between two of them."""
+    group: list[Node] = []
+    for node in nodes:
+        if _is_kernel(node):
+            if group:
+                yield group
+            yield [node]
+            group = []
+        else:
+            group.append(node)
+    if group:
+        yield group
+
+
+class _Plan:
+    """Which storages of a tape are made at all, and which of them are kept for the backward pass."""
+
+    def __init__(self, tape: Tape, nodes: Sequence[Node], groups: Sequence[list[Node]]) -> None:
+        self._maker = {storage: node for node in nodes for storage in node.makes}
+        self._group_of = {id(node): index for index, group in enumerate(groups) for node in group}
+        self._sources: dict[Storage, tuple[Storage, ...]] = {}
+        self._fixed = {*tape.held, *([tape.output.storage] if tape.output is not None else [])}
+        self._fixed |= {s for node in nodes if _is_kernel(node) for s in (*node.uses, *node.saves)}
+        self._kept = {s for node in nodes if _is_kernel(node) for s in node.saves}
+        for node in nodes:
+            if not _is_kernel(node):
+                self._kept |= {source for storage in node.saves for source in self._sources_of(storage)}
+        self._made = self._fixed | self._kept
+        for node in nodes:
+            self._made |= {s for s in node.uses if self._crosses(s, node)}
+
+    def node_of(self, group: Sequence[Node]) -> Node:
+        """The kernel that stands for a group: what it makes, reads, keeps, and hands back."""
+        if len(group) == 1 and _is_kernel(group[0]):
+            return msgspec.structs.replace(group[0], last_use_of=())
+        inside = {storage for node in group for storage in node.makes}
+        makes = [s for node in group for s in node.makes if s in self._made]
+        uses = dict.fromkeys(s for node in group for s in node.uses if s in self._made or s not in inside)
+        saves = dict.fromkeys(
+            source for node in group for s in node.saves for source in self._sources_of(s) if source in self._kept
+        )
+        flows: dict[Storage, tuple[Tensor, bool]] = {}
+        for node in group:
+            for tensor, _ in node.flows:
+                if tensor.storage not in inside:
+                    flows.setdefault(tensor.storage, (tensor, True))
+        return Node(
+            backward_workspace=self._zeros(group, inside),
+            outs=[tensor for node in group for tensor in node.outs if tensor.storage in self._made],
+            makes=makes,
+            uses=list(uses),
+            saves=list(saves),
+            saved_outside_graph=[s for node in group for s in node.saved_outside_graph],
+            flows=list(flows.values()),
+            grad_bytes=sum(node.grad_bytes for node in group),
+            bias_grad_bytes=sum(node.bias_grad_bytes for node in group),
+        )
+
+    def _zeros(self, group: Sequence[Node], inside: set[Storage]) -> int:
+        """Zeros that autograd hands the graph as the gradient of its other answer, what the loss is computed from.
+
+        So in compiled models of transformers but GPT-2, whose loss dynamo leaves to a graph of its own (5.23).
+        """
+        ends = any(tensor.numel == 1 for node in group for tensor in node.outs)
+        read = {t.storage: t for node in group for t, _ in node.flows if t.storage not in inside}
+        return sum(s.size for s in read if s in self._kept) if ends else 0
+
+    def _crosses(self, storage: Storage, node: Node) -> bool:
+        """Whether it was made by another kernel than the one that reads it."""
+        maker = self._maker.get(storage)
+        return maker is None or self._group_of[id(maker)] != self._group_of[id(node)]
+
+    def _sources_of(self, storage: Storage) -> tuple[Storage, ...]:
+        """What it is made again from: itself, where a kernel made it or it is small."""
+        if storage not in self._sources:
+            maker = self._maker.get(storage)
+            if maker is None or _is_kernel(maker) or storage in self._fixed or _is_small(storage, maker):
+                self._sources[storage] = (storage,)
+            else:
+                read = [s for s in maker.uses if s not in maker.makes]
+                found = tuple(dict.fromkeys(source for s in read for source in self._sources_of(s)))
+                self._sources[storage] = found or (storage,)
+        return self._sources[storage]
+
+
+def _is_small(storage: Storage, maker: Node) -> bool:
+    widest = max((other.numel for other in maker.uses), default=storage.numel)
+    return storage.itemsize == MASK or storage.numel * STATISTICS <= widest
