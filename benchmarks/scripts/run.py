@@ -21,7 +21,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.scripts.data import MAKERS
 from benchmarks.scripts.page import figures, got_worse, moved, with_rounds, with_table
 from vramtui.core.base import toml
 
@@ -105,14 +104,19 @@ def own_commit() -> str:
 
 
 def make_data(script: dict[str, Any], root: Path, python: str) -> None:
-    """What the script reads, made up in its clone; for a round's under its own Python, which has the packages."""
-    if "round" not in script:
-        MAKERS[script.get("data", "")](root)
-        return
+    """What the script reads, made up in its clone under its own Python, which has the packages for it."""
     marker = root / ".git" / f"made-{script.get('data', '')}"
-    if "data" in script and not marker.exists():
-        subprocess.run([python, str(HERE / "rounds_data.py"), script["data"], str(root)], check=True)
-        marker.touch()
+    if "data" not in script or marker.exists():
+        return
+    if "round" in script:
+        command = [python, str(HERE / "rounds_data.py"), script["data"], str(root)]
+    else:
+        call = (
+            "import sys; from pathlib import Path; from benchmarks.scripts.data import MAKERS; MAKERS[{!r}](Path({!r}))"
+        )
+        command = [python, "-c", call.format(script["data"], str(root))]
+    subprocess.run(command, check=True, cwd=HERE.parents[1])
+    marker.touch()
 
 
 def measured(script: dict[str, Any], checkouts: Path, timeout: float, python: str = "") -> dict[str, Any]:

@@ -33,6 +33,16 @@ def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path,
     assert "Fake" not in str(failure.value)
 
 
+def test_what_shapes_alone_refuse_and_the_cpu_takes_is_no_fault_of_the_code() -> None:
+    """Bytes for conditions, which PyTorch's shapes of `where` do not take, and its kernels do."""
+    torch = pytest.importorskip("torch")
+    from vramtui.estimators.traced.process.failures import OperatorCall  # noqa: PLC0415 - it imports torch
+
+    where, zeros = torch.ops.aten.where.self, torch.zeros(3)
+    assert OperatorCall(where, (zeros.to(torch.uint8), zeros, zeros), {}).fails_without_a_trace() is False
+    assert OperatorCall(where, (zeros, zeros, zeros), {}).fails_without_a_trace() is True
+
+
 def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:
     with pytest.raises(TraceFailedError, match="asks for a host of the network, and a trace reaches none: URLError"):
         traced(tmp_path, 'import urllib.request\nurllib.request.urlopen("http://weights.invalid/net.pt")\n')

@@ -244,6 +244,13 @@ def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
         traced(tmp_path, "import os\nos._exit(7)\n")
 
 
+def test_a_process_that_a_library_ends_is_told_with_the_codes_line(tmp_path: Path) -> None:
+    """As PyTorch does where an exception of C++ reaches nobody."""
+    text = "import os, sys\ndef last():\n    os.abort()\nsys.stderr.write('  what():  no such device\\n')\nlast()\n"
+    with pytest.raises(TraceFailedError, match=r"SIGABRT at .*script\.py:3: no such device; .* limit of the trace"):
+        traced(tmp_path, text)
+
+
 def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(STEP + "import time\nnet(torch.zeros(1, 8, device='cuda')).sum().backward()\ntime.sleep(1000)\n")

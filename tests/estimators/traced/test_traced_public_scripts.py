@@ -123,3 +123,33 @@ def test_states_of_a_missing_bitsandbytes_are_those_of_its_rule(name: str, rule:
 def test_the_rest_of_bitsandbytes_is_refused_with_how_to_install_it(code: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="pip install bitsandbytes"):
         traced(tmp_path, code)
+
+
+EXPORTED = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)).cuda()
+x = torch.randn(8, 1024, device="cuda")
+before = torch.cuda.memory_allocated()
+program = torch.export.export(net, (x,))
+torch.onnx.export(net, (x,), "net.onnx")
+assert torch.cuda.memory_allocated() == before == torch.cuda.max_memory_allocated()
+again = program.run_decompositions().module()
+optimizer = torch.optim.SGD(again.parameters(), lr=0.1)
+torch.fx.symbolic_trace(net)(x).sum().backward()
+for _ in range(3):
+    optimizer.zero_grad()
+    again(x).sum().backward()
+    optimizer.step()
+GRAPH
+"""
+
+
+def test_what_is_exported_runs_as_the_code_that_it_is(tmp_path: Path) -> None:
+    """PyTorch makes its graph on fake tensors of its own, which take nothing of the card."""
+    result = traced(tmp_path, EXPORTED.replace("GRAPH", ""))
+    assert sum("makes no graph" in note or "writes no file" in note for note in result.warnings) == 2
+
+
+def test_a_graph_that_is_asked_of_an_export_is_a_limit_of_the_trace(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="makes no graph in a trace, so that what it gives has no graph_module"):
+        traced(tmp_path, EXPORTED.replace("GRAPH", "print(program.graph_module)").replace("range(3)", "range(2)"))

@@ -114,3 +114,25 @@ def test_a_mask_of_bytes_is_a_mask_whether_its_values_are_known_or_not(tmp_path:
         str(side),
     )
     assert result.bounded
+
+
+@pytest.mark.parametrize("places", [1, 65, 1_025, 70_000])
+def test_bytes_are_conditions_of_where(tmp_path: Path, places: int) -> None:
+    """A copy of them as conditions is there beside the result, as on the CUDA build."""
+    traced(
+        tmp_path,
+        """
+        import sys
+        import torch
+        count = int(sys.argv[1])
+        chosen = (torch.randn(count, device="cuda") > 0).to(torch.uint8)
+        other, before = torch.ones(count, device="cuda"), torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        found = torch.where(chosen, other, 2 * other[:1])
+        assert found.shape == (count,) and found.dtype is torch.float32
+        rounded = -(-count // 512) * 512
+        assert torch.cuda.max_memory_allocated() - before >= rounded + -(-4 * count // 512) * 512
+        """,
+        None,
+        str(places),
+    )

@@ -40,6 +40,18 @@ def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
     return [places] * mask.dim()
 
 
+@kernel("where.self")
+def where(call: Any) -> Any:
+    """args: condition, tensor, other. Bytes become conditions first, which shapes alone do not take (PyTorch 2.13,
+    aten/src/ATen/native/TensorCompare.cpp, `where_self_out`).
+    """
+    condition = call.args[0]
+    if condition.dtype is torch.uint8:
+        call.scratch(condition.numel())
+        call.args = (condition.view(torch.bool), *call.args[1:])
+    return call.run()
+
+
 @kernel("index.Tensor")
 def index(call: Any) -> Any:
     """args: tensor, indices."""

@@ -25,6 +25,7 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> No
     _compile_nothing(patches, memory, where)
     _draw_no_graph(patches, memory, where)
     _script_what_compiles(patches, memory, where)
+    _export_nothing(patches, memory, where)
     _build_nothing(patches, where)
     _record_nothing(patches)
     _refuse_fp8(patches, where)
@@ -129,6 +130,47 @@ def _script_what_compiles(patches: Patches, memory: SimulatedMemory, where: Wher
             return obj
 
     patches.set(torch.jit, "script", script)
+
+
+class ExportedAsItIs:
+    """What stands for a `torch.export.ExportedProgram`: its `module` is the code itself."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+
+    def module(self, *_args: Any, **_kwargs: Any) -> torch.nn.Module:
+        """What was exported."""
+        return self._model
+
+    def run_decompositions(self, *_args: Any, **_kwargs: Any) -> "ExportedAsItIs":
+        """There is no graph to change."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        raise UserError(
+            f"torch.export makes no graph in a trace, so that what it gives has no {name}: a limit of the trace"
+        )
+
+
+def _export_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
+    """`torch.export` follows the code on fake tensors of its own (torch/export/_trace.py, 2.13), which take no memory,
+    and which do not stand the device that stands in for the card: what it gives is the code as it is. `torch.onnx` uses
+    it, or with `dynamo=False` runs the code once.
+    """
+
+    def export(mod: torch.nn.Module, *_args: Any, **_kwargs: Any) -> ExportedAsItIs:
+        memory.warn(f"torch.export at {where.user_line()} makes no graph: what it gives is run as the code that it is")
+        return ExportedAsItIs(mod)
+
+    def export_onnx(model: Any, args: Any = (), *_rest: Any, dynamo: bool = True, **_kwargs: Any) -> None:
+        memory.warn(f"torch.onnx.export at {where.user_line()} writes no file")
+        if not dynamo:
+            with torch.no_grad():
+                run_once(model, args)
+
+    patches.set(torch.export, "export", export)
+    patches.set(torch.export, "save", lambda *_args, **_kwargs: None)
+    patches.set(torch.onnx, "export", export_onnx)
 
 
 def run_once(model: Any, inputs: Any) -> None:

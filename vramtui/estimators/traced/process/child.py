@@ -4,6 +4,7 @@
 is the end of this process too. What the code itself prints goes to standard error.
 """
 
+import faulthandler
 import importlib
 import logging
 import os
@@ -36,6 +37,7 @@ SILENCE = 5.0  # seconds after which a running trace says what it is at
 
 def main() -> None:
     """Answer one request and end the process at once, whatever threads the code has left behind."""
+    faulthandler.enable()  # a library in C++ that ends the process leaves no other word of where that was
     # Torch would complain that there is a CUDA compiler and no card, which is what a trace is for.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)

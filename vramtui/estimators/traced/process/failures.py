@@ -56,19 +56,24 @@ class OperatorCall:
         self._kwargs = _shapes_of(kwargs)
 
     def fails_without_a_trace(self) -> bool | None:
-        """Whether it fails on tensors that are not fake; None where it cannot be asked."""
+        """Whether it fails on tensors that are not fake; None where it cannot be asked.
+
+        Shapes alone are asked first, which takes no time; what they refuse the CPU may take, as bytes for conditions.
+        """
+        fails: bool | None = None
         with torch._C._DisableTorchDispatch():
             for device in ("meta", "cpu"):
                 if device == "cpu" and _bytes(self._args) > _MOST_ON_CPU:
-                    return None
+                    break
                 try:
                     self.func(*_tensors(self._args, device), **_tensors(self._kwargs, device))
                 except NotImplementedError:
                     continue
                 except Exception:  # noqa: BLE001 - whatever it is, it fails
-                    return True
+                    fails = True
+                    continue
                 return False
-        return None
+        return fails
 
 
 class _Shape:

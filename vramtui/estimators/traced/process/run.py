@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.estimators.traced.process.death import sentence
 from vramtui.estimators.traced.process.interpreters import Interpreter, interpreter_at, job_interpreter
 from vramtui.estimators.traced.process.results import ChildLine, JobCommand, Progress, TraceRequest, TraceResult
 
@@ -196,13 +197,14 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
         watcher.raise_reason()
     if answer.result is not None:
         return answer.result
-    words: tuple[str, ...] = ()
+    text = ""
     if said is not None:
         said.seek(0)
-        words = tuple(said.read().decode(errors="replace").splitlines()[-_LAST_LINES:])
+        text = said.read().decode(errors="replace")
+    words = tuple(text.splitlines()[-_LAST_LINES:])
     if answer.error is not None:
         raise TraceFailedError(answer.error, answer.frames, words)
-    raise TraceFailedError(f"the traced process ended without an answer (exit code {child.returncode})", (), words)
+    raise TraceFailedError(sentence(child.returncode, text), (), words)
 
 
 def let_others_go_first(pid: int) -> None:

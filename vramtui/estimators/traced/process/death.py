@@ -1,0 +1,36 @@
+"""What a traced process that ended without an answer is told as; no torch here."""
+
+import re
+import signal
+from pathlib import Path
+
+_OURS = str(Path(__file__).parents[3])
+_WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception that nobody caught in C++
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
+
+
+def sentence(code: int, said: str) -> str:
+    """How it ended, where the code was, and whose that is.
+
+    Args:
+        code: of its exit; below zero the signal's number.
+        said: what it wrote to standard error, with the frames that Python's faulthandler wrote; "" where nobody knows.
+    """
+    plain = f"the traced process ended without an answer (exit code {code})"
+    if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
+        return plain
+    what = _WHAT.search(said)
+    frames = (found for found in _FRAME.finditer(said) if not _is_librarys(found["file"]))
+    frame = next(frames, None)
+    place = f" at {frame['file']}:{frame['line']}" if frame else ""
+    why = f": {what[1]}" if what else ""
+    return (
+        f"{plain}: a library in C++ ended it by {signal.Signals(-code).name}{place}{why}; where the same line runs "
+        "without a trace, that is a limit of the trace, and then trace a function of the file that goes without it "
+        "(FILE.py:FUNCTION)"
+    )
+
+
+def _is_librarys(file: str) -> bool:
+    return file.startswith(("<", _OURS)) or any(part in file for part in _LIBRARIES)
