@@ -31,11 +31,13 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
 
-# Clones of the scripts' repositories at their commits; python benchmarks/scripts/run.py makes them.
+# Clones of the scripts' repositories at their commits; python benchmarks/scripts/run.py makes them. SCRIPTS_PYTHON is the
+# Python that has the scripts' packages, NUMPY1 a folder with the older NumPy that some of them need.
 CORPUS ?= ../corpus
 
 corpus: $(VENV)/.installed-dev ## Trace the public scripts of CORPUS again; fails where a row of docs/scripts.md got worse
-	$(BIN)/python benchmarks/scripts/run.py $(CORPUS) --check docs/scripts.md
+	$(BIN)/python benchmarks/scripts/run.py $(CORPUS) --check docs/scripts.md \
+		$(if $(SCRIPTS_PYTHON),--python $(SCRIPTS_PYTHON)) $(if $(NUMPY1),--numpy1 $(NUMPY1))
 
 check: lint types ## Format, lint, types and layers
 

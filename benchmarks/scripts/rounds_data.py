@@ -227,8 +227,12 @@ def ett_minutes(clone: Path) -> None:
 
 
 def cifar(clone: Path) -> None:
-    """CIFAR-10's batches with noise under data/ and CIFAR10/; made/site lets torchvision take them."""
-    for root in ("data", "CIFAR10"):
+    """CIFAR-10's batches with noise under data/, CIFAR10/ and made/datasets/; made/site lets torchvision take them.
+
+    DUQ wants a folder runs/ that nobody makes.
+    """
+    (clone / "runs").mkdir(exist_ok=True)
+    for root in ("data", "data/CIFAR10", "CIFAR10", "made/datasets/cifar10", "made/datasets/cifar10_test"):
         folder = clone / root / "cifar-10-batches-py"
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
@@ -243,8 +247,39 @@ def cifar(clone: Path) -> None:
 
 
 def mnist(clone: Path) -> None:
-    """MNIST's files with noise under data/."""
-    idx_images(clone / "data" / "MNIST" / "raw")
+    """MNIST's files with noise under data/ and mnist_data/."""
+    for root in ("data", "mnist_data"):
+        idx_images(clone / root / "MNIST" / "raw")
+
+
+def bought(clone: Path) -> None:
+    """What 600 users bought, 20 to 300 of 3,400 articles each, in their order (SASRec)."""
+    with (clone / "python" / "data" / "ml-1m.txt").open("w") as file:
+        for user in range(1, 601):
+            for article in ROLL.integers(1, 3401, int(ROLL.integers(20, 300))):
+                file.write(f"{user} {article}\n")
+
+
+def lesions(clone: Path) -> None:
+    """ISIC's folders with 40, 8 and 8 pictures of skin and their masks."""
+    for part, count in (("train", 40), ("valid", 8), ("test", 8)):
+        for number in range(count):
+            image(clone / "dataset" / part / f"ISIC_{number:04}.jpg", 512, 384)
+            image(clone / "dataset" / f"{part}_GT" / f"ISIC_{number:04}_segmentation.png", 512, 384, 255)
+
+
+def cifar_of_cfm(clone: Path) -> None:
+    """CIFAR-10 where conditional-flow-matching's example looks for it."""
+    cifar(clone / "examples" / "images" / "cifar10")
+
+
+def series(clone: Path) -> None:
+    """UCR's Chinatown: 20 and 343 series of 24 hours, of two classes."""
+    folder = clone / "datasets" / "UCR" / "Chinatown"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("TRAIN", 20), ("TEST", 343)):
+        rows = ("\t".join(map(str, [1 + at % 2, *ROLL.random(24).round(4)])) for at in range(count))
+        (folder / f"Chinatown_{part}.tsv").write_text("\n".join(rows) + "\n")
 
 
 def faces(clone: Path) -> None:
@@ -318,7 +353,8 @@ MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
-                cifar, mnist, faces, charged_bodies, voc, molecules, voices, triples)
+                cifar, cifar_of_cfm, mnist, bought, lesions, series, faces, charged_bodies, voc, molecules, voices,
+                triples)
 }  # fmt: skip
 
 

@@ -3,11 +3,20 @@
 import re
 import signal
 from pathlib import Path
+from typing import IO
 
 _OURS = str(Path(__file__).parents[3])
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception that nobody caught in C++
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
+
+
+def words_of(said: IO[bytes] | None) -> str:
+    """All that a process wrote to standard error, from the file that took it; "" where it went elsewhere."""
+    if said is None:
+        return ""
+    said.seek(0)
+    return said.read().decode(errors="replace")
 
 
 def sentence(code: int, said: str) -> str:

@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.estimators.traced.process.death import sentence
+from vramtui.estimators.traced.process.death import sentence, words_of
 from vramtui.estimators.traced.process.interpreters import Interpreter, interpreter_at, job_interpreter
 from vramtui.estimators.traced.process.results import ChildLine, JobCommand, Progress, TraceRequest, TraceResult
 
@@ -197,10 +197,7 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
         watcher.raise_reason()
     if answer.result is not None:
         return answer.result
-    text = ""
-    if said is not None:
-        said.seek(0)
-        text = said.read().decode(errors="replace")
+    text = words_of(said)
     words = tuple(text.splitlines()[-_LAST_LINES:])
     if answer.error is not None:
         raise TraceFailedError(answer.error, answer.frames, words)
