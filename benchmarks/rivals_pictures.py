@@ -42,7 +42,7 @@ def picture(program: Program, host: Crowd, size: tuple[int, int]) -> str:
         for y in range(size[1]):
             row = terminal.screen.buffer[y]
             cells = [Segment(row[x].data, _style(row[x])) for x in range(size[0])]
-            console.print(Segments(list(Segment.simplify(cells))), end="\n", soft_wrap=True)
+            console.print(Segments([*Segment.simplify(cells), Segment.line()]), end="")
         terminal.send(program.leave)
         terminal.process.wait(30)
     return portable(console.export_svg(title=program.name, theme=MONOKAI, unique_id="terminal"))

@@ -1,5 +1,6 @@
 """What the dashboard's tests share: quiet surroundings, a time zone that stands still, and patience by the loop."""
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from textual._compositor import Compositor
 from textual.screen import Screen
 
 from tests.app.idling import idle
+from vramtui.monitor.poller import Poller
 
 UPDATE = Compositor.render_update
+PATIENCE = 10.0  # seconds for one that was asked to stop to end after its read
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +54,17 @@ def _unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(Compositor, "render_update", nothing)
+
+
+@pytest.fixture(autouse=True)
+def _no_poller_is_left() -> Iterator[None]:
+    """One that polls on after its test speaks to a dashboard that is gone, in the middle of another test."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread not in before and isinstance(thread, Poller)]
+    for thread in left:
+        thread.join(PATIENCE)
+    assert not [thread.name for thread in left if thread.is_alive()]
 
 
 @pytest.fixture

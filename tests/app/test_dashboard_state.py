@@ -12,6 +12,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.schema.settings import Kind
+from vramtui.monitor.derived_presets import ConfinedError, DerivedPresets
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 
@@ -325,3 +326,17 @@ def test_the_monitor_alone_says_nothing_of_predictions() -> None:
     alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="", since=0.0) for kind in kinds]
     assert without_predicted(alerts, is_monitor=False) == tuple(alerts)
     assert [alert.kind for alert in without_predicted(alerts, is_monitor=True)] == ["growth", "lost"]
+
+
+def test_what_could_not_be_derived_is_shown_with_its_sample() -> None:
+    def refuse(pid: int, command: str) -> None:
+        raise ConfinedError(f"pid {pid}: {command} takes too much")
+
+    state = DashboardState(
+        MonitorSession(predictor=Predictor(RoundEstimator()), derived=DerivedPresets(refuse, wait=True))
+    )
+    state.session.take_presets(())
+    state.take(scenes.usual())
+    assert state.view().sample is state.sample
+    assert state.sample is not None
+    assert any("takes too much" in problem.message for problem in state.sample.problems)

@@ -85,3 +85,14 @@ async def test_traffic_that_no_sample_tells_is_measured_beside_the_screen() -> N
             await settle(app, pilot)
         assert "3.0 MiB/s sent, 5.0 MiB/s received" in screen_text(app)
         assert asked == [view.chosen.gpu.uuid]
+
+
+async def test_details_are_of_the_row_that_is_chosen_now_drawn_or_not() -> None:
+    """As after keys in one burst, of which not each is drawn."""
+    async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
+        other = next(row for row in app.state.view().rows if row.process is not None and row != app.state.view().chosen)
+        app.state.choose(other.id, hold=True)
+        await pilot.press("i")
+        await settle(app, pilot)
+        assert other.process is not None
+        assert f"Process {other.process.pid}" in screen_text(app)

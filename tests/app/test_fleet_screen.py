@@ -1,7 +1,11 @@
 """The Fleet screen: a line for each GPU of each host, filtered and sorted, and Enter watches one."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 import pytest
+from textual.pilot import Pilot
 
 from tests.app.driver import climbing, dashboard, screen_text, settle
 from tests.app.fakes import FixedPresets, RoundEstimator
@@ -41,6 +45,17 @@ class Far:
         pass
 
 
+@asynccontextmanager
+async def running(app: Dashboard, fleet: Fleet, size: tuple[int, int]) -> AsyncIterator[Pilot[None]]:
+    """The dashboard, which asks no host any more when it ends."""
+    async with app.run_test(size=size) as pilot:
+        try:
+            yield pilot
+        finally:
+            app.stop_reading()
+            fleet.close()
+
+
 def three() -> Fleet:
     hosts = (Far("gpu01", "anna"), Far("gpu02", "bo"), Far("gpu03", failure="gpu03: it refuses connections."))
     return Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
@@ -52,7 +67,7 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
     app = Dashboard(
         fleet, FixedPresets(), start=StartOptions(estimator=RoundEstimator()), services=Services(fleet=fleet)
     )
-    async with app.run_test(size=size) as pilot:
+    async with running(app, fleet, size) as pilot:
         for _ in range(100):
             await settle(app, pilot)
             app.draw()
@@ -200,7 +215,7 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
     app = Dashboard(
         fleet, FixedPresets(), start=StartOptions(estimator=RoundEstimator()), services=Services(fleet=fleet)
     )
-    async with app.run_test(size=size) as pilot:
+    async with running(app, fleet, size) as pilot:
         await pilot.press("5", "b")
         text = ""
         for _ in range(100):

@@ -53,6 +53,15 @@ def test_two_devices_of_one_uuid_are_told_apart() -> None:
     assert (first.uuid, second.uuid) == ("GPU-0", "GPU-0 (2)")
 
 
+def test_two_cards_of_one_index_are_told_apart_with_their_instances() -> None:
+    part = gpu(0, uuid="MIG-1", mig_parent="GPU-b")
+    lost = gpu(0, uuid="GPU-c", state="lost")
+    seen = bounded(sample(gpu(), gpu(0, uuid="GPU-b"), part, gpu(1), lost))
+    assert [one.index for one in seen.gpus] == [0, 2, 2, 1, 0]
+    assert [problem.message for problem in seen.problems] == ["left out: GPU 1 index of another GPU, 0"]
+    assert bounded(msgspec.structs.replace(seen, taken_at=2.0), seen).gpus == seen.gpus
+
+
 def test_long_texts_and_many_problems_are_cut() -> None:
     row = Process(pid=1, type="C", user="u" * MEGABYTE, command="c" * 2 * MEGABYTE, used_memory=-5)
     many = tuple(Problem(where="w", message=f"m{number}") for number in range(20_000))

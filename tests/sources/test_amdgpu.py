@@ -268,3 +268,4 @@ async def test_the_estimate_panel_says_which_constants_are_cudas(machine: Machin
         assert "estimated as CUDA" in " ".join(screen_text(app).split())
         assert "HIP context" in screen_text(app)
         assert "CUDA context" not in screen_text(app)
+        app.stop_reading()

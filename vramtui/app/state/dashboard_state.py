@@ -121,7 +121,7 @@ class DashboardState:
             self._held_matches = self.session.matched
         self.session.ingest(sample)
         if not self.paused or self._shown is None:
-            self._show(sample)
+            self._show(self.sample or sample)  # the session's own says more: what could not be derived
 
     def age(self, now: float, reason: str) -> None:
         """Nothing new by `now` (seconds since the epoch): what is shown says how old it is; the history saw nothing."""

@@ -249,7 +249,7 @@ class Watch(ViewScreen):
         """Details of the selected process and its GPU."""
         from vramtui.app.watch.details import details_of
 
-        self.app.push_screen(details_of(self._state, self.view, self._shared.measure_traffic))
+        self.app.push_screen(details_of(self._state, self._state.view(), self._shared.measure_traffic))
 
     async def action_enter_row(self) -> None:
         """Open or close the selected group; make a preset of what was derived for a process; else details."""

@@ -6,6 +6,7 @@ shown has to be measured, and one of a megabyte would hold the screen. Every rea
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -168,9 +169,28 @@ def _process(row: Process, where: str, told: list[str]) -> Process:
 
 
 def _tell_apart(gpus: list[Gpu], told: list[str]) -> None:
-    """Two devices of one uuid would be selected together and have each other's processes."""
-    if len({gpu.uuid for gpu in gpus}) == len(gpus):
-        return
+    """Two devices of one uuid would be selected together and have each other's processes; two cards of one index would
+    look alike. MIG instances have their card's index.
+    """
+    if len({gpu.uuid for gpu in gpus}) < len(gpus):
+        _name_apart(gpus, told)
+    taken = {gpu.index for gpu in gpus}
+    seen: set[int] = set()
+    for place, card in enumerate(gpus):
+        if card.mig_parent is not None or card.state != "ok":  # a card that is gone keeps the index that it had
+            continue
+        if card.index in seen:
+            told.append(f"GPU {place} index of another GPU, {card.index}")
+            free = next(index for index in count() if index not in taken)
+            gpus[:] = [
+                msgspec.structs.replace(gpu, index=free) if card.uuid in (gpu.uuid, gpu.mig_parent) else gpu
+                for gpu in gpus
+            ]
+            taken.add(free)
+        seen.add(card.index)
+
+
+def _name_apart(gpus: list[Gpu], told: list[str]) -> None:
     seen: Counter[str] = Counter()
     for place, gpu in enumerate(gpus):
         seen[gpu.uuid] += 1
