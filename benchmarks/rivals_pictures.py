@@ -10,6 +10,7 @@ import argparse
 import io
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pyte.screens import Char
@@ -68,6 +69,11 @@ def _colour(name: str) -> str | None:
     return name.replace("bright", "bright_")
 
 
+def _as_started(program: Program) -> Program:
+    """As people start it: nvitop chooses by itself how much of a GPU it shows, and rivals.py asks for all of it."""
+    return replace(program, command=program.command[:1]) if program.name == "nvitop" else program
+
+
 def main() -> None:
     """Take every picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,7 +88,7 @@ def main() -> None:
         for kind in options.hosts.split(","):
             with crowd(*size_of(kind)) as host:
                 for size in options.sizes.split(","):
-                    for program in found:
+                    for program in map(_as_started, found):
                         svg = options.folder / f"{kind}-{size}-{program.name.split()[0]}.svg"
                         svg.write_text(picture(program, host, size_of(size)))
                         to_png(svg)
