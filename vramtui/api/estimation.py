@@ -209,15 +209,17 @@ def estimate(
     True
     """
     require_text(method=method)
-    found = preset_for(model, settings, job_file)
+    preset_file = preset_for(model, settings, job_file)
     device = device_of(gpu, memory)
     with option_words():
-        made = estimates_by(method, found.preset.workload, device)
+        made = estimates_by(method, preset_file.preset.workload, device)
     if len(made) != 1:
         raise UserError(
             f"method {method} gives {len(made)} answers; name one of them: {', '.join(m.method for m in made)}"
         )
-    return JobEstimate(preset=found, device=device, estimate=made[0], _is_asked=gpu is not None or memory is not None)
+    return JobEstimate(
+        preset=preset_file, device=device, estimate=made[0], _is_asked=gpu is not None or memory is not None
+    )
 
 
 def fit(

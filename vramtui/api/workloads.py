@@ -95,7 +95,7 @@ def _open_preset(name: str) -> PresetFile:
     return preset_named(name, library)
 
 
-def _spelled(found: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _spelled(preset_file: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Each setting by its dotted key, `run.kind` first, values as TOML has them."""
     kind = settings.get("kind")
     if kind is not None:
@@ -107,8 +107,8 @@ def _spelled(found: PresetFile, settings: Mapping[str, object]) -> Iterator[tupl
         key = head if "." in head or head in TABLES else f"run.{head}"
         yield from _flat(key, value)
     lora = settings.get("lora")
-    if isinstance(lora, Mapping) and "target_modules" not in lora and adapted_modules(found.preset.model):
-        yield "run.lora.target_modules", _toml(adapted_modules(found.preset.model))
+    if isinstance(lora, Mapping) and "target_modules" not in lora and adapted_modules(preset_file.preset.model):
+        yield "run.lora.target_modules", _toml(adapted_modules(preset_file.preset.model))
 
 
 def _flat(key: str, value: object) -> Iterator[tuple[str, str]]:
@@ -125,10 +125,10 @@ def _toml(value: object) -> str:
     return json.dumps(value) if isinstance(value, (str, bool, int, float)) else json.dumps(str(value))
 
 
-def _with(found: PresetFile, values: Mapping[str, str]) -> PresetFile:
+def _with(preset_file: PresetFile, values: Mapping[str, str]) -> PresetFile:
     with option_words():
-        preset = apply_overrides(found.preset, [f"{key}={value}" for key, value in values.items()])
-    return msgspec.structs.replace(found, preset=preset)
+        preset = apply_overrides(preset_file.preset, [f"{key}={value}" for key, value in values.items()])
+    return msgspec.structs.replace(preset_file, preset=preset)
 
 
 def require_text(**given: object) -> None:

@@ -47,18 +47,18 @@ def oom(
         from vramtui.core.observation.oom.read import read_oom
 
         report = read_oom(_text(log))
-        found = plan = None
+        preset_file = plan = None
         if preset is not None and report.of_gpu_memory:
             from vramtui.cli.estimate.command import changed_preset
 
-            found = changed_preset(preset, [])
-            plan = _plan(found, report, gpu)
+            preset_file = changed_preset(preset, [])
+            plan = _plan(preset_file, report, gpu)
         if json:
             _print_json(report, plan)
             return
         for sentence in report.sentences():
             print_wrapped(sentence, text_width())
-        for line in _lines(report, found, plan):
+        for line in _lines(report, preset_file, plan):
             print(line)
 
 
@@ -97,7 +97,7 @@ def _end_of(file: "BinaryIO") -> str:
     return end.decode("utf-8", "replace")
 
 
-def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
+def _plan(preset_file: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
     """What the planner would change for what the process could have had.
 
     Raises:
@@ -116,10 +116,10 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
         raise UserError("the message does not say how much memory the card has; name it with --gpu")
     room = max(total - (report.others_hold or 0), 1)
     device = msgspec.structs.replace(device, total_memory=room)
-    return Planner(ANALYTIC, found.preset.workload, device, near=DEFAULT).plan()
+    return Planner(ANALYTIC, preset_file.preset.workload, device, near=DEFAULT).plan()
 
 
-def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
+def _lines(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
     from vramtui.core.base.units import format_bytes
 
     facts = {
@@ -140,8 +140,8 @@ def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None")
         yield f"    {f'pid {pid}':<23}{format_bytes(size, 2):>12}"
     if report.line:
         yield f"  asked for at {printable(report.line)}"
-    if plan is not None and found is not None:
-        yield from _advice(printable(found.key), plan)
+    if plan is not None and preset_file is not None:
+        yield from _advice(printable(preset_file.key), plan)
     elif report.of_gpu_memory and report.cause != "neighbour":
         yield "With --preset NAME this names the change that would have fitted."
 

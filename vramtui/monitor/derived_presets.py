@@ -155,13 +155,13 @@ def _answer(pid: int, command: str) -> _Answer:
     return _Answer(found)
 
 
-def _try_out(found: PresetFile) -> None:
+def _try_out(preset_file: PresetFile) -> None:
     """Make the estimate that whoever asks will make, so that it ends here where it does not end."""
     from vramtui.core.estimate.devices import card  # noqa: PLC0415 - in the child alone
     from vramtui.monitor.predictor import LazyDefault  # noqa: PLC0415 - in the child alone
 
     with contextlib.suppress(UserError):  # it is told where the estimate is asked for
-        LazyDefault().estimate(found.preset.workload, card("H100"))
+        LazyDefault().estimate(preset_file.preset.workload, card("H100"))
 
 
 Derive = Callable[[int, str], PresetFile | None]

@@ -23,16 +23,18 @@ class Guesses:
         self._predictor = predictor
         self._refuted: set[tuple[str, Workload, Device]] = set()
 
-    def range_of(self, found: PresetFile, device: Device) -> Range | None:
+    def range_of(self, preset_file: PresetFile, device: Device) -> Range | None:
         """What a matched job may need, where that is too wide to be a prediction or refuted; None where it is one."""
-        span = self._predictor.range_of(found, device)
-        if span is None or (span.is_prediction and (found.key, found.preset.workload, device) not in self._refuted):
+        span = self._predictor.range_of(preset_file, device)
+        if span is None or (
+            span.is_prediction and (preset_file.key, preset_file.preset.workload, device) not in self._refuted
+        ):
             return None
         return span
 
-    def may_alert(self, found: PresetFile, device: Device) -> bool:
+    def may_alert(self, preset_file: PresetFile, device: Device) -> bool:
         """Whether a job that holds more than is predicted holds more than what is assumed of it can explain."""
-        span = self._predictor.range_of(found, device)
+        span = self._predictor.range_of(preset_file, device)
         return span is None or span.may_alert
 
     def without(

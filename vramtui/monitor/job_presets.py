@@ -43,13 +43,13 @@ def matcher_of_library(library: "PresetLibrary") -> Matcher:
     return Matcher.of_candidates(library.candidates(), library.find, _of_command)
 
 
-def _of_command(found: PresetFile, command: str) -> PresetFile | None:
-    """`found` with the values that a job's command line says, which a Matcher puts in; None for a server that the
+def _of_command(preset_file: PresetFile, command: str) -> PresetFile | None:
+    """`preset_file` with the values that a job's command line says, which a Matcher puts in; None for a server that the
     preset does not speak of.
     """
     from vramtui.presets.importers.command_values import is_served, with_command  # noqa: PLC0415 - not for first paint
 
-    return None if is_served(found, command) else with_command(found, command)
+    return None if is_served(preset_file, command) else with_command(preset_file, command)
 
 
 class JobPresets:

@@ -143,9 +143,9 @@ class Refiner:
         time.sleep(self._settled)
         if job != self._wanted:
             return
-        found = _simulated(estimator, job)
+        estimate = _simulated(estimator, job)
         with self._lock:
-            self._found[job] = found
+            self._found[job] = estimate
             if self._wanted == job:
                 self._wanted = None
             self._lock.notify_all()

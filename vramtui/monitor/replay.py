@@ -245,7 +245,7 @@ class ReplayFeed:
 
     def take_library(self, presets: Sequence[PresetFile]) -> None:
         """Today's presets are known: what was predicted otherwise than they say stands beside them."""
-        self._library = {found.key: found for found in presets}
+        self._library = {preset_file.key: preset_file for preset_file in presets}
         self._expect(self._at)
 
     @property

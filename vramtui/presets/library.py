@@ -92,15 +92,15 @@ class PresetLibrary:
         """
         from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - of what watches processes alone
 
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for key, file in self._current_files().items():
             try:
                 match = _match_of(file.path)
             except (UserError, ValueError):  # the whole of it tells what it says, or that it is no preset
                 match = self._match_of_own(key)
             if match is not None:
-                found.append(Candidate(key, file.bundled, match))
-        return tuple(found)
+                candidates.append(Candidate(key, file.bundled, match))
+        return tuple(candidates)
 
     def find(self, key: str) -> PresetFile | None:
         """The preset with that key; None where there is none, or its file is broken."""

@@ -30,10 +30,10 @@ def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -
     """
     words = _words(name)
     best: tuple[tuple[int, int], PresetFile] | None = None
-    for found in library.all():
-        parts = _words("-".join(part for part in found.key.split("-") if part not in _RUN_WORDS))
-        if parts and parts <= words and (best is None or (len(parts), _agree(found, said)) > best[0]):
-            best = ((len(parts), _agree(found, said)), found)
+    for preset_file in library.all():
+        parts = _words("-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS))
+        if parts and parts <= words and (best is None or (len(parts), _agree(preset_file, said)) > best[0]):
+            best = ((len(parts), _agree(preset_file, said)), preset_file)
     return best[1] if best is not None else None
 
 
@@ -46,10 +46,10 @@ def _words(name: str) -> set[str]:
     return set(_PARTS.findall(text))
 
 
-def _agree(found: PresetFile, said: Mapping[str, str]) -> int:
+def _agree(preset_file: PresetFile, said: Mapping[str, str]) -> int:
     """How much of the run is as it is said: its kind most, then adapters, quantization, engine, sharding."""
-    run = found.preset.run
-    strategy = found.preset.parallel.strategy if found.preset.parallel is not None else "ddp"
+    run = preset_file.preset.run
+    strategy = preset_file.preset.parallel.strategy if preset_file.preset.parallel is not None else "ddp"
     return (
         16 * (run.__struct_config__.tag == said.get("run.kind"))
         + 8 * ((getattr(run, "engine", "vllm") == LLAMA_CPP) == (said.get("run.engine") == LLAMA_CPP))

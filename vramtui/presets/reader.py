@@ -231,10 +231,10 @@ def open_text(path: Path) -> OpenedFile:
     return OpenedFile(text, BYTE_ORDER_MARK if marked else "", stamp)
 
 
-def is_written(found: PresetFile) -> bool:
+def is_written(preset_file: PresetFile) -> bool:
     """Whether somebody wrote its file; else it was made from a running job, the file of a training program, a model's
     own file, or a model's name.
     """
-    made = found.path.startswith(("http://", "https://")) or found.path.endswith((".yaml", ".yml"))
-    made = made or found.path == found.key  # torchvision's or timm's name of a net
-    return not (found.derived or made or is_model_file(found.path))
+    made = preset_file.path.startswith(("http://", "https://")) or preset_file.path.endswith((".yaml", ".yml"))
+    made = made or preset_file.path == preset_file.key  # torchvision's or timm's name of a net
+    return not (preset_file.derived or made or is_model_file(preset_file.path))

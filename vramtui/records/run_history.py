@@ -117,15 +117,15 @@ class RunHistory:
             return ()
         with self._open(reads=True) as database:
             rows = database.execute(_LIST, (preset, limit)).fetchall()
-        found: list[StoredRun] = []
+        runs: list[StoredRun] = []
         damaged: list[str] = []
         for row in rows:
             try:
-                found.append(self._stored(*row))
+                runs.append(self._stored(*row))
             except UserError as error:  # noqa: PERF203 - one damaged row must not hide the others
                 damaged.append(str(error))
         self.damaged = tuple(damaged)
-        return tuple(found)
+        return tuple(runs)
 
     def run(self, number: int) -> StoredRun:
         """One run by its number.

@@ -65,12 +65,12 @@ class EditorController:
         """The panel's preset, a draft of it and what estimates that; None, and said why, where there is none."""
         from vramtui.presets.draft.draft import Draft
 
-        found = self._panel_preset()
-        if found is None:
+        preset_file = self._panel_preset()
+        if preset_file is None:
             return None
         estimator = self._estimator()
         try:
-            return found, Draft.open(found, try_out=estimator), estimator
+            return preset_file, Draft.open(preset_file, try_out=estimator), estimator
         except UserError as error:
             self._refuse(error)
             return None
@@ -78,15 +78,15 @@ class EditorController:
     def _refuse(self, error: UserError) -> None:
         self._app.notify(str(error), title="Preset", severity="error", markup=False)
 
-    def _carry_over(self, draft: "Draft", found: PresetFile) -> None:
+    def _carry_over(self, draft: "Draft", preset_file: PresetFile) -> None:
         """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
         from vramtui.presets.draft.variants import differences
         from vramtui.presets.form.form import spelt
 
-        wanted = self._state.workload(found)
-        if wanted == found.preset.workload:
+        wanted = self._state.workload(preset_file)
+        if wanted == preset_file.preset.workload:
             return
-        for key, value in differences(found.preset.workload, wanted).items():
+        for key, value in differences(preset_file.preset.workload, wanted).items():
             draft.edits.unset(key) if value is None else draft.edits.set_value(key, spelt(value))
         if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
@@ -147,10 +147,10 @@ class EditorController:
         self._shared.redraw.now()
 
     def _panel_preset(self) -> PresetFile | None:
-        found = self._state.panel_preset()
-        if found is None:
+        preset_file = self._state.panel_preset()
+        if preset_file is None:
             self._app.notify(why_no_preset(self._state), markup=False)
-        return found
+        return preset_file
 
     def _estimator(self) -> "DraftEstimator":
         from vramtui.app.editor.editor_view import DraftCard, DraftEstimator
@@ -196,10 +196,10 @@ class EditorController:
 
     # --- what the editor needs -----------------------------------------------------------------------------------
 
-    def preset_saved(self, found: PresetFile) -> None:
+    def preset_saved(self, preset_file: PresetFile) -> None:
         """Know a preset as it was saved: in the panel, in the list, and to match processes by."""
-        self._state.add_preset(found)
-        self._state.panel_key = found.key
+        self._state.add_preset(preset_file)
+        self._state.panel_key = preset_file.key
         self._state.undo_steps()
 
     def preset_deleted(self, key: str) -> None:

@@ -10,7 +10,7 @@ from vramtui.presets.library import PresetLibrary
 class EditorHost(Protocol):
     """What the editor needs of the dashboard."""
 
-    def preset_saved(self, found: PresetFile) -> None:
+    def preset_saved(self, preset_file: PresetFile) -> None:
         """Know a preset as it was saved."""
         ...
 

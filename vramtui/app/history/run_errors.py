@@ -94,14 +94,14 @@ class RunCalibration(Framed[HistoryView]):
         return ("Calibration", "applied to estimates · K turns off" if applied else "off · K applies it to estimates")
 
 
-def _learned(found: Calibration, palette: Palette, width: int) -> list[Strip]:
+def _learned(calibration: Calibration, palette: Palette, width: int) -> list[Strip]:
     """Two lines for each constant: the figure, its spread and the number of runs; and what it holds for."""
     lines: list[Strip] = []
-    for context in found.contexts:
+    for context in calibration.contexts:
         median, low, high = (format_gib(round(size), 2) for size in _spread_of(context.seen))
         of = f"{short_name(printable(context.gpu_name))} · driver {printable(context.driver)}"
         lines += _constant("context", f"{median} GiB ({low}–{high})", of, context.seen, palette, width)
-    for share in found.shares:
+    for share in calibration.shares:
         middle, least, most = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))
         of = printable(f"{share.method} · {share.model_kind} {share.run_kind}")
         lines += _constant("cached/allocated", f"{middle} % ({least}–{most})", of, share.seen, palette, width)

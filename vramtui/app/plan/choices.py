@@ -121,9 +121,9 @@ class PlanChoices:
             (AS_IN_FILE, "its saved file", "the cell beside this preset's saved values"),
         ]
         choices += [
-            (found.key, printable(found.key), printable(found.preset.name))
-            for found in sorted(self._state.presets.values(), key=lambda found: found.key)
-            if found.key != self._state.panel_key
+            (preset_file.key, printable(preset_file.key), printable(preset_file.preset.name))
+            for preset_file in sorted(self._state.presets.values(), key=lambda found: found.key)
+            if preset_file.key != self._state.panel_key
         ]
 
         def on_choice(key: str | None) -> None:

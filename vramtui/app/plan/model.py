@@ -186,31 +186,31 @@ class PlanModel:
     def view(self, state: DashboardState) -> PlanView:
         """What is known by now; `jobs` is the rest."""
         self._open, self.changes = {answers: answers.find for answers in self._card_tables if not answers.is_whole}, ()
-        found = state.panel_preset()
-        problem = _problem(found)
-        if found is None or problem:
+        preset_file = state.panel_preset()
+        problem = _problem(preset_file)
+        if preset_file is None or problem:
             self.axes, self.sheet = (), None
             return PlanView(problem=problem)
         device = self.card or state.device()
-        workload, original = state.workload(found), found.preset.workload
+        workload, original = state.workload(preset_file), preset_file.preset.workload
         cards = cards_here(state)
         self.axes = axes_of(workload, original, cards)
         self._rows = self._rows_that_fit(workload, device, state)
         x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
         x, y = self._begin_where_it_fits((x, y), workload, device, state)
-        self._forget_cursor((found.key, x.name, y.name))
+        self._forget_cursor((preset_file.key, x.name, y.name))
         self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), state)
         side = self._side(state, device)
-        other_sheet, other = self._second(state, found, self.sheet)
+        other_sheet, other = self._second(state, preset_file, self.sheet)
         advice = self._advise(state, side, device)
         process = side.estimate.process if side.estimate is not None else None
         shown = agreeing(self.sheet, self.cursor, process, advice.edges)
-        maps = [msgspec.structs.replace(_map(printable(found.key), self.sheet), cells=shown)]
+        maps = [msgspec.structs.replace(_map(printable(preset_file.key), self.sheet), cells=shown)]
         self.changes = advice.changes
         if other_sheet is not None and other is not None:
             maps.append(_map(other.what, other_sheet))
         return PlanView(
-            preset=printable(found.key),
+            preset=printable(preset_file.key),
             device=device,
             where=self.where if self.card is not None else _where(state, device),
             maps=tuple(maps),
@@ -220,7 +220,7 @@ class PlanModel:
             advice=advice,
             change=self.choice.at(advice.changes),
             tried=len(CARDS),
-            assumed=_assumed(state, found, device) if workload == original else "",
+            assumed=_assumed(state, preset_file, device) if workload == original else "",
             changed=workload != original,
         )
 
@@ -271,11 +271,11 @@ class PlanModel:
         return PlanSide("this cell", how, workload, estimate.estimate, answer)
 
     def _second(
-        self, state: DashboardState, found: PresetFile, sheet: GridCells
+        self, state: DashboardState, preset_file: PresetFile, sheet: GridCells
     ) -> tuple[GridCells | None, PlanSide | None]:
         """The other preset's map over the same values, and its variant beside the cursor's."""
-        in_file = self.second in {AS_IN_FILE, found.key}
-        other = found if in_file else state.presets.get(self.second)
+        in_file = self.second in {AS_IN_FILE, preset_file.key}
+        other = preset_file if in_file else state.presets.get(self.second)
         if not self.second or other is None or _problem(other):
             return None, None
         asked = sheet.question
@@ -345,19 +345,19 @@ def _where(state: DashboardState, device: Device) -> str:
     return printable(device.name) if index is None else f"GPU {index}, {printable(device.name)}"
 
 
-def _assumed(state: DashboardState, found: PresetFile, device: Device) -> str:
+def _assumed(state: DashboardState, preset_file: PresetFile, device: Device) -> str:
     """What is but assumed of the job whose preset was found, with the values that the map starts from."""
-    if not found.assumed or state.session.guesses.range_of(found, device) is None:
+    if not preset_file.assumed or state.session.guesses.range_of(preset_file, device) is None:
         return ""
-    return printable(", ".join(settings_of(found)))
+    return printable(", ".join(settings_of(preset_file)))
 
 
-def _problem(found: PresetFile | None) -> str:
-    if found is None:
+def _problem(preset_file: PresetFile | None) -> str:
+    if preset_file is None:
         return NO_PRESET
-    if isinstance(found.preset.model, RuleModel):
+    if isinstance(preset_file.preset.model, RuleModel):
         return RULE
-    return "" if axes_of(found.preset.workload, found.preset.workload, USUAL_CARDS) else OWN_CODE
+    return "" if axes_of(preset_file.preset.workload, preset_file.preset.workload, USUAL_CARDS) else OWN_CODE
 
 
 def _ask_estimate(

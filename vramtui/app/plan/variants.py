@@ -50,8 +50,8 @@ class PlanVariants:
         self._ask_name(self._variant())
 
     def _ask_name(self, chosen: tuple[Workload, str] | None) -> None:
-        found = self._state.panel_preset()
-        if chosen is None or found is None:
+        preset_file = self._state.panel_preset()
+        if chosen is None or preset_file is None:
             return
         from vramtui.presets.draft.variants import proposed_name
 
@@ -59,10 +59,10 @@ class PlanVariants:
 
         def on_name(name: str | None) -> None:
             if name is not None:
-                self._save_in_background(found, workload, name, how)
+                self._save_in_background(preset_file, workload, name, how)
 
-        about = f"{printable(found.key)} with {how}, as your own preset; the original file is unchanged."
-        self._app.push_screen(PlanName(proposed_name(found, how), about), on_name)
+        about = f"{printable(preset_file.key)} with {how}, as your own preset; the original file is unchanged."
+        self._app.push_screen(PlanName(proposed_name(preset_file, how), about), on_name)
 
     def _variant(self) -> tuple[Workload, str] | None:
         """The workload under the cursor and its name; says why where there is none."""
@@ -87,12 +87,12 @@ class PlanVariants:
             self._app.notify(NO_CHANGES, markup=False)
         return None
 
-    def _save_in_background(self, found: PresetFile, workload: Workload, name: str, how: str) -> None:
+    def _save_in_background(self, preset_file: PresetFile, workload: Workload, name: str, how: str) -> None:
         def save() -> None:
             from vramtui.presets.draft.variants import save_variant
 
             try:
-                self._app.call_later(self._saved, save_variant(found, workload, name, how))
+                self._app.call_later(self._saved, save_variant(preset_file, workload, name, how))
             except (UserError, OSError) as error:
                 self._app.call_later(self._app.notify, str(error), title="Not saved", severity="error", markup=False)
 

@@ -141,15 +141,15 @@ class DashboardState:
         self.session.take_presets(presets)
         self._match_shown()
 
-    def add_preset(self, found: PresetFile) -> None:
+    def add_preset(self, preset_file: PresetFile) -> None:
         """Know one more preset; it stands in for another of the same key."""
-        self.session.add_preset(found)
+        self.session.add_preset(preset_file)
         self._match_shown()
 
-    def show_preset(self, found: PresetFile) -> None:
+    def show_preset(self, preset_file: PresetFile) -> None:
         """Know a preset, and have it in the panel."""
-        self.add_preset(found)
-        self.panel_key = found.key
+        self.add_preset(preset_file)
+        self.panel_key = preset_file.key
 
     # --- what a person chooses -----------------------------------------------------------------------------------
 
@@ -158,9 +158,9 @@ class DashboardState:
         self._chosen = row
         if hold and self._held is None:
             self._held = {one.id: at for at, one in enumerate(self._visible or ())}
-        found = self._matches.get(row) if isinstance(row, ProcessKey) else None
-        if found is not None:
-            self.panel_key = found.key
+        preset_file = self._matches.get(row) if isinstance(row, ProcessKey) else None
+        if preset_file is not None:
+            self.panel_key = preset_file.key
 
     def let_go(self) -> bool:
         """Sort again; the cursor stays with its row. False when nothing was held."""
@@ -208,22 +208,22 @@ class DashboardState:
         """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
         self.session.assign(key, preset, automatic=automatic)
         self._match_shown()
-        self.panel_key = found.key if (found := self._matches.get(key)) is not None else self.panel_key
+        self.panel_key = preset_file.key if (preset_file := self._matches.get(key)) is not None else self.panel_key
 
     def step(self, fields: tuple[str, ...], direction: int) -> bool:
         """Step the first of these fields that the panel's preset has; False where it has none of them."""
-        found = self.panel_preset()
-        name = first_of(self.workload(found), fields) if found is not None else None
-        if found is None or name is None:
+        preset_file = self.panel_preset()
+        name = first_of(self.workload(preset_file), fields) if preset_file is not None else None
+        if preset_file is None or name is None:
             return False
-        self.session.variants[found.key] = step(self.workload(found), name, direction)
+        self.session.variants[preset_file.key] = step(self.workload(preset_file), name, direction)
         return True
 
     def put(self, workload: Workload) -> None:
         """Make `workload` the panel's, as changes to its preset that `undo_steps` reverts."""
-        found = self.known_preset(self.panel_key or "")
-        if found is not None:
-            self.session.variants[found.key] = workload
+        preset_file = self.known_preset(self.panel_key or "")
+        if preset_file is not None:
+            self.session.variants[preset_file.key] = workload
 
     def undo_steps(self) -> bool:
         """Back to what the panel's preset file says; False when nothing had been changed."""
@@ -231,9 +231,9 @@ class DashboardState:
 
     # --- what goes out -------------------------------------------------------------------------------------------
 
-    def workload(self, found: PresetFile) -> Workload:
+    def workload(self, preset_file: PresetFile) -> Workload:
         """The preset's workload with the changes made in the panel."""
-        return self.session.workload(found)
+        return self.session.workload(preset_file)
 
     @property
     def selected_process(self) -> ProcessKey | None:
@@ -321,7 +321,9 @@ class DashboardState:
 
     def known_preset(self, key: str) -> PresetFile | None:
         """The preset called so: of a file, or derived from a process that is shown."""
-        return self.presets.get(key) or next((found for found in self._matches.values() if found.key == key), None)
+        return self.presets.get(key) or next(
+            (preset_file for preset_file in self._matches.values() if preset_file.key == key), None
+        )
 
     def panel_preset(self) -> PresetFile | None:
         """The panel's preset, with the values of the process that it is set beside."""
@@ -331,12 +333,12 @@ class DashboardState:
     def _beside(
         self, chosen: ProcessRow | None, matched: list[ProcessRow]
     ) -> tuple[PresetFile | None, ProcessRow | None]:
-        found = self.known_preset(self.panel_key or "")
-        if found is None:
+        preset_file = self.known_preset(self.panel_key or "")
+        if preset_file is None:
             return None, chosen
-        row = row_for_panel(found.key, chosen, matched)
+        row = row_for_panel(preset_file.key, chosen, matched)
         own = self._matches.get(row.id) if row is not None and isinstance(row.id, ProcessKey) else None
-        return (own if own is not None and own.key == found.key else found), row
+        return (own if own is not None and own.key == preset_file.key else preset_file), row
 
     def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
         found, row = self._beside(chosen, matched)

@@ -42,8 +42,8 @@ def in_tree_order(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
     return found
 
 
-def _take(below: dict[int | None, list[ProcessRow]], above: int | None, depth: int, found: list[ProcessRow]) -> None:
+def _take(below: dict[int | None, list[ProcessRow]], above: int | None, depth: int, rows: list[ProcessRow]) -> None:
     """The rows below one process, with all that is below them."""
     for row in below.pop(above, ()):
-        found.append(msgspec.structs.replace(row, depth=depth) if depth else row)
-        _take(below, row.process.pid if row.process is not None else None, depth + 1, found)
+        rows.append(msgspec.structs.replace(row, depth=depth) if depth else row)
+        _take(below, row.process.pid if row.process is not None else None, depth + 1, rows)

@@ -102,14 +102,14 @@ def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset
         matched: the rows of it whose process runs a preset.
         known: what this gave the last time.
     """
-    found: set[SortColumn] = set(known)
+    columns: set[SortColumn] = set(known)
     if any(row.predicted is not None for row in matched):
-        found.add("predicted")
-    if not {"sm", "job"} <= found:
+        columns.add("predicted")
+    if not {"sm", "job"} <= columns:
         for gpu in sample.gpus:
-            found |= {"sm"} if any(process.sm_percent is not None for process in gpu.processes) else set()
-            found |= {"job"} if any(map(job_id, gpu.processes)) else set()
-    return frozenset(found)
+            columns |= {"sm"} if any(process.sm_percent is not None for process in gpu.processes) else set()
+            columns |= {"job"} if any(map(job_id, gpu.processes)) else set()
+    return frozenset(columns)
 
 
 def worth_a_row(row: ProcessRow) -> bool:

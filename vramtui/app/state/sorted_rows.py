@@ -50,26 +50,28 @@ class RowPredictions:
         return [row for row in self.rows if row.preset is not None]
 
     def _predicted(self, row: ProcessRow) -> ProcessRow:
-        found = self._matched.get(row.id) if isinstance(row.id, ProcessKey) else None
-        if found is None:
+        preset_file = self._matched.get(row.id) if isinstance(row.id, ProcessKey) else None
+        if preset_file is None:
             return row
-        predicted, is_quick = self._process(found, row.gpu)
+        predicted, is_quick = self._process(preset_file, row.gpu)
         fraction = row.peak / predicted - 1 if predicted and row.peak is not None else None
         return msgspec.structs.replace(
             row,
             predicted=predicted,
             fraction=fraction,
-            preset=found.key,
-            is_assumed=found.is_assumed,
+            preset=preset_file.key,
+            is_assumed=preset_file.is_assumed,
             is_quick=is_quick,
         )
 
-    def _process(self, found: PresetFile, gpu: Gpu) -> tuple[int | None, bool]:
-        at = (id(found), gpu.uuid)  # not its key: two jobs of one preset may have values of their own
+    def _process(self, preset_file: PresetFile, gpu: Gpu) -> tuple[int | None, bool]:
+        at = (id(preset_file), gpu.uuid)  # not its key: two jobs of one preset may have values of their own
         if at not in self._asked:
             device = device_of(gpu)
-            estimate = self._estimates(found, device)
-            self._asked[at] = (None, False) if estimate is None else (estimate.process, self._is_quick(found, device))
+            estimate = self._estimates(preset_file, device)
+            self._asked[at] = (
+                (None, False) if estimate is None else (estimate.process, self._is_quick(preset_file, device))
+            )
         return self._asked[at]
 
 

@@ -56,11 +56,11 @@ class ProcessTracer:
 
         app.push_screen(Confirm(f"Trace what pid {process.pid} runs?", question_of(command)), on_answer)
 
-    def _assign(self, process: ProcessKey, found: PresetFile) -> None:
+    def _assign(self, process: ProcessKey, preset_file: PresetFile) -> None:
         """The trace is what the process is predicted by from now on."""
         state = self._shared.state
-        state.add_preset(found)
-        state.assign(process, found.key)
+        state.add_preset(preset_file)
+        state.assign(process, preset_file.key)
         self._shared.app.notify(
             f"pid {process.pid} is traced: predicted beside observed, its phases on Timeline (3).", markup=False
         )

@@ -106,7 +106,7 @@ class PresetChooser(Chooser):
             options.append(Option(Content("automatic: the preset that fits the command line"), AUTOMATIC))
             options.append(Option(Content("none: no preset"), NONE))
         words = wanted.lower().split()
-        running = {found.key for found in self._state.session.matched.values()}
+        running = {preset_file.key for preset_file in self._state.session.matched.values()}
 
         def place(preset: PresetFile) -> tuple[int, str]:
             if not preset.bundled:
@@ -154,16 +154,16 @@ class PresetChooser(Chooser):
             from vramtui.presets.named_presets import preset_named  # only for a model that is no preset
 
             try:
-                found = preset_named(chosen, PresetLibrary())
+                preset_file = preset_named(chosen, PresetLibrary())
             except UserError as error:
                 self.notify(str(error), severity="warning", markup=False)
                 return
-            self._state.add_preset(found)
-            chosen = found.key
+            self._state.add_preset(preset_file)
+            chosen = preset_file.key
         super().take(chosen)
 
-    def _is_known(self, found: PresetFile) -> bool:
-        workload = self._state.workload(found)
+    def _is_known(self, preset_file: PresetFile) -> bool:
+        workload = self._state.workload(preset_file)
         return all(self._state.predictor.knows_total(workload, device) for device in self._devices)
 
     def fill_totals(self) -> None:
@@ -183,17 +183,19 @@ class PresetChooser(Chooser):
                 call_after(self, BETWEEN, self.fill_totals)
                 return
 
-    def _line(self, found: PresetFile) -> Content:
+    def _line(self, preset_file: PresetFile) -> Content:
         """The preset's line; with dots for its total where that is not known yet and somebody else has to ask."""
-        workload, waits = self._state.workload(found), found.key in self._waiting
+        workload, waits = self._state.workload(preset_file), preset_file.key in self._waiting
         fits = [None if waits else self._state.predictor.fit(workload, device) for device in self._devices]
         process = fits[0].needs if fits[0] is not None else None
         about = "≈" if not waits and self._state.predictor.is_quick(workload, self._devices[0]) else ""
         total = "…" if waits else f"{about}{format_gib(process)} GiB" if process is not None else "no estimate"
-        key = printable(found.key)[:NAME_MOST]
-        mine = "" if found.bundled else " (yours)"
+        key = printable(preset_file.key)[:NAME_MOST]
+        mine = "" if preset_file.bundled else " (yours)"
         own = printable(
-            f"{found.preset.name}{mine} · {found.preset.notes}" if found.preset.notes else found.preset.name + mine
+            f"{preset_file.preset.name}{mine} · {preset_file.preset.notes}"
+            if preset_file.preset.notes
+            else preset_file.preset.name + mine
         )
         pad = " " * (NAME_MOST - cell_len(key))
         return Content.assemble(
@@ -225,13 +227,13 @@ def _mark(fit: Fit | None, device: Device, *, alone: bool) -> tuple[str, str]:
     return f"{fit.sign} {words}".ljust(width), COLOURS[fit.verdict]
 
 
-def _text(found: PresetFile) -> tuple[str, str]:
-    return found.key, f"{found.preset.name} {found.preset.notes}"
+def _text(preset_file: PresetFile) -> tuple[str, str]:
+    return preset_file.key, f"{preset_file.preset.name} {preset_file.preset.notes}"
 
 
-def _family(found: PresetFile) -> str:
+def _family(preset_file: PresetFile) -> str:
     """The folder that a bundled preset stands in."""
-    return PurePath(found.path).parent.name
+    return PurePath(preset_file.path).parent.name
 
 
 def _smallest_card(process: int | None) -> str:

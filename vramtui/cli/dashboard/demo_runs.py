@@ -63,8 +63,8 @@ def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
     return tuple(StoredRun(len(made) - at, run) for at, run in enumerate(made))
 
 
-def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:
-    workload = found.preset.workload
+def _run(number: int, job: _Job, preset_file: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:
+    workload = preset_file.preset.workload
     estimate = _estimate(workload, job.gpu)
     builtins = msgspec.to_builtins(workload)
     observed = _observed(estimate, chance, probed=job.probed)
@@ -87,7 +87,7 @@ def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, cha
         ended_at=at + lasts,
         ending=ending,
         exit_code=codes[ending] if job.probed else None,
-        preset=found.key,
+        preset=preset_file.key,
         model_kind=str(builtins["model"]["kind"]),
         run_kind=str(builtins["run"]["kind"]),
         workload=builtins,

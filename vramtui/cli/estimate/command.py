@@ -66,8 +66,8 @@ def uncalibrated_lines(made: Sequence[Corrected]) -> list[str]:
     return [f"Uncalibrated: CUDA context {context}, reserved {reserved}, process {format_bytes(plain.process, 2)}"]
 
 
-def corrected(estimates: Sequence[Estimate], found: PresetFile, device: Device) -> list[Corrected]:
-    """Each of `estimates` for `found` on `device`, and as it is by this host's runs.
+def corrected(estimates: Sequence[Estimate], preset_file: PresetFile, device: Device) -> list[Corrected]:
+    """Each of `estimates` for `preset_file` on `device`, and as it is by this host's runs.
 
     Raises:
         UserError: the history cannot be read.
@@ -76,7 +76,7 @@ def corrected(estimates: Sequence[Estimate], found: PresetFile, device: Device) 
     from vramtui.core.runs.calibration import ENOUGH, calibrate
 
     calibration = calibrate((kept.run for kept in run_history().runs(limit=ALL)), platform.node())
-    made = [_correct(one, calibration, found, device) for one in estimates]
+    made = [_correct(one, calibration, preset_file, device) for one in estimates]
     if all(one.now is one.plain for one in made):
         sys.stderr.write(
             f"vramtui: nothing is calibrated: this host has fewer than {ENOUGH} finished runs on"
@@ -85,10 +85,10 @@ def corrected(estimates: Sequence[Estimate], found: PresetFile, device: Device) 
     return made
 
 
-def _correct(one: Estimate, calibration: "Calibration", found: PresetFile, device: Device) -> Corrected:
+def _correct(one: Estimate, calibration: "Calibration", preset_file: PresetFile, device: Device) -> Corrected:
     from vramtui.core.runs.calibration import calibrated
 
-    workload = msgspec.to_builtins(found.preset.workload)
+    workload = msgspec.to_builtins(preset_file.preset.workload)
     share = calibration.share(one.method, str(workload["model"]["kind"]), str(workload["run"]["kind"]))
     return Corrected(one, calibrated(one, calibration.context(device.name), share))
 
@@ -172,13 +172,13 @@ def estimate(options: EstimateOptions) -> None:
             exit_by(fit_of(found, one, device) for one in deciding([one.now for one in made]))
 
 
-def _print_over(found: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
+def _print_over(preset_file: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
     """A table over the values of a setting; `plain` where nothing else is asked for that it does not have."""
     from vramtui.cli.estimate.over import print_over
 
     if not plain:
         raise UserError("--over is a table of analytic estimates: it takes no --method, --calibrated or -v")
-    print_over(found, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
+    print_over(preset_file, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
 
 
 def _with_media(found: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
@@ -196,15 +196,15 @@ def _with_media(found: PresetFile, images: list[str], clips: list[str]) -> tuple
 
 
 def _make_estimates(
-    found: PresetFile, device: Device, method: str | None, notes: list[str], *, calibrated: bool
+    preset_file: PresetFile, device: Device, method: str | None, notes: list[str], *, calibrated: bool
 ) -> list[Corrected]:
     estimates = [
         msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions))
-        for one in estimates_of(found, device, method)
+        for one in estimates_of(preset_file, device, method)
     ]
     if not calibrated:
         return [Corrected(one, one) for one in estimates]
-    return corrected(estimates, found, device)
+    return corrected(estimates, preset_file, device)
 
 
 def changed_preset(
@@ -241,7 +241,7 @@ def changed_preset(
     return msgspec.structs.replace(found, preset=preset, settings=(*found.settings, *settings))
 
 
-def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[Estimate]:
+def estimates_of(preset_file: PresetFile, device: Device, method: str | None) -> list[Estimate]:
     """One estimate, or several side by side with analytic first.
 
     Raises:
@@ -249,12 +249,12 @@ def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[
     """
     from vramtui.estimators.methods import estimates_by
 
-    with naming_setting(found):
-        return estimates_by(method, found.preset.workload, device)
+    with naming_setting(preset_file):
+        return estimates_by(method, preset_file.preset.workload, device)
 
 
 @contextmanager
-def naming_setting(found: PresetFile) -> Iterator[None]:
+def naming_setting(preset_file: PresetFile) -> Iterator[None]:
     """Put what is to blame before what an estimator has to say: a setting that it speaks of, else the preset's file, or
     the model as it was named.
     """
@@ -265,8 +265,8 @@ def naming_setting(found: PresetFile) -> Iterator[None]:
 
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
-        name = display_path(Path(found.path)) if is_written(found) else printable(found.key)
-        told = next((_option_text(one) for one in reversed(found.settings) if _is_of(str(error), one)), name)
+        name = display_path(Path(preset_file.path)) if is_written(preset_file) else printable(preset_file.key)
+        told = next((_option_text(one) for one in reversed(preset_file.settings) if _is_of(str(error), one)), name)
         raise UserError(f"{told}: {error}") from None
 
 
@@ -281,9 +281,9 @@ def _is_of(sentence: str, setting: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", sentence) is not None
 
 
-def fit_of(found: PresetFile, one: Estimate, device: Device) -> "Fit":
+def fit_of(preset_file: PresetFile, one: Estimate, device: Device) -> "Fit":
     """The verdict on the whole process."""
-    return fit_on(one, found.preset.workload, device)
+    return fit_on(one, preset_file.preset.workload, device)
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:

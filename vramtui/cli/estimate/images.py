@@ -14,39 +14,39 @@ TOKENS = re.compile(r"[1-9][0-9]{0,6}")
 SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*s")
 
 
-def with_images(found: PresetFile, images: list[str]) -> tuple[PresetFile, str]:
+def with_images(preset_file: PresetFile, images: list[str]) -> tuple[PresetFile, str]:
     """The preset with the images' tokens before those of the prompt, and a sentence that says so.
 
     Args:
-        found: the preset.
+        preset_file: the preset.
         images: each `WIDTHxHEIGHT` in pixels, or a number of tokens.
 
     Raises:
         UserError: one is neither, or the model or the run takes no images.
     """
-    model = _reader(found, "--image", "images")
+    model = _reader(preset_file, "--image", "images")
     counts = [_tokens_of(image, model) for image in images]
-    return _with_tokens(found, "image_tokens", counts, "images'", known=model.tower is not None)
+    return _with_tokens(preset_file, "image_tokens", counts, "images'", known=model.tower is not None)
 
 
-def with_sound(found: PresetFile, clips: list[str]) -> tuple[PresetFile, str]:
+def with_sound(preset_file: PresetFile, clips: list[str]) -> tuple[PresetFile, str]:
     """The preset with the tokens of sound before those of the prompt, and a sentence that says so.
 
     Args:
-        found: the preset.
+        preset_file: the preset.
         clips: each a number of seconds, as `30s`, or of tokens.
 
     Raises:
         UserError: one is neither, or the model or the run takes no sound.
     """
-    model = _reader(found, "--audio", "sound")
+    model = _reader(preset_file, "--audio", "sound")
     counts = [_tokens_of_clip(clip, model) for clip in clips]
-    return _with_tokens(found, "audio_tokens", counts, "sound's", known=model.audio_tower is not None)
+    return _with_tokens(preset_file, "audio_tokens", counts, "sound's", known=model.audio_tower is not None)
 
 
-def _reader(found: PresetFile, option: str, what: str) -> TransformerModel:
+def _reader(preset_file: PresetFile, option: str, what: str) -> TransformerModel:
     """The model, which reads tokens of images or sound with the words."""
-    model, run = found.preset.model, found.preset.run
+    model, run = preset_file.preset.model, preset_file.preset.run
     if isinstance(model, TransformerModel) and not isinstance(run, ServeRun):
         return model
     served = "a server has none of: they are part of run.max_model_len"
@@ -54,15 +54,17 @@ def _reader(found: PresetFile, option: str, what: str) -> TransformerModel:
     raise UserError(f"{option} adds the tokens of {what} to run.sequence_length, which {why}")
 
 
-def _with_tokens(found: PresetFile, key: str, counts: list[int], whose: str, *, known: bool) -> tuple[PresetFile, str]:
-    preset, run = found.preset, found.preset.run
+def _with_tokens(
+    preset_file: PresetFile, key: str, counts: list[int], whose: str, *, known: bool
+) -> tuple[PresetFile, str]:
+    preset, run = preset_file.preset, preset_file.preset.run
     assert not isinstance(run, ServeRun)
     more = {key: (getattr(run, key) or 0) + sum(counts), "sequence_length": (run.sequence_length or 0) + sum(counts)}
     changed = msgspec.structs.replace(preset, run=msgspec.structs.replace(run, **more))
     said = f"{' + '.join(f'{count:,}' for count in counts)} of the sequence's tokens are {whose}"
     if not known:
         said += "; what their tower holds while it runs is not counted: its sizes are not known"
-    return msgspec.structs.replace(found, preset=changed), said
+    return msgspec.structs.replace(preset_file, preset=changed), said
 
 
 def _tokens_of_clip(clip: str, model: TransformerModel) -> int:

@@ -29,11 +29,11 @@ class ValueRow(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
 
 
-def values_of(found: PresetFile, text: str) -> tuple[str, list[str]]:
+def values_of(preset_file: PresetFile, text: str) -> tuple[str, list[str]]:
     """The setting's key, and its values: those written behind it, or all that it can have.
 
     Args:
-        found: the preset.
+        preset_file: the preset.
         text: `KEY` of a setting that takes one of a few words, or `KEY=VALUE,VALUE`.
 
     Raises:
@@ -47,9 +47,9 @@ def values_of(found: PresetFile, text: str) -> tuple[str, list[str]]:
         if not 0 < len(values) <= MOST:
             raise UserError(f"--over {text} has to name 1 to {MOST} values: --over {key or 'run.batch_size'}=1,2,4")
         return key, values
-    key = _whole_key(found, key)
+    key = _whole_key(preset_file, key)
     table, _, name = key.partition(".")
-    inside = getattr(found.preset, table, None)
+    inside = getattr(preset_file.preset, table, None)
     hints = get_type_hints(type(inside)) if isinstance(inside, msgspec.Struct) else {}
     words = _words(hints[name]) if name in hints else []
     if not words:
@@ -60,14 +60,14 @@ def values_of(found: PresetFile, text: str) -> tuple[str, list[str]]:
     return key, words
 
 
-def _whole_key(found: PresetFile, key: str) -> str:
+def _whole_key(preset_file: PresetFile, key: str) -> str:
     """A key with its table: `quantization` and `quant` are `run.quantization`."""
     if "." in key:
         return key
     flag = flag_named(key)
     if flag is not None and flag.key:
         return flag.key
-    tables = (table for table in ("run", "parallel", "model") if hasattr(getattr(found.preset, table, None), key))
+    tables = (table for table in ("run", "parallel", "model") if hasattr(getattr(preset_file.preset, table, None), key))
     return next((f"{table}.{key}" for table in tables), key)
 
 
@@ -86,7 +86,7 @@ def _words(hint: Any) -> list[str]:  # noqa: ANN401 - a type
     return words
 
 
-def rows_over(found: PresetFile, text: str, device: Device) -> list[ValueRow]:
+def rows_over(preset_file: PresetFile, text: str, device: Device) -> list[ValueRow]:
     """An estimate for each value; a file's own tensors give way to a quantisation that is asked for.
 
     Raises:
@@ -94,8 +94,8 @@ def rows_over(found: PresetFile, text: str, device: Device) -> list[ValueRow]:
     """
     from vramtui.estimators.methods import estimates_by
 
-    key, values = values_of(found, text)
-    preset = found.preset
+    key, values = values_of(preset_file, text)
+    preset = preset_file.preset
     if key == "run.quantization" and isinstance(preset.run, ServeRun) and preset.run.stored is not None:
         preset = msgspec.structs.replace(preset, run=msgspec.structs.replace(preset.run, stored=None))
     rows = []
@@ -113,31 +113,31 @@ def rows_over(found: PresetFile, text: str, device: Device) -> list[ValueRow]:
     return rows
 
 
-def print_over(found: PresetFile, text: str, device: Device, *, asked: bool, json: bool) -> None:
+def print_over(preset_file: PresetFile, text: str, device: Device, *, asked: bool, json: bool) -> None:
     """The table, or a document with the same.
 
     Raises:
         UserError: as `rows_over`.
     """
-    key, _ = values_of(found, text)
-    rows = rows_over(found, text, device)
+    key, _ = values_of(preset_file, text)
+    rows = rows_over(preset_file, text, device)
     if json:
         from vramtui.records.documents.estimates import device_document
 
-        document = {"schema": 1, "preset": found.key, "device": device_document(device), "over": key}
-        print_json(document | {"rows": [_row(found, row, device if asked else None) for row in rows]})
+        document = {"schema": 1, "preset": preset_file.key, "device": device_document(device), "over": key}
+        print_json(document | {"rows": [_row(preset_file, row, device if asked else None) for row in rows]})
         return
-    sys.stdout.write(f"{found.preset.name} ({found.key}) on {device.name}\n\n")
-    lines = [(row.value, *_cells(found, row, device, asked=asked)) for row in rows]
+    sys.stdout.write(f"{preset_file.preset.name} ({preset_file.key}) on {device.name}\n\n")
+    lines = [(row.value, *_cells(preset_file, row, device, asked=asked)) for row in rows]
     print_table([key, *COLUMNS, "verdict" if asked else ""], lines, right=range(1, len(COLUMNS) + 1))
 
 
-def _cells(found: PresetFile, row: ValueRow, device: Device, *, asked: bool) -> tuple[str, ...]:
+def _cells(preset_file: PresetFile, row: ValueRow, device: Device, *, asked: bool) -> tuple[str, ...]:
     if row.estimate is None:
         return (*[""] * len(COLUMNS), row.refused)
     weights, cache, rest = _sizes(row.estimate)
     sizes = (weights, cache, rest, row.estimate.process)
-    verdict = fit_on(row.estimate, found.preset.workload, device).line(device.name) if asked else ""
+    verdict = fit_on(row.estimate, preset_file.preset.workload, device).line(device.name) if asked else ""
     return (*map(format_bytes, sizes), verdict)
 
 
@@ -149,10 +149,10 @@ def _sizes(estimate: Estimate) -> tuple[int, int, int]:
     return weights, cache, estimate.process - weights - cache
 
 
-def _row(found: PresetFile, row: ValueRow, device: Device | None) -> dict[str, Any]:
+def _row(preset_file: PresetFile, row: ValueRow, device: Device | None) -> dict[str, Any]:
     one = row.estimate
     weights, cache, rest = (None, None, None) if one is None else _sizes(one)
-    fit = None if one is None or device is None else fit_on(one, found.preset.workload, device)
+    fit = None if one is None or device is None else fit_on(one, preset_file.preset.workload, device)
     return {
         "value": row.value,
         "refused": row.refused or None,

@@ -30,36 +30,36 @@ NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
 
 
 def print_estimates(
-    found: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool, explain: bool = False
+    preset_file: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool, explain: bool = False
 ) -> None:
     """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain (a rule's always);
     or a line for each of several.
     """
-    explain = explain or isinstance(found.preset.workload.model, RuleModel)
+    explain = explain or isinstance(preset_file.preset.workload.model, RuleModel)
     from vramtui.presets.reader import is_written
 
     one = estimates[0]
     if asked:
-        workload = found.preset.workload
+        workload = preset_file.preset.workload
         _print_wrapped("", fit_on(one, workload, device).line(device.name), strong=True)
         for other in estimates[1:]:
             _print_wrapped("", f"{other.method}: {fit_on(other, workload, device).line(device.name)}")
     else:
         _print_wrapped("", f"needs {format_bytes(one.process, 2)}", strong=True)
-    _print_wrapped("", found.title)
-    if found.preset.notes and not is_written(found):
-        _print_wrapped("  ", found.preset.notes)
-    _print_values(found, whole=explain)
-    beyond = beyond_own_length(found.preset.workload)
+    _print_wrapped("", preset_file.title)
+    if preset_file.preset.notes and not is_written(preset_file):
+        _print_wrapped("  ", preset_file.preset.notes)
+    _print_values(preset_file, whole=explain)
+    beyond = beyond_own_length(preset_file.preset.workload)
     if beyond:
         _print_wrapped("", beyond)
     if len(estimates) > 1:
-        _print_beside(found, estimates)
+        _print_beside(preset_file, estimates)
     elif explain:
         _print_one(one)
     else:
-        _print_short(found, one)
-    if isinstance(found.preset.run, InferRun) and not explain:
+        _print_short(preset_file, one)
+    if isinstance(preset_file.preset.run, InferRun) and not explain:
         _print_wrapped("", "This is inference; for training: --train, or --lora.")
     if not asked:
         major, minor = device.capability
@@ -69,17 +69,17 @@ def print_estimates(
         )
 
 
-def _print_values(found: PresetFile, *, whole: bool) -> None:
+def _print_values(preset_file: PresetFile, *, whole: bool) -> None:
     """What the job is; of what it leaves as it is by default only what everybody asks for, unless `whole`."""
-    workload = found.preset.workload
+    workload = preset_file.preset.workload
     table = workload.rule if isinstance(workload.model, RuleModel) else workload.run
     values = {key: value for key, value in msgspec.to_builtins(table).items() if value is not None}
     if table is not None and not whole:
         values = _not_by_default(table, values)
     _print_wrapped("  ", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
-    if found.preset.workload.parallel is not None:
+    if preset_file.preset.workload.parallel is not None:
         usual = msgspec.to_builtins(Parallel())
-        shared = msgspec.to_builtins(found.preset.workload.parallel)
+        shared = msgspec.to_builtins(preset_file.preset.workload.parallel)
         chosen = [f"{key} {_plain(value)}" for key, value in shared.items() if value != usual[key]]
         _print_wrapped("  ", f"parallel: {', '.join(chosen) or 'one card'}")
 
@@ -97,7 +97,7 @@ def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[st
     return kept
 
 
-def _print_short(found: PresetFile, one: Estimate) -> None:
+def _print_short(preset_file: PresetFile, one: Estimate) -> None:
     """The Ledger with a bar for each line; nothing of the arithmetic."""
     top = one.process or 1
     unit, name = unit_of(top)
@@ -114,16 +114,21 @@ def _print_short(found: PresetFile, one: Estimate) -> None:
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
     error = "" if one.error is None else f"; {_stated(one.error, one.error_below)}"
     _print_wrapped("", f"{one.method}; peak: {PHASE_TITLES[one.peak_phase]}{step}{error}")
-    _print_wrapped("", f"`vramtui estimate {_command_name(found)} -v` shows the arithmetic and the assumptions.")
+    _print_wrapped("", f"`vramtui estimate {_command_name(preset_file)} -v` shows the arithmetic and the assumptions.")
 
 
-def _command_name(found: PresetFile) -> str:
+def _command_name(preset_file: PresetFile) -> str:
     """What to type for it: a preset's or a model's name, or the path where it was given by one."""
     from vramtui.presets.library import PresetLibrary
 
-    path = Path(found.path)
-    if found.bundled or "/" in found.key or ":" in found.key or path == PresetLibrary().user_folder / path.name:
-        return found.key
+    path = Path(preset_file.path)
+    if (
+        preset_file.bundled
+        or "/" in preset_file.key
+        or ":" in preset_file.key
+        or path == PresetLibrary().user_folder / path.name
+    ):
+        return preset_file.key
     from vramtui.presets.reader import display_path
 
     return shlex.quote(display_path(path))
@@ -179,8 +184,8 @@ def _print_part(part: Part, name_width: int, source: int, unit: int) -> None:
         _print_wrapped("    ", f"{part.formula} [{source}]")
 
 
-def _print_beside(found: PresetFile, estimates: list[Estimate]) -> None:
-    measured = found.preset.measured
+def _print_beside(preset_file: PresetFile, estimates: list[Estimate]) -> None:
+    measured = preset_file.preset.measured
     truth = measured.process if measured else None
     base = truth or estimates[0].process
     width = max([len(one.method) for one in estimates] + [len("measured")])

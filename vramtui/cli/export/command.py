@@ -155,9 +155,9 @@ def _put(reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollec
     collector.put((up_metric(up=False),))
 
 
-def _kind(found: "PresetFile") -> str:
+def _kind(preset_file: "PresetFile") -> str:
     """`train`, `infer` or `serve`."""
-    return str(found.preset.run.__struct_config__.tag)
+    return str(preset_file.preset.run.__struct_config__.tag)
 
 
 def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:

@@ -19,11 +19,11 @@ MOST_NODES = 16
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | None) -> None:
+def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: str | None) -> None:
     """Print lines for the head of a batch script.
 
     Args:
-        found: the preset.
+        preset_file: the preset.
         device: the card.
         per_node: how many of them a node has at most.
         kind: the site's name for the type of GPU (`sinfo -o %G`); any type where it is None.
@@ -34,11 +34,11 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
     """
     if kind is not None and _TYPE.fullmatch(kind) is None:
         raise UserError(f"--gres-type {kind!r} is no type of GPU; `sinfo -o %G` shows the site's: gpu:h100:4 has h100")
-    with naming_setting(found):
-        smallest = _smallest(found.preset.workload, device, per_node)
+    with naming_setting(preset_file):
+        smallest = _smallest(preset_file.preset.workload, device, per_node)
     if smallest is None:
         sys.stderr.write(
-            f"vramtui: {found.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`\n"
+            f"vramtui: {preset_file.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`\n"
         )
         raise typer.Exit(NO)
     count = smallest.cards
@@ -48,7 +48,7 @@ def print_sbatch(found: PresetFile, device: Device, per_node: int, kind: str | N
     spread = f" with {smallest.words}" if smallest.words else ""
     sizes = f"{format_bytes(smallest.answer.process)} of {format_bytes(device.total_memory)}"
     lines = (
-        f"# {found.key} on {device.name}: {sizes} on each GPU predicted{spread}",
+        f"# {preset_file.key} on {device.name}: {sizes} on each GPU predicted{spread}",
         f"#SBATCH --nodes={nodes}",
         f"#SBATCH --ntasks-per-node={each}",
         f"#SBATCH --gres={gpu}:{each}",

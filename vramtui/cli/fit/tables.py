@@ -26,7 +26,7 @@ from vramtui.presets.importers.flags import spelled_option
 Column = tuple[PresetFile, tuple[CardFit, ...]]
 
 
-def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
+def cards_of(preset_file: PresetFile) -> tuple[CardFit, ...]:
     """The preset on every card.
 
     Raises:
@@ -34,9 +34,9 @@ def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
     """
     from vramtui.estimators.methods import search_estimators
 
-    cards, workload = known_cards(), found.preset.workload
+    cards, workload = known_cards(), preset_file.preset.workload
     estimator, near = search_estimators(workload)
-    with naming_setting(found):
+    with naming_setting(preset_file):
         estimator.estimate(workload, cards[-1])
     return tuple(card_fits(estimator, workload, cards, near=near))
 
@@ -147,13 +147,13 @@ def _round(step: int) -> int:
     return 1 << (step - 1).bit_length()
 
 
-def map_of(found: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
+def map_of(preset_file: PresetFile, device: Device, axes: tuple[Axis, Axis]) -> Grid:
     """The map; an axis may leave the table of its key out, as --set may.
 
     Raises:
         UserError: an axis names no number of the preset.
     """
-    workload = found.preset.workload
+    workload = preset_file.preset.workload
     across, down = ((key_in_full(workload, _key(key)), values) for key, values in axes)
     return plan_grid(ANALYTIC, workload, device, across, down)
 
@@ -164,14 +164,14 @@ def _key(name: str) -> str:
     return name if spelled is None else spelled[0]
 
 
-def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
+def map_document(preset_file: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
     """The map as JSON has it: a row of bytes for each value of `down`, null where it is refused."""
     from vramtui.estimators.analytic.simulated import unfollowed
     from vramtui.records.documents.estimates import device_document
 
     return {
         "schema": 1,
-        "preset": found.key,
+        "preset": preset_file.key,
         "device": device_document(device),
         "across": {"key": grid.across[0], "values": list(grid.across[1])},
         "down": {"key": grid.down[0], "values": list(grid.down[1])},
@@ -179,17 +179,17 @@ def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, obj
         "fits": [list(row) for row in grid.fits],
         "exact": grid.exact,
         "method": "analytic",
-        "quick": not unfollowed(found.preset.workload),
+        "quick": not unfollowed(preset_file.preset.workload),
     }
 
 
-def print_map(found: PresetFile, device: Device, grid: Grid) -> None:
+def print_map(preset_file: PresetFile, device: Device, grid: Grid) -> None:
     """GiB of the process for some of the values, what does not fit in brackets, and the largest of each row."""
     from vramtui.estimators.analytic.simulated import unfollowed
 
     room = format_bytes(device.total_memory)
-    quick = "" if unfollowed(found.preset.workload) else "≈ quick figures, which --gpu alone simulates: "
-    print(f"{found.preset.name} on {device.name}: {quick}GiB of the process; [in brackets] is over {room}")
+    quick = "" if unfollowed(preset_file.preset.workload) else "≈ quick figures, which --gpu alone simulates: "
+    print(f"{preset_file.preset.name} on {device.name}: {quick}GiB of the process; [in brackets] is over {room}")
     (across, xs), (down, ys) = grid.across, grid.down
     columns, rows = _some(len(xs), COLUMNS), _some(len(ys), ROWS)
     headings = (f"{down} \\ {across}", *(f"{xs[x]:,}" for x in columns), "LARGEST")

@@ -150,16 +150,17 @@ def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) ->
         print_calibration(found)
 
 
-def calibration_document(found: "Calibration") -> dict[str, object]:
+def calibration_document(calibration: "Calibration") -> dict[str, object]:
     """What `--calibration --json` prints: contexts in bytes, shares as reserved over allocated."""
     from vramtui.core.runs.calibration import ENOUGH
 
     return {
         "schema": 1,
-        "host": found.host,
+        "host": calibration.host,
         "enough": ENOUGH,
         "contexts": [
-            {"gpu_name": one.gpu_name, "driver": one.driver, **_figures(one.seen, whole=True)} for one in found.contexts
+            {"gpu_name": one.gpu_name, "driver": one.driver, **_figures(one.seen, whole=True)}
+            for one in calibration.contexts
         ],
         "cached_shares": [
             {
@@ -168,7 +169,7 @@ def calibration_document(found: "Calibration") -> dict[str, object]:
                 "run_kind": one.run_kind,
                 **_figures(one.seen, whole=False),
             }
-            for one in found.shares
+            for one in calibration.shares
         ],
     }
 

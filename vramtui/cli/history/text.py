@@ -72,10 +72,10 @@ def print_run(entry: StoredRun) -> None:
     sys.stdout.write(f"`vramtui report {entry.id}` writes it to files, with its memory over time.\n")
 
 
-def print_calibration(found: Calibration) -> None:
+def print_calibration(calibration: Calibration) -> None:
     """What a host's runs teach, also where they are too few yet."""
-    host = printable(found.host)
-    if not found.contexts and not found.shares:
+    host = printable(calibration.host)
+    if not calibration.contexts and not calibration.shares:
         sys.stdout.write(
             f"No finished run on {host} is enough to calibrate from yet: `vramtui run -- COMMAND` measures the CUDA"
             " context's size and how much PyTorch keeps cached.\n"
@@ -84,10 +84,10 @@ def print_calibration(found: Calibration) -> None:
     sys.stdout.write(f"Calibrated from the finished runs on {host}; {ENOUGH} of a kind are needed:\n")
     rows = [
         ("CUDA context", f"{printable(one.gpu_name)}, driver {printable(one.driver)}", *_bytes_of(one.seen))
-        for one in found.contexts
+        for one in calibration.contexts
     ] + [
         ("reserved / allocated", f"{one.method}, {one.model_kind} models, {one.run_kind}", *_shares_of(one.seen))
-        for one in found.shares
+        for one in calibration.shares
     ]
     print_table(("CONSTANT", "OF", "RUNS", "MEDIAN", "LOWEST", "HIGHEST", "USED"), rows, right=(2, 3, 4, 5))
     sys.stdout.write("`vramtui estimate --calibrated` applies it.\n")

@@ -11,18 +11,18 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel
 
 
-def shared_over(found: PresetFile, device: Device, gpus: int) -> PresetFile:
+def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
     """The preset on so many GPUs: with other data-parallel ranks where it is spread already, else by FSDP or tensor
     parallel, whichever needs less of each. What is done is said on standard error.
 
     Raises:
         UserError: it cannot be spread so.
     """
-    parallel, name = found.preset.parallel or Parallel(), printable(found.key)
+    parallel, name = preset_file.preset.parallel or Parallel(), printable(preset_file.key)
     if parallel.ranks == gpus:
-        return found
+        return preset_file
     if parallel.ranks == 1:
-        return _spread(found, device, gpus)
+        return _spread(preset_file, device, gpus)
     others = parallel.ranks // parallel.data
     if gpus % others:
         raise UserError(
@@ -34,17 +34,19 @@ def shared_over(found: PresetFile, device: Device, gpus: int) -> PresetFile:
         f"vramtui: {name} is for {parallel.ranks} GPUs; calculated for {gpus} (--set parallel.data={data})\n"
     )
     changed = msgspec.structs.replace(parallel, data=data, expert=min(parallel.expert, data))
-    return msgspec.structs.replace(found, preset=msgspec.structs.replace(found.preset, parallel=changed, measured=None))
+    return msgspec.structs.replace(
+        preset_file, preset=msgspec.structs.replace(preset_file.preset, parallel=changed, measured=None)
+    )
 
 
-def _spread(found: PresetFile, device: Device, gpus: int) -> PresetFile:
+def _spread(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
     from vramtui.estimators.methods import DEFAULT
     from vramtui.estimators.planner.shared_jobs import least_shared
 
-    name = printable(found.key)
-    least = least_shared(DEFAULT, found.preset.workload, device, gpus)
+    name = printable(preset_file.key)
+    least = least_shared(DEFAULT, preset_file.preset.workload, device, gpus)
     if least is None:
         raise UserError(f"{name} cannot be shared over {gpus} GPUs, by neither FSDP nor tensor parallel")
     sys.stderr.write(f"vramtui: {name} is for one GPU; calculated with {least.words} ({least.settings})\n")
-    preset = msgspec.structs.replace(found.preset, parallel=least.workload.parallel, measured=None)
-    return msgspec.structs.replace(found, preset=preset)
+    preset = msgspec.structs.replace(preset_file.preset, parallel=least.workload.parallel, measured=None)
+    return msgspec.structs.replace(preset_file, preset=preset)

@@ -67,9 +67,9 @@ def show(
     from vramtui.presets.named_presets import preset_named
 
     with exit_on_user_error():
-        found = preset_named(name, PresetLibrary())
-        text = text_of(found)
-        typer.echo(f"# {printable(found.path)}")
+        preset_file = preset_named(name, PresetLibrary())
+        text = text_of(preset_file)
+        typer.echo(f"# {printable(preset_file.path)}")
         for line in text.split("\n"):
             typer.echo("\t".join(map(printable, line.rstrip("\r").split("\t"))))
 
@@ -177,24 +177,24 @@ def _try_out(preset: Preset) -> None:
     estimates_by(None if isinstance(preset.model, RuleModel) else "analytic", preset.workload, boundless)
 
 
-def _entry(found: PresetFile) -> dict[str, object]:
+def _entry(preset_file: PresetFile) -> dict[str, object]:
     return {
-        "name": found.key,
-        "title": found.preset.name,
-        "path": found.path,
-        "bundled": found.bundled,
-        "model_kind": _kind(found.preset.model),
-        "run_kind": _kind(found.preset.run),
+        "name": preset_file.key,
+        "title": preset_file.preset.name,
+        "path": preset_file.path,
+        "bundled": preset_file.bundled,
+        "model_kind": _kind(preset_file.preset.model),
+        "run_kind": _kind(preset_file.preset.run),
     }
 
 
-def _row(found: PresetFile) -> dict[str, str]:
+def _row(preset_file: PresetFile) -> dict[str, str]:
     return {
-        "NAME": printable(found.key),
-        "MODEL": _kind(found.preset.model),
-        "RUN": _kind(found.preset.run),
-        "FROM": "bundled" if found.bundled else "yours",
-        "TITLE": printable(found.preset.name),
+        "NAME": printable(preset_file.key),
+        "MODEL": _kind(preset_file.preset.model),
+        "RUN": _kind(preset_file.preset.run),
+        "FROM": "bundled" if preset_file.bundled else "yours",
+        "TITLE": printable(preset_file.preset.name),
     }
 
 

@@ -241,12 +241,14 @@ def placed_by(command: list[str]) -> "PresetFile | None":
     from vramtui.presets.importers.process_files import STORES, JobPlace
 
     stores = {name: os.environ[name] for name in STORES if name in os.environ}
-    found = derived_preset(" ".join(command), JobPlace(Path.cwd(), "", stores))
-    if found is not None:
-        read = "".join(f", {known.words}" for known in found.known)
-        assumed = f"; {', '.join(values_of(found))} assumed" if found.assumed else ""
-        say_waiting(f"what it needs is derived from {found.derived}{read}{assumed}; --needs or --preset says it surely")
-    return found
+    preset_file = derived_preset(" ".join(command), JobPlace(Path.cwd(), "", stores))
+    if preset_file is not None:
+        read = "".join(f", {known.words}" for known in preset_file.known)
+        assumed = f"; {', '.join(values_of(preset_file))} assumed" if preset_file.assumed else ""
+        say_waiting(
+            f"what it needs is derived from {preset_file.derived}{read}{assumed}; --needs or --preset says it surely"
+        )
+    return preset_file
 
 
 def _trace(options: RunOptions) -> "RunTrace | None":

@@ -275,9 +275,9 @@ def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceReq
     from vramtui.cli.estimate.command import changed_preset, naming_setting
     from vramtui.estimators.traced.estimator import request_of
 
-    found = changed_preset(options.target, options.settings or [])
-    with naming_setting(found):
-        return request_of(found.preset.workload, device, arguments, interpreter)
+    preset_file = changed_preset(options.target, options.settings or [])
+    with naming_setting(preset_file):
+        return request_of(preset_file.preset.workload, device, arguments, interpreter)
 
 
 def _run(target: str, request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":

@@ -111,14 +111,15 @@ def _guess(fits: dict[int, int], over: int, room: int) -> int:
     return low + int((room - fits[low]) / grows) if grows > 0 else (low + over) // 2
 
 
-def sentence_of(found: LargestBatch) -> str:
+def sentence_of(largest: LargestBatch) -> str:
     """The sentence that says what was found."""
-    if not found.largest:
+    if not largest.largest:
         return (
-            f"not even {found.arguments} fits" if found.exact else f"{found.flag} {found.too_large} does not fit either"
+            f"not even {largest.arguments} fits"
+            if largest.exact
+            else f"{largest.flag} {largest.too_large} does not fit either"
         )
-    if found.exact:
-        return f"largest batch that fits: {found.largest} ({found.arguments}); {found.too_large} does not"
-    return (
-        f"a batch of {found.largest} fits ({found.arguments}), {found.too_large} does not; between them none was tried"
-    )
+    if largest.exact:
+        return f"largest batch that fits: {largest.largest} ({largest.arguments}); {largest.too_large} does not"
+    fits = f"a batch of {largest.largest} fits ({largest.arguments})"
+    return f"{fits}, {largest.too_large} does not; between them none was tried"

@@ -100,29 +100,29 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         return "which lies in that range"
 
 
-def range_of(found: PresetFile, device: Device, ask: Ask) -> Range | None:
-    """What `found`, as it was matched to a job on `device`, may need; None where nothing of it is assumed, or it cannot
-    be estimated.
+def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:
+    """What `preset_file`, as it was matched to a job on `device`, may need; None where nothing of it is assumed, or it
+    cannot be estimated.
 
     Args:
-        found: the preset with what is known of the job.
+        preset_file: the preset with what is known of the job.
         device: the card that it runs on.
         ask: estimates a workload; None for one that cannot be.
     """
-    if not found.assumed:
+    if not preset_file.assumed:
         return None
-    workload = found.preset.workload
+    workload = preset_file.preset.workload
     point = ask(workload, device)
     if point is None:
         return None
-    low = _corner(workload, found.assumed, device, ask, _least)
-    high = _corner(workload, found.assumed, device, ask, _most)
+    low = _corner(workload, preset_file.assumed, device, ask, _least)
+    high = _corner(workload, preset_file.assumed, device, ask, _most)
     low, high = (one or (workload, point) for one in (low, high))
     kind = workload.run.__struct_config__.tag
     weights = low[1].ledger.weights
     return Range(
-        doing="generation or training" if "run.kind" in found.assumed else _DOING[str(kind)],
-        assumed=found.assumed,
+        doing="generation or training" if "run.kind" in preset_file.assumed else _DOING[str(kind)],
+        assumed=preset_file.assumed,
         estimate=point.process,
         lowest=min(low[1].process, point.process),
         highest=max(high[1].process, point.process),
@@ -137,14 +137,14 @@ def words_of(keys: Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def values_of(found: PresetFile) -> tuple[str, ...]:
+def values_of(preset_file: PresetFile) -> tuple[str, ...]:
     """What is assumed of a job, each with the value that it is counted with: `sequence 2048`, `no LoRA`."""
-    return tuple(_value(key, found.preset.workload) for key in found.assumed)
+    return tuple(_value(key, preset_file.preset.workload) for key in preset_file.assumed)
 
 
-def settings_of(found: PresetFile) -> tuple[str, ...]:
+def settings_of(preset_file: PresetFile) -> tuple[str, ...]:
     """The same without which model it is."""
-    return tuple(_value(key, found.preset.workload) for key in found.assumed if key != "model")
+    return tuple(_value(key, preset_file.preset.workload) for key in preset_file.assumed if key != "model")
 
 
 def with_usual_adapters(workload: Workload) -> Workload:

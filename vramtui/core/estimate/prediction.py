@@ -26,10 +26,14 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Estimate
 
 
-def prediction_of(found: PresetFile, device: Device, estimate: Estimate | None) -> Prediction | None:
+def prediction_of(preset_file: PresetFile, device: Device, estimate: Estimate | None) -> Prediction | None:
     """The prediction by a preset as its file has it; None where there is no estimate of it."""
     if estimate is None:
         return None
     return Prediction(
-        preset=found.key, title=found.preset.name, workload=found.preset.workload, device=device, estimate=estimate
+        preset=preset_file.key,
+        title=preset_file.preset.name,
+        workload=preset_file.preset.workload,
+        device=device,
+        estimate=estimate,
     )

@@ -27,9 +27,9 @@ class Candidate(msgspec.Struct, frozen=True):
 Adapt = Callable[[PresetFile, str], PresetFile | None]
 
 
-def _as_found(found: PresetFile, command: str) -> PresetFile:
+def _as_found(preset_file: PresetFile, command: str) -> PresetFile:
     del command
-    return found
+    return preset_file
 
 
 class Matcher:
@@ -48,7 +48,7 @@ class Matcher:
 
     def __init__(self, presets: Iterable[PresetFile], adapt: Adapt = _as_found) -> None:
         self._adapt = adapt
-        known = {found.key: found for found in presets}
+        known = {preset_file.key: preset_file for preset_file in presets}
         candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
         self._prepare(candidates, known.get)
 

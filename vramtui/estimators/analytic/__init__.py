@@ -87,11 +87,11 @@ COMPILED = (
 )
 
 
-def _as_compiled(found: Estimate, run: Run) -> Estimate:
+def _as_compiled(estimate: Estimate, run: Run) -> Estimate:
     """Say what is taken for granted of a compiled job."""
     if not isinstance(run, TrainRun) or not run.compile:
-        return found
-    return msgspec.structs.replace(found, assumptions=(COMPILED, *found.assumptions))
+        return estimate
+    return msgspec.structs.replace(estimate, assumptions=(COMPILED, *estimate.assumptions))
 
 
 # The parameters of 147 families of transformers 5.23, read without their family's rules, are off by 0.03 % in the
@@ -99,15 +99,15 @@ def _as_compiled(found: Estimate, run: Run) -> Estimate:
 GENERIC_ERROR = 0.3
 
 
-def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
+def _with_basis(model: TransformerModel, estimate: Estimate) -> Estimate:
     """Say what of the model was read exactly, and how far the total may be off."""
     if model.basis == "shapes":
-        return found
+        return estimate
     error: float | None
     if model.basis == "family":
         nearest = "encoder" if decoder_spec(model).is_encoder else "decoder"
         note = f"weights are exact; what comes and goes is that of the nearest {nearest}"
-        error = found.error
+        error = estimate.error
     elif decoder_spec(model).is_encoder and not model.caches:
         note = "generic: every tensor is counted, and what comes and goes is a guess: an encoder's of one width"
         error = GENERIC_ERROR
@@ -117,7 +117,7 @@ def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
             "tower or a second model that no rule describes is not counted, nor part of the stated error"
         )
         error = GENERIC_ERROR
-    return msgspec.structs.replace(found, assumptions=(note, *found.assumptions), error=error)
+    return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=error)
 
 
 def _estimate(workload: Workload, device: Device) -> Estimate:

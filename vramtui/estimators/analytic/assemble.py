@@ -199,11 +199,11 @@ def loading_of(run: Run) -> ModuleLoading:
     return run.module_loading if isinstance(run, (TrainRun, InferRun)) else "lazy"
 
 
-def with_module_loading(found: Estimate, run: Run, device: Device) -> Estimate:
-    """`found`, which counts the context of lazy loading, with the one that the job has."""
+def with_module_loading(estimate: Estimate, run: Run, device: Device) -> Estimate:
+    """`estimate`, which counts the context of lazy loading, with the one that the job has."""
     if loading_of(run) == "lazy":
-        return found
-    context, lazy = cuda_context(device.capability, "eager"), found.ledger.context or 0
+        return estimate
+    context, lazy = cuda_context(device.capability, "eager"), estimate.ledger.context or 0
     major, minor = device.capability
     formula = (
         f"{format_bytes(context.bytes, 0)} with every kernel loaded at the start (run.module_loading = eager) on "
@@ -216,7 +216,9 @@ def with_module_loading(found: Estimate, run: Run, device: Device) -> Estimate:
         )
         if part.line == "context"
         else part
-        for part in found.parts
+        for part in estimate.parts
     )
-    ledger = msgspec.structs.replace(found.ledger, context=context.bytes, process=found.process + context.bytes - lazy)
-    return msgspec.structs.replace(found, parts=parts, ledger=ledger)
+    ledger = msgspec.structs.replace(
+        estimate.ledger, context=context.bytes, process=estimate.process + context.bytes - lazy
+    )
+    return msgspec.structs.replace(estimate, parts=parts, ledger=ledger)

@@ -170,26 +170,26 @@ def _simulate(
     return peaks_of_pass(job, workspace_for(run, device), heap)
 
 
-def _with(found: Estimate, peaks: Peaks, *, trains: bool) -> Estimate:
-    cached = max(peaks.reserved - found.allocated, 0)
+def _with(estimate: Estimate, peaks: Peaks, *, trains: bool) -> Estimate:
+    cached = max(peaks.reserved - estimate.allocated, 0)
     when = "at the end of two simulated steps" if trains else "after a simulated pass"
     words = (
         f"segments of {format_bytes(peaks.reserved)} {when}; give or take "
         f"{format_bytes(peaks.segment)}, the largest segment of one"
     )
     ledger = msgspec.structs.replace(
-        found.ledger,
+        estimate.ledger,
         cached=cached,
-        reserved=found.allocated + cached,
-        process=found.process - (found.ledger.cached or 0) + cached,
+        reserved=estimate.allocated + cached,
+        process=estimate.process - (estimate.ledger.cached or 0) + cached,
     )
     return msgspec.structs.replace(
-        found,
+        estimate,
         method=Simulated.name,
-        parts=tuple(_cached(part, cached, words) if part.line == "cached" else part for part in found.parts),
+        parts=tuple(_cached(part, cached, words) if part.line == "cached" else part for part in estimate.parts),
         ledger=ledger,
-        timeline=tuple(msgspec.structs.replace(row, reserved=None, peak_reserved=None) for row in found.timeline),
-        error=peaks.segment / ledger.process if ledger.process and found.error is not None else None,
+        timeline=tuple(msgspec.structs.replace(row, reserved=None, peak_reserved=None) for row in estimate.timeline),
+        error=peaks.segment / ledger.process if ledger.process and estimate.error is not None else None,
     )
 
 

@@ -71,12 +71,14 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
 def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitResult:
     """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
     try:
-        found = estimator.estimate(workload, device)
+        estimate = estimator.estimate(workload, device)
     except TooLargeError as error:
         return FitResult(error.needed, fits=False, reason=str(error))
     except UserError as error:
         return FitResult(None, fits=False, reason=str(error))
-    return FitResult(found.process, fits_in(found.process, device.total_memory), error=found.error, method=found.method)
+    return FitResult(
+        estimate.process, fits_in(estimate.process, device.total_memory), error=estimate.error, method=estimate.method
+    )
 
 
 def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:

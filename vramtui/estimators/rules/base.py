@@ -170,8 +170,8 @@ def training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | Non
 
 def full_training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | None:
     """As `training`, but None for LoRA as well: rules for a whole model's states know no adapters."""
-    found = training(workload)
-    return found if found is not None and found[1].lora is None else None
+    shapes = training(workload)
+    return shapes if shapes is not None and shapes[1].lora is None else None
 
 
 def inference(workload: Workload) -> tuple[TransformerModel, InferRun, int] | None:

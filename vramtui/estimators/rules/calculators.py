@@ -51,10 +51,10 @@ def lora_calculator(inputs: LoraCalculatorRule) -> RuleSheet:
 
 def lora_inputs(workload: Workload) -> LoraCalculatorRule | None:
     """LoRA runs with the adapters' own share of the parameters, and any generation."""
-    found = training(workload) or inference(workload)
-    if found is None or (isinstance(found[1], TrainRun) and found[1].lora is None):
+    shapes = training(workload) or inference(workload)
+    if shapes is None or (isinstance(shapes[1], TrainRun) and shapes[1].lora is None):
         return None
-    model, run, length = found
+    model, run, length = shapes
     count = parameter_count(model)
     lora = run.lora if isinstance(run, TrainRun) else None
     adapters = adapter_tensors(decoder_spec(model), lora) if lora is not None else ()
@@ -102,10 +102,10 @@ def _one_head(inputs: KvCacheRule) -> tuple[int, str]:
 
 def kv_cache_inputs(workload: Workload) -> KvCacheRule | None:
     """Generation: the prompt and what is written after it."""
-    found = inference(workload)
-    if found is None:
+    shapes = inference(workload)
+    if shapes is None:
         return None
-    model, run, length = found
+    model, run, length = shapes
     dtype = run.kv_cache or run.precision
     return KvCacheRule(
         num_hidden_layers=model.num_hidden_layers,

@@ -157,10 +157,10 @@ def _add_residual_activations(sheet: RuleSheet, inputs: Gpt2ResidualRule) -> Non
 
 def residual_inputs(workload: Workload) -> Gpt2ResidualRule | None:
     """Any training of a whole transformer."""
-    found = full_training(workload)
-    if found is None:
+    shapes = full_training(workload)
+    if shapes is None:
         return None
-    model, run, length = found
+    model, run, length = shapes
     return Gpt2ResidualRule(
         parameters=parameter_count(model),
         hidden_size=model.hidden_size,

@@ -171,10 +171,10 @@ def _add_activations(sheet: RuleSheet, inputs: EleutherRule) -> None:
 
 def eleuther_inputs(workload: Workload) -> EleutherRule | None:
     """Any transformer on one GPU; the script itself takes checkpointing to be selective."""
-    found = full_training(workload) or inference(workload)
-    if found is None:
+    shapes = full_training(workload) or inference(workload)
+    if shapes is None:
         return None
-    model, run, length = found
+    model, run, length = shapes
     return EleutherRule(
         num_hidden_layers=model.num_hidden_layers,
         hidden_size=model.hidden_size,
@@ -231,10 +231,10 @@ def activation_recomputation(inputs: ActivationsRule) -> RuleSheet:
 
 def recomputation_inputs(workload: Workload) -> ActivationsRule | None:
     """Training of a transformer."""
-    found = training(workload)
-    if found is None:
+    shapes = training(workload)
+    if shapes is None:
         return None
-    model, run, length = found
+    model, run, length = shapes
     return ActivationsRule(
         hidden_size=model.hidden_size,
         num_hidden_layers=model.num_hidden_layers,
@@ -332,10 +332,10 @@ def _add_without_sequence_parallel(sheet: RuleSheet, inputs: MegatronRule) -> No
 
 def megatron_inputs(workload: Workload) -> MegatronRule | None:
     """Training of a dense transformer on one GPU."""
-    found = full_training(workload)
-    if found is None:
+    shapes = full_training(workload)
+    if shapes is None:
         return None
-    model, run, length = found
+    model, run, length = shapes
     return MegatronRule(
         hidden_size=model.hidden_size,
         num_hidden_layers=model.num_hidden_layers,

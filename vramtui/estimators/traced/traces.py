@@ -59,12 +59,12 @@ class Traces:
         """Know this trace from now on, in place of an earlier one."""
         self._done[job] = trace
 
-    def take(self, found: JobTrace) -> PresetFile:
+    def take(self, job_trace: JobTrace) -> PresetFile:
         """Keep the trace of a running job; its preset."""
-        workload = found.preset.preset.workload
+        workload = job_trace.preset.preset.workload
         self._of_jobs.add(workload)
-        self.keep((workload, found.device), found.finished())
-        return found.preset
+        self.keep((workload, job_trace.device), job_trace.finished())
+        return job_trace.preset
 
     def is_of_job(self, workload: Workload) -> bool:
         """Whether it stands for a running job's own command, which no preset describes."""
@@ -107,7 +107,7 @@ def preset_of_command(command: JobCommand, result: TraceResult) -> PresetFile:
     )
 
 
-def write_job_trace(path: Path, found: JobTrace) -> None:
+def write_job_trace(path: Path, job_trace: JobTrace) -> None:
     """For whoever watches the job; whole or not at all.
 
     Raises:
@@ -116,7 +116,7 @@ def write_job_trace(path: Path, found: JobTrace) -> None:
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # follows no link
-        file.write(msgspec.json.encode(found))
+        file.write(msgspec.json.encode(job_trace))
     draft.replace(path)
 
 

@@ -40,8 +40,10 @@ def create_preset(
         raise UserError(f"{display_path(path)} exists already; choose another name")
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
-    found = preset_named(source, library, hub=hub)
-    write_preset_text(path, as_toml(apply_overrides(found.preset, settings)) if settings else text_of(found))
+    preset_file = preset_named(source, library, hub=hub)
+    write_preset_text(
+        path, as_toml(apply_overrides(preset_file.preset, settings)) if settings else text_of(preset_file)
+    )
     return path
 
 
@@ -56,13 +58,13 @@ def checked_name(name: str) -> str:
     return name
 
 
-def text_of(found: PresetFile) -> str:
+def text_of(preset_file: PresetFile) -> str:
     """A preset's text as it stands in its file; of one that was made from a model what its file would say.
 
     Raises:
         UserError: the file cannot be read.
     """
-    return open_text(Path(found.path)).text if is_written(found) else as_toml(found.preset)
+    return open_text(Path(preset_file.path)).text if is_written(preset_file) else as_toml(preset_file.preset)
 
 
 def as_toml(preset: msgspec.Struct) -> str:

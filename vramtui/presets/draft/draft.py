@@ -75,16 +75,18 @@ class Draft:
         self._user_folder = config_dir() / "presets" if user_folder is None else user_folder
 
     @classmethod
-    def open(cls, found: PresetFile, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> "Draft":
+    def open(
+        cls, preset_file: PresetFile, *, try_out: TryOut | None = None, user_folder: Path | None = None
+    ) -> "Draft":
         """The draft of a preset that was found. A model's own file, which stands for a preset, makes a new one.
 
         Raises:
             UserError: the file cannot be read.
         """
-        if not is_written(found):
-            name = name_for(found.preset.name if found.derived else found.key)
-            return cls.new(as_toml(found.preset), name, try_out=try_out, user_folder=user_folder)
-        return cls.at(Path(found.path), bundled=found.bundled, try_out=try_out, user_folder=user_folder)
+        if not is_written(preset_file):
+            name = name_for(preset_file.preset.name if preset_file.derived else preset_file.key)
+            return cls.new(as_toml(preset_file.preset), name, try_out=try_out, user_folder=user_folder)
+        return cls.at(Path(preset_file.path), bundled=preset_file.bundled, try_out=try_out, user_folder=user_folder)
 
     @classmethod
     def at(
@@ -286,17 +288,17 @@ def draft_from_model(name: str, *, try_out: TryOut | None = None, user_folder: P
     Raises:
         UserError: it cannot be read, is damaged, or describes a model that is not known.
     """
-    found = find_model(name)
-    preset = preset_of(path_named(name)) if found is None else preset_of(found.path, found.name)
+    model = find_model(name)
+    preset = preset_of(path_named(name)) if model is None else preset_of(model.path, model.name)
     return Draft.new(as_toml(preset), name_for(preset.name), try_out=try_out, user_folder=user_folder)
 
 
 def draft_copy(
-    found: PresetFile, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None
+    preset_file: PresetFile, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None
 ) -> Draft:
     """A new draft called `name` with the text of a preset that was found, comments included.
 
     Raises:
         UserError: the file cannot be read, or `name` is none of a file.
     """
-    return Draft.new(text_of(found), checked_name(name), try_out=try_out, user_folder=user_folder)
+    return Draft.new(text_of(preset_file), checked_name(name), try_out=try_out, user_folder=user_folder)

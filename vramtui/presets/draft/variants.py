@@ -20,14 +20,14 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
 _SIZE = re.compile(r"(\w+) (\d\S*)")
 
 
-def proposed_name(found: PresetFile, how: str) -> str:
+def proposed_name(preset_file: PresetFile, how: str) -> str:
     """A file's name for a variant: the preset's own and what was varied."""
     parts = (_SIZE.sub(r"\1\2", part) if _SIZE.fullmatch(part) else part for part in how.replace(",", "").split(" · "))
-    return _NOT_IN_NAMES.sub("-", "-".join((found.key, *parts))).strip("-._")[:100]
+    return _NOT_IN_NAMES.sub("-", "-".join((preset_file.key, *parts))).strip("-._")[:100]
 
 
-def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> PresetFile:
-    """Write `workload` under `name` into the person's own folder, as the file of `found` with other values.
+def save_variant(preset_file: PresetFile, workload: Workload, name: str, how: str) -> PresetFile:
+    """Write `workload` under `name` into the person's own folder, as the file of `preset_file` with other values.
 
     What was measured of the old one is left out, and so is its `[match]`: the old one still is what runs under that
     command.
@@ -36,19 +36,19 @@ def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> 
         UserError: the name is taken, the old file cannot be read, or the new one cannot be written.
     """
     values = {
-        "name": f"{found.preset.name} · {how}",
+        "name": f"{preset_file.preset.name} · {how}",
         "measured": None,
         "match": None,
-        **differences(found.preset.workload, workload),
+        **differences(preset_file.preset.workload, workload),
     }
-    draft = draft_copy(found, name)
+    draft = draft_copy(preset_file, name)
     there = toml.loads(draft.text)
     values = {key: value for key, value in values.items() if value is not None or _has(there, key)}
     text = set_values(draft.text, values)
     made = Draft.new(text, name)
-    if parse_preset(text, Path(found.path)).workload != workload:
+    if parse_preset(text, Path(preset_file.path)).workload != workload:
         raise UserError(
-            f"{printable(found.key)} cannot be saved with these values: its file writes them in another way"
+            f"{printable(preset_file.key)} cannot be saved with these values: its file writes them in another way"
         )
     try:
         path = made.save()

@@ -28,19 +28,19 @@ _SERVERS = re.compile(
 _HEADS = ("run", "parallel")
 
 
-def with_command(found: PresetFile, command: str) -> PresetFile:
-    """`found` with its run's values as `command` says them, and of a bundled preset what its launcher takes where
+def with_command(preset_file: PresetFile, command: str) -> PresetFile:
+    """`preset_file` with its run's values as `command` says them, and of a bundled preset what its launcher takes where
     nothing is said; `known` has those, `assumed` what is left. Somebody's own preset is taken at its word.
 
     A value that the run does not have is left out.
     """
     line = read_command_line(command)
     offers, family = tuple(_offers(line)), family_of(line)
-    workload, known = found.preset.workload, {one.key: one for one in found.known}
-    adapters = _adapters(line, offers, workload) if found.bundled else ""
+    workload, known = preset_file.preset.workload, {one.key: one for one in preset_file.known}
+    adapters = _adapters(line, offers, workload) if preset_file.bundled else ""
     if adapters:
         workload = with_usual_adapters(workload)
-    for offer in (*offers, *image_size(line, found)):
+    for offer in (*offers, *image_size(line, preset_file)):
         # The shape is the preset's but for the size of its images, which is the run's in all but the table's name.
         changed = _changed(workload, offer.key, _value(offer.value))
         if changed is not None:
@@ -48,7 +48,7 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
         agrees = offer.key == "run.precision" and _has(workload, offer.key)
         if changed is not None or agrees:
             known[offer.key] = Known(offer.key, "command line", offer.flag)
-    if found.bundled:
+    if preset_file.bundled:
         switch = line.find(*_ADAPTERS)
         if switch is not None and switch.value.lower() in _OFF:
             workload = _changed(workload, "run.lora", None) or workload
@@ -60,10 +60,12 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
             workload = _changed(workload, "run.checkpointing", "none") or workload
             known["run.checkpointing"] = Known("run.checkpointing", "command line", off)
         workload = _with_defaults(workload, known, defaults_of(line, family))
-    preset = msgspec.structs.replace(found.preset, model=workload.model, run=workload.run, parallel=workload.parallel)
-    read = msgspec.structs.replace(found, preset=preset, known=tuple(known.values()))
-    assumed = _left_open(workload, known) if found.bundled else ()
-    return msgspec.structs.replace(read, assumed=assumed) if known or assumed else found
+    preset = msgspec.structs.replace(
+        preset_file.preset, model=workload.model, run=workload.run, parallel=workload.parallel
+    )
+    read = msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()))
+    assumed = _left_open(workload, known) if preset_file.bundled else ()
+    return msgspec.structs.replace(read, assumed=assumed) if known or assumed else preset_file
 
 
 def _with_defaults(workload: Workload, known: dict[str, Known], defaults: dict[str, tuple[object, str]]) -> Workload:
@@ -109,9 +111,9 @@ def _has(workload: Workload, key: str) -> bool:
     )
 
 
-def is_served(found: PresetFile, command: str) -> bool:
+def is_served(preset_file: PresetFile, command: str) -> bool:
     """Whether an engine serves the model that a bundled preset trains or generates with."""
-    if not found.bundled or isinstance(found.preset.run, ServeRun):
+    if not preset_file.bundled or isinstance(preset_file.preset.run, ServeRun):
         return False
     program = takewhile(lambda word: not word.startswith("--"), read_command_line(command).words)
     return any(_SERVERS.search(word) for word in program)

@@ -48,9 +48,9 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
         proc: where the system keeps its processes.
     """
     for one, said in ((pid, command), *starters_of(pid, command, proc)):
-        found = derived_preset(said, place_of(one, said, proc))
-        if found is not None:
-            return found
+        preset_file = derived_preset(said, place_of(one, said, proc))
+        if preset_file is not None:
+            return preset_file
     return None
 
 
@@ -80,18 +80,20 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
             others = [file for file in files if file.name != named.value]
             run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
             preset = msgspec.structs.replace(preset, name=title, run=run, match=_rule(line, named))
-            found = PresetFile(key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset)
-            found = with_command(_with_files(found, files), command)
-            return _describe(found, model, named, is_kind_known=bool(kind or others))
+            preset_file = PresetFile(
+                key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset
+            )
+            preset_file = with_command(_with_files(preset_file, files), command)
+            return _describe(preset_file, model, named, is_kind_known=bool(kind or others))
     return None
 
 
-def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
-    """`found` with what the files of its training program say of the run, and where each key is from; as it is where
-    that does not go with the model.
+def _with_files(preset_file: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
+    """`preset_file` with what the files of its training program say of the run, and where each key is from; as it
+    is where that does not go with the model.
     """
-    if not files or not isinstance(found.preset.run, TrainRun):
-        return found
+    if not files or not isinstance(preset_file.preset.run, TrainRun):
+        return preset_file
     offers = [
         offer
         for offer in draft_from_process("", PresetLibrary(), files)
@@ -111,10 +113,10 @@ def _with_files(found: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
                 known[key] = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
                 values += [] if value is None else [f"{key}={value}"]
     try:
-        preset = apply_overrides(found.preset, values)
+        preset = apply_overrides(preset_file.preset, values)
     except UserError:
-        return found
-    return msgspec.structs.replace(found, preset=preset, known=tuple(known.values()))
+        return preset_file
+    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()))
 
 
 def _find_local(name: str, place: JobPlace) -> LocalModel | None:
@@ -191,9 +193,9 @@ def _run(run: Run, kind: str, family: str) -> Run:
     return run
 
 
-def _describe(found: PresetFile, model: LocalModel, named: Option, *, is_kind_known: bool) -> PresetFile:
-    """`found`, whose values are those of the command line, with where it is from and what of it is only assumed."""
+def _describe(preset_file: PresetFile, model: LocalModel, named: Option, *, is_kind_known: bool) -> PresetFile:
+    """`preset_file`, whose values the command line says, with where it is from and what of it is only assumed."""
     place = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
     derived = printable(place if named.value in place else f"{named.value}: {place}")
-    assumed = (*(["model"] if model.assumed else []), *([] if is_kind_known else ["run.kind"]), *found.assumed)
-    return msgspec.structs.replace(found, bundled=False, derived=derived, assumed=assumed)
+    assumed = (*(["model"] if model.assumed else []), *([] if is_kind_known else ["run.kind"]), *preset_file.assumed)
+    return msgspec.structs.replace(preset_file, bundled=False, derived=derived, assumed=assumed)

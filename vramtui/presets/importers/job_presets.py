@@ -103,17 +103,17 @@ def _unknown(file: JobFile) -> str:
     return f"names {name}, which is not known here: --hub asks for it, or give its config.json and this as --job-file"
 
 
-def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:
+def with_job_file(preset_file: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:
     """The preset with what a file of accelerate, DeepSpeed or another training program says of its run.
 
     Raises:
         UserError: it cannot be read, or says what does not go with the preset.
     """
     file = read_job_file(path)
-    return _with(found, file, path, draft_from_file(file, library))
+    return _with(preset_file, file, path, draft_from_file(file, library))
 
 
-def _with(found: PresetFile, file: JobFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
+def _with(preset_file: PresetFile, file: JobFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
     """The preset with what the file says, and what its program does where it says nothing."""
     said = {offer.key: offer.value for offer in offers if "." in offer.key and offer.key != MODEL_FILE}
     if any(is_checkpointing_off(name, value) for name, value in file.values.items()):
@@ -123,7 +123,7 @@ def _with(found: PresetFile, file: JobFile, path: Path, offers: Iterable[Offer])
             said[key] = str(default)
     values = [f"{key}={value}" for key, value in said.items()]
     try:
-        preset = apply_overrides(found.preset, values)
+        preset = apply_overrides(preset_file.preset, values)
     except UserError as error:
         raise UserError(f"{path_text(path)}: {str(error).removeprefix('--set ')}") from None
-    return msgspec.structs.replace(found, preset=preset)
+    return msgspec.structs.replace(preset_file, preset=preset)

@@ -191,21 +191,21 @@ def _beginning(
         return
     if named.value.startswith(("/", "~")) and exists(named.value) and is_model_file(named.value):
         yield _offer(MODEL_FILE, named.value, named)
-    found = nearest_preset(named.value, library, said)
-    if found is not None:
-        yield _offer(PRESET, found.key, named)
-        yield from image_size(line, found)
+    preset_file = nearest_preset(named.value, library, said)
+    if preset_file is not None:
+        yield _offer(PRESET, preset_file.key, named)
+        yield from image_size(line, preset_file)
 
 
-def image_size(line: CommandLine, found: PresetFile) -> Iterator[Offer]:
+def image_size(line: CommandLine, preset_file: PresetFile) -> Iterator[Offer]:
     """`--resolution` in pixels: a UNet's sample is an eighth of it each way, a diffusion transformer's is the image."""
     resolution = line.find("resolution")
     pixels = whole(resolution.value) if resolution is not None else None
     if resolution is None or pixels is None:
         return
-    if isinstance(found.preset.model, UNetModel) and int(pixels) % 8 == 0:
+    if isinstance(preset_file.preset.model, UNetModel) and int(pixels) % 8 == 0:
         yield _offer("model.sample_size", str(int(pixels) // 8), resolution)
-    elif isinstance(found.preset.model, DiffusionTransformerModel):
+    elif isinstance(preset_file.preset.model, DiffusionTransformerModel):
         yield _offer("model.sample_size", pixels, resolution)
 
 

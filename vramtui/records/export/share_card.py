@@ -24,11 +24,11 @@ BAR_TOP, BAR_HIGH = 340, 90
 PER_ROW, COLUMN = 4, 272
 
 
-def share_card(found: PresetFile, device: Device, estimate: Estimate, fit: Fit, largest: str = "") -> str:
+def share_card(preset_file: PresetFile, device: Device, estimate: Estimate, fit: Fit, largest: str = "") -> str:
     """The whole SVG.
 
     Args:
-        found: the job.
+        preset_file: the job.
         device: the card that it is asked about.
         estimate: what it needs there.
         fit: the verdict.
@@ -37,7 +37,7 @@ def share_card(found: PresetFile, device: Device, estimate: Estimate, fit: Fit, 
     return tag(
         "svg",
         tag("rect", width=WIDE, height=HIGH, fill=PAPER),
-        *_head(found, device),
+        *_head(preset_file, device),
         _words(EDGE, 255, f"{fit.sign} {fit.headline(device.name)}", 58, COLOURS[fit.verdict], bold=True),
         _words(EDGE, 305, f"{fit.sentence}{f' · {largest}' if largest else ''}", 26, INK),
         *_bar(estimate, device),
@@ -51,13 +51,13 @@ def share_card(found: PresetFile, device: Device, estimate: Estimate, fit: Fit, 
     )
 
 
-def _head(found: PresetFile, device: Device) -> Iterator[str]:
-    run = found.preset.run
+def _head(preset_file: PresetFile, device: Device) -> Iterator[str]:
+    run = preset_file.preset.run
     sizes = {"batch_size": "batch", "sequence_length": "sequence", "max_model_len": "context", "precision": ""}
     told = [
         f"{word} {getattr(run, name)}".strip() for name, word in sizes.items() if getattr(run, name, None) is not None
     ]
-    yield _words(EDGE, 105, found.preset.name, 46, INK, bold=True)
+    yield _words(EDGE, 105, preset_file.preset.name, 46, INK, bold=True)
     yield _words(EDGE, 155, " · ".join((f"{device.name}, {format_bytes(device.total_memory)}", *told)), 28, DIM)
 
 

@@ -77,13 +77,13 @@ class FileWatcher:
         self._open.draft.take_disk()
         self._open.saved()
         if self._open.draft.is_current and self._open.draft.preset is not None and self._open.draft.path is not None:
-            found = PresetFile(
+            preset_file = PresetFile(
                 key=self._open.draft.name,
                 path=str(self._open.draft.path),
                 bundled=self._open.draft.bundled,
                 preset=self._open.draft.preset,
             )
-            self._host.preset_saved(found)
+            self._host.preset_saved(preset_file)
 
 
 def at_home(path: Path) -> str:

@@ -50,11 +50,11 @@ _CUPY = wording(
 )
 
 
-def _xla(text: str, found: "re.Match[str]") -> OomReport:
-    message = message_at(text, found.start())
+def _xla(text: str, match: "re.Match[str]") -> OomReport:
+    message = message_at(text, match.start())
     parts = {name: part.search(message) for name, part in _XLA_PARTS.items()}
     held = {name: bytes_of(size[1]) for name, size in parts.items() if size is not None}
-    asked = bytes_of(found[1])
+    asked = bytes_of(match[1])
     told = (
         f"Out of memory: {format_bytes(asked, 2)} was asked for; the message does not say what was free",
         "JAX takes 75 % of the card at its start and no more: XLA_PYTHON_CLIENT_MEM_FRACTION=.95 raises that.",
@@ -68,13 +68,13 @@ def _xla(text: str, found: "re.Match[str]") -> OomReport:
     )
 
 
-def _bfc(text: str, found: "re.Match[str]") -> OomReport:
-    asked = int(found[3]) if found[3] else bytes_of(found[2])
-    return _pool(text, asked, int(found[1]), "")
+def _bfc(text: str, match: "re.Match[str]") -> OomReport:
+    asked = int(match[3]) if match[3] else bytes_of(match[2])
+    return _pool(text, asked, int(match[1]), "")
 
 
-def _tensor(text: str, found: "re.Match[str]") -> OomReport:
-    shape, kind, where, number = found.groups()
+def _tensor(text: str, match: "re.Match[str]") -> OomReport:
+    shape, kind, where, number = match.groups()
     width = _WIDTHS.get(kind)
     asked = None if width is None else width * math.prod(int(size) for size in shape.split(",") if size)
     what = f"a tensor [{shape}] of {kind}"
@@ -112,8 +112,8 @@ def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> OomReport
     )
 
 
-def _cupy(_log: str, found: "re.Match[str]") -> OomReport:
-    asked, so_far, limit = (None if size is None else bytes_of(size) for size in found.groups())
+def _cupy(_log: str, match: "re.Match[str]") -> OomReport:
+    asked, so_far, limit = (None if size is None else bytes_of(size) for size in match.groups())
     within = "" if limit is None else f" within the pool's limit of {format_bytes(limit, 2)}"
     return OomReport(
         program="CuPy",

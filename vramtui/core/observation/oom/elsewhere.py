@@ -49,8 +49,8 @@ def _library(name: str) -> Callable[[str, "re.Match[str]"], OomReport]:
     )
 
 
-def _block(_log: str, found: "re.Match[str]") -> OomReport:
-    asked, most = int(found[1]), int(found[2])
+def _block(_log: str, match: "re.Match[str]") -> OomReport:
+    asked, most = int(match[1]), int(match[2])
     told = (
         (
             f"Not GPU memory: a Triton kernel asks for {asked:,} bytes of shared memory for a block, and this GPU has"
@@ -61,16 +61,16 @@ def _block(_log: str, found: "re.Match[str]") -> OomReport:
     return OomReport(program="Triton", asked=asked, limit=most, known_cause="shared memory", told=told)
 
 
-def _host(_log: str, found: "re.Match[str]") -> OomReport:
-    asked = bytes_of(found[1])
+def _host(_log: str, match: "re.Match[str]") -> OomReport:
+    asked = bytes_of(match[1])
     told = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} left for the process",)
     return OomReport(program="the host", asked=asked, known_cause="host", told=told)
 
 
-def _killed(_log: str, found: "re.Match[str]") -> OomReport:
-    held = {} if found[3] is None else {f"pid {found[1]} on the host": int(found[3]) * KIB}
-    size = "" if found[3] is None else f", which held {format_bytes(int(found[3]) * KIB, 2)}"
-    told = (f"Not GPU memory: the kernel ended {found[2]} (pid {found[1]}){size}, because the host's memory ran out",)
+def _killed(_log: str, match: "re.Match[str]") -> OomReport:
+    held = {} if match[3] is None else {f"pid {match[1]} on the host": int(match[3]) * KIB}
+    size = "" if match[3] is None else f", which held {format_bytes(int(match[3]) * KIB, 2)}"
+    told = (f"Not GPU memory: the kernel ended {match[2]} (pid {match[1]}){size}, because the host's memory ran out",)
     return OomReport(program="the kernel", held=held, known_cause="host", told=told)
 
 

@@ -65,20 +65,20 @@ _PURPOSES = (
 )
 
 
-def _longer_than_the_pool(text: str, found: "re.Match[str]") -> OomReport:
-    wanted, fits = int(found[1]), int(found[2])
+def _longer_than_the_pool(text: str, match: "re.Match[str]") -> OomReport:
+    wanted, fits = int(match[1]), int(match[2])
     told = (
         (
             f"Not enough room: the KV cache holds {fits:,} tokens, and a sequence may be {wanted:,};"
             f" --max-model-len {fits} fits"
         ),
     )
-    return OomReport(program="vLLM", held=_vllm_holds(text, found), pool=(wanted, fits), known_cause="room", told=told)
+    return OomReport(program="vLLM", held=_vllm_holds(text, match), pool=(wanted, fits), known_cause="room", told=told)
 
 
-def _one_sequence(text: str, found: "re.Match[str]") -> OomReport:
-    wanted, needed, left = int(found[1]), float(found[2]), float(found[3])
-    longest = _LONGEST.search(text, found.end(), found.end() + 400)
+def _one_sequence(text: str, match: "re.Match[str]") -> OomReport:
+    wanted, needed, left = int(match[1]), float(match[2]), float(match[3])
+    longest = _LONGEST.search(text, match.end(), match.end() + 400)
     told = f"Not enough room: {wanted:,} tokens need {needed:.2f} GiB of KV cache, and {left:.2f} GiB is left for it"
     if longest is not None:
         told += f"; --max-model-len {longest[1]} fits"
@@ -86,17 +86,17 @@ def _one_sequence(text: str, found: "re.Match[str]") -> OomReport:
         told += f"; about {int(wanted * left / needed):,} fit, where each takes the same"
     return OomReport(
         program="vLLM",
-        asked=gib(found[2]),
+        asked=gib(match[2]),
         asked_for="the KV cache",
-        held=_vllm_holds(text, found),
+        held=_vllm_holds(text, match),
         pool=None if longest is None else (wanted, int(longest[1])),
         known_cause="room",
         told=(told, "A quantized cache (--kv-cache-dtype fp8) holds more; --tensor-parallel-size splits it."),
     )
 
 
-def _too_little_at_the_start(text: str, found: "re.Match[str]") -> OomReport:
-    free, total, share, wanted = found.groups()
+def _too_little_at_the_start(text: str, match: "re.Match[str]") -> OomReport:
+    free, total, share, wanted = match.groups()
     shown = f"{math.floor(float(free) / max(float(total), 1e-9) * 100) / 100:.2f}"
     told = (
         (
@@ -114,14 +114,14 @@ def _too_little_at_the_start(text: str, found: "re.Match[str]") -> OomReport:
         asked_for="vLLM's share of the card",
         total=gib(total),
         free=gib(free),
-        held=_vllm_holds(text, found),
+        held=_vllm_holds(text, match),
         known_cause="neighbour",
         told=told,
     )
 
 
-def _no_blocks(text: str, found: "re.Match[str]") -> OomReport:
-    budget = last(_BUDGET, text, found.start())
+def _no_blocks(text: str, match: "re.Match[str]") -> OomReport:
+    budget = last(_BUDGET, text, match.start())
     within = "" if budget is None else f" {budget[1]}, which is {budget[2]} GiB"
     told = (
         f"Not enough room: the model leaves nothing for the KV cache within --gpu-memory-utilization{within}",
@@ -130,19 +130,19 @@ def _no_blocks(text: str, found: "re.Match[str]") -> OomReport:
             " model, or split it with --tensor-parallel-size."
         ),
     )
-    return OomReport(program="vLLM", held=_vllm_holds(text, found), known_cause="room", told=told)
+    return OomReport(program="vLLM", held=_vllm_holds(text, match), known_cause="room", told=told)
 
 
-def _vllm_holds(text: str, found: "re.Match[str]") -> dict[str, int]:
+def _vllm_holds(text: str, match: "re.Match[str]") -> dict[str, int]:
     """What vLLM has written of its own memory before the message."""
-    sizes = {name: last(pattern, text, found.start()) for name, pattern in _VLLM_HELD.items()}
+    sizes = {name: last(pattern, text, match.start()) for name, pattern in _VLLM_HELD.items()}
     return {name: gib(size[1]) for name, size in sizes.items() if size is not None}
 
 
-def _sglang(text: str, found: "re.Match[str]") -> OomReport:
+def _sglang(text: str, match: "re.Match[str]") -> OomReport:
     """SGLang's `GB` are 2^30 bytes (srt/utils, `get_available_gpu_memory`)."""
-    fraction = last(_FRACTION, text, found.end() + 100)
-    weights = last(_SGLANG_WEIGHTS, text, found.start())
+    fraction = last(_FRACTION, text, match.end() + 100)
+    weights = last(_SGLANG_WEIGHTS, text, match.start())
     told = (
         "Not enough room: the weights leave nothing for the KV cache within --mem-fraction-static"
         + ("" if fraction is None else f" {fraction[1]}"),
@@ -152,25 +152,25 @@ def _sglang(text: str, found: "re.Match[str]") -> OomReport:
     return OomReport(program="SGLang", held=held, known_cause="room", told=told)
 
 
-def _exact_buffer(text: str, found: "re.Match[str]") -> OomReport:
-    return _buffer(text, found, int(found[1]), int(found[2]))
+def _exact_buffer(text: str, match: "re.Match[str]") -> OomReport:
+    return _buffer(text, match, int(match[1]), int(match[2]))
 
 
-def _malloc(text: str, found: "re.Match[str]") -> OomReport:
-    return _buffer(text, found, int(found[2]), round(float(found[1]) * MIB))
+def _malloc(text: str, match: "re.Match[str]") -> OomReport:
+    return _buffer(text, match, int(match[2]), round(float(match[1]) * MIB))
 
 
-def _buffer(text: str, found: "re.Match[str]", device: int, asked: int) -> OomReport:
+def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomReport:
     """One buffer of `asked` bytes that llama.cpp could not have on `device`."""
-    behind = text[found.start() : found.start() + _AFTER]
+    behind = text[match.start() : match.start() + _AFTER]
     purpose, advice = next((rest for sign, *rest in _PURPOSES if sign.search(behind)), ("", ""))
     held: dict[str, int] = {}
-    for size in _BUFFER_SIZE.finditer(text, 0, found.start()):
+    for size in _BUFFER_SIZE.finditer(text, 0, match.start()):
         if int(size[1]) == device:
             name = _BUFFER_NAMES[size[2]]
             held[name] = held.get(name, 0) + round(float(size[3]) * MIB)
     at_start = None
-    for free in _DEVICE_FREE.finditer(text, 0, found.start()):
+    for free in _DEVICE_FREE.finditer(text, 0, match.start()):
         at_start = int(free[2]) * MIB if int(free[1]) == device else at_start
     left = ""
     if at_start is not None:

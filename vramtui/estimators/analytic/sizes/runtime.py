@@ -83,14 +83,14 @@ def has_allocator_settings(run: Run) -> bool:
     return config != type(config)()
 
 
-def with_rounding(found: Estimate, more: int, alloc_conf: str) -> Estimate:
+def with_rounding(estimate: Estimate, more: int, alloc_conf: str) -> Estimate:
     """The same with `more` bytes allocated than under the defaults, less where it is below 0.
 
     Blocks are larger under `roundup_power2_divisions`; under expandable segments none keeps the rest of its segment.
     """
     if not more:
-        return found
-    line = max(CATEGORIES, key=lambda category: found.ledger.bytes_of(category) or 0)
+        return estimate
+    line = max(CATEGORIES, key=lambda category: estimate.ledger.bytes_of(category) or 0)
     part = Part(
         name="rounding by run.alloc_conf",
         line=line,
@@ -100,16 +100,16 @@ def with_rounding(found: Estimate, more: int, alloc_conf: str) -> Estimate:
         source=SOURCE,
         lifetime="at the peak",
     )
-    allocated, own = found.allocated + more, (found.ledger.bytes_of(line) or 0) + more
-    peak = max((row.peak_allocated for row in found.timeline), default=0)
+    allocated, own = estimate.allocated + more, (estimate.ledger.bytes_of(line) or 0) + more
+    peak = max((row.peak_allocated for row in estimate.timeline), default=0)
     rows = (
         msgspec.structs.replace(row, peak_allocated=peak + more) if row.peak_allocated == peak else row
-        for row in found.timeline
+        for row in estimate.timeline
     )
     ledger = msgspec.structs.replace(
-        found.ledger,
+        estimate.ledger,
         allocated=allocated,
-        cached=(found.ledger.reserved or 0) - allocated,
+        cached=(estimate.ledger.reserved or 0) - allocated,
         **{line: own},
     )
-    return msgspec.structs.replace(found, parts=(*found.parts, part), ledger=ledger, timeline=tuple(rows))
+    return msgspec.structs.replace(estimate, parts=(*estimate.parts, part), ledger=ledger, timeline=tuple(rows))
