@@ -10,24 +10,22 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import DERIVED, Known, Match, Preset, PresetFile
+from vramtui.core.schema.preset import DERIVED, Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import with_command
-from vramtui.presets.importers.file_keys import TITLES
 from vramtui.presets.importers.file_offers import files_of, with_models_of
-from vramtui.presets.importers.flags import SERVERS, is_checkpointing_off
+from vramtui.presets.importers.flags import SERVERS
 from vramtui.presets.importers.job_files import JobFile
-from vramtui.presets.importers.launcher_defaults import defaults_of_file
 from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
 from vramtui.presets.importers.process_offers import (
-    draft_from_process,
     family_of,
     match_words,
     model_named,
     run_kind,
+    settings_of_files,
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
@@ -94,29 +92,17 @@ def _with_files(preset_file: PresetFile, files: tuple[JobFile, ...]) -> PresetFi
     """
     if not files or not isinstance(preset_file.preset.run, TrainRun):
         return preset_file
-    offers = [
-        offer
-        for offer in draft_from_process("", PresetLibrary(), files)
-        if offer.key.split(".")[0] in ("run", "parallel") and offer.key != "run.kind"
-    ]
-    known = {offer.key: Known(offer.key, "job's file", offer.flag) for offer in offers}
-    values = [f"{offer.key}={offer.value}" for offer in offers]
-    for file in files:
-        off = next((name for name, value in file.values.items() if is_checkpointing_off(name, value)), None)
-        if off is not None:
-            known["run.checkpointing"] = Known(
-                "run.checkpointing", "job's file", f"{file.name}: {off} = {file.values[off]}"
-            )
-            values.append("run.checkpointing=none")
-        for key, value in defaults_of_file(file.kind, file.values).items():
-            if key not in known and not any(one.startswith(f"{key}.") for one in known):
-                known[key] = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
-                values += [] if value is None else [f"{key}={value}"]
+    said = {
+        key: one
+        for key, one in settings_of_files(files, PresetLibrary()).items()
+        if key.split(".")[0] in ("run", "parallel") and key != "run.kind"
+    }
+    values = [f"{key}={value}" for key, (value, _) in said.items() if value is not None]
     try:
         preset = apply_overrides(preset_file.preset, values)
     except UserError:
         return preset_file
-    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()))
+    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known for _, known in said.values()))
 
 
 def _find_local(name: str, place: JobPlace) -> LocalModel | None:

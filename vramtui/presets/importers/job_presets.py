@@ -1,6 +1,5 @@
 """The file of a training program taken for a preset: its settings as a run, over the model that it names."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -13,11 +12,8 @@ from vramtui.models.readers.bounded import path_text
 from vramtui.models.stores.local_models import without_address
 from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.file_keys import MODEL_KEYS, NOT_MODELLED
-from vramtui.presets.importers.file_offers import Offer
-from vramtui.presets.importers.flags import is_checkpointing_off
 from vramtui.presets.importers.job_files import JobFile, read_job_file
-from vramtui.presets.importers.launcher_defaults import defaults_of_file
-from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
+from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, settings_of_files
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
@@ -63,7 +59,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         if key in file.values and (not words or file.values[key].lower() in words)
     )
     preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
-    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), file, path, offers)
+    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), file, path, library)
 
 
 def _model_name(file: JobFile) -> str | None:
@@ -110,18 +106,12 @@ def with_job_file(preset_file: PresetFile, path: Path, library: PresetLibrary) -
         UserError: it cannot be read, or says what does not go with the preset.
     """
     file = read_job_file(path)
-    return _with(preset_file, file, path, draft_from_file(file, library))
+    return _with(preset_file, file, path, library)
 
 
-def _with(preset_file: PresetFile, file: JobFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
+def _with(preset_file: PresetFile, file: JobFile, path: Path, library: PresetLibrary) -> PresetFile:
     """The preset with what the file says, and what its program does where it says nothing."""
-    said = {offer.key: offer.value for offer in offers if "." in offer.key and offer.key != MODEL_FILE}
-    if any(is_checkpointing_off(name, value) for name, value in file.values.items()):
-        said["run.checkpointing"] = "none"
-    for key, default in defaults_of_file(file.kind, file.values).items():
-        if default is not None and not any(one == key or one.startswith(f"{key}.") for one in said):
-            said[key] = str(default)
-    values = [f"{key}={value}" for key, value in said.items()]
+    values = [f"{key}={value}" for key, (value, _) in settings_of_files((file,), library).items() if value is not None]
     try:
         preset = apply_overrides(preset_file.preset, values)
     except UserError as error:

@@ -8,15 +8,17 @@ import msgspec
 
 from vramtui.core.base.text import printable
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
-from vramtui.core.schema.preset import Match, PresetFile
+from vramtui.core.schema.preset import Known, Match, PresetFile
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.draft.draft import Draft, draft_copy, draft_from_model
 from vramtui.presets.draft.edited_text import TryOut
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
+from vramtui.presets.importers.file_keys import TITLES
 from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_models_of
-from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, SERVERS, whole
+from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, SERVERS, is_checkpointing_off, whole
 from vramtui.presets.importers.job_files import JobFile
+from vramtui.presets.importers.launcher_defaults import defaults_of_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.nearest_preset import nearest_preset
 from vramtui.presets.toml.item_edits import value_text
@@ -67,6 +69,28 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
 def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
     """What a training program's file says, without the command line that names it: no rule to know the job by."""
     return draft_from_process("", library, (file,))
+
+
+def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[str, tuple[str | None, Known]]:
+    """What training programs' files say of a run, and what their program does where they say nothing: under each key
+    its value, None where that is not known, and where it is from.
+    """
+    files = tuple(files)
+    said: dict[str, tuple[str | None, Known]] = {
+        offer.key: (offer.value, Known(offer.key, "job's file", offer.flag))
+        for offer in draft_from_process("", library, files)
+        if "." in offer.key and offer.key != MODEL_FILE
+    }
+    for file in files:
+        off = next((name for name, value in file.values.items() if is_checkpointing_off(name, value)), None)
+        if off is not None:
+            flag = f"{file.name}: {off} = {file.values[off]}"
+            said["run.checkpointing"] = ("none", Known("run.checkpointing", "job's file", flag))
+        for key, default in defaults_of_file(file.kind, file.values).items():
+            if not any(one == key or one.startswith(f"{key}.") for one in said):
+                launcher = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
+                said[key] = (None if default is None else str(default), launcher)
+    return said
 
 
 def _training(file: JobFile) -> Offer:
