@@ -321,9 +321,7 @@ class DashboardState:
 
     def known_preset(self, key: str) -> PresetFile | None:
         """The preset called so: of a file, or derived from a process that is shown."""
-        return self.presets.get(key) or next(
-            (preset_file for preset_file in self._matches.values() if preset_file.key == key), None
-        )
+        return self.presets.get(key) or next((one for one in self._matches.values() if one.key == key), None)
 
     def panel_preset(self) -> PresetFile | None:
         """The panel's preset, with the values of the process that it is set beside."""
