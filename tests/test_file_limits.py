@@ -45,7 +45,7 @@ from vramtui.models.readers.safetensors import read_index, read_safetensors
 from vramtui.presets.importers.job_files import read_job_file
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import load_preset
-from vramtui.records.allocator_traces.reader import read_allocator_trace
+from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 from vramtui.records.recording.writer import read_recording
 from vramtui.records.run_history import RunHistory
 from vramtui.records.shared_runs import SharedRuns, read_shared

@@ -44,15 +44,13 @@ SHORT = {
         core/base/clock core/base/late core/base/latest core/observation/xids
         app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
-        cli/common/snapshot_settings
         core/estimate/prediction core/observation/signals
         estimators/analytic/sizes/nccl
         estimators/torch_facts/cublas
-        estimators/analytic/tape/recompute_workspace
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
         core/base/toml probe/socket_dir records/export/html/text
-        records/allocator_traces/reader records/export/sanitize sources/feed/line_splitter sources/host/host""",
+        records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/conv models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from vramtui.cli.allocator import PLOT_POINTS, PLOT_ROWS, thinned
 from vramtui.cli.main import program
-from vramtui.records.allocator_traces.reader import read_allocator_trace
+from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "allocator").glob("*.json.gz"))

@@ -19,7 +19,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.records.allocator_traces.reader import read_allocator_trace
+from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.recording.live import LiveRecording
 from vramtui.records.shared_runs import encoded, read_shared

@@ -29,7 +29,7 @@ from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.derived import derived_preset
 from vramtui.presets.importers.process_offers import draft_from_process, start_from
 from vramtui.presets.model_presets import preset_of
-from vramtui.records.allocator_traces.reader import read_allocator_trace
+from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 from vramtui.records.run_history import RunHistory
 
 Target = Callable[[bytes], None]

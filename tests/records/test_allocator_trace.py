@@ -15,7 +15,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.replay import AllocatorReplay, Event, replay
-from vramtui.records.allocator_traces.reader import read_allocator_trace
+from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 from vramtui.records.allocator_traces.trace import AllocatorTrace
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -72,7 +72,7 @@ def allocator(options: AllocatorOptions) -> None:
 
 
 def _compare(options: AllocatorOptions) -> bool:
-    from vramtui.records.allocator_traces.reader import read_allocator_trace
+    from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 
     if options.rows and not options.json:
         raise UserError("--rows goes with --json")

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.settings import CONFIG, Settings
+from vramtui.core.schema.settings import CONFIG, Settings, SnapshotSettings
+from vramtui.models.named_files import path_named
 from vramtui.presets import config_dir
 
 # Each variable and the setting that it stands for; one that is empty says nothing.
@@ -72,3 +74,17 @@ def _with_values(settings: Settings, table: str, values: Mapping[str, Any]) -> S
     from msgspec.structs import replace
 
     return replace(settings, **{table: replace(getattr(settings, table), **values)})
+
+
+def snapshot_settings() -> SnapshotSettings:
+    """The settings file's `[snapshot]`.
+
+    Raises:
+        UserError: the file is wrong.
+    """
+    return settings_in_force().snapshot
+
+
+def folder_of(settings: SnapshotSettings) -> Path:
+    """The chosen folder; where the program was started when none was."""
+    return path_named(settings.folder) if settings.folder else Path.cwd()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from vramtui.cli.common.paths import run_history
-from vramtui.cli.common.snapshot_settings import folder_of
+from vramtui.cli.common.settings import folder_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
 

@@ -72,7 +72,7 @@ class SnapshotSaver:
             UserError: it cannot be written.
         """
         from vramtui.cli.common.renderer import save_drawn
-        from vramtui.cli.common.snapshot_settings import folder_of
+        from vramtui.cli.common.settings import folder_of
         from vramtui.cli.common.versions import versions
 
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))

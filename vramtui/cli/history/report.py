@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
+from vramtui.cli.common.settings import folder_of, snapshot_settings
 
 
 def report(

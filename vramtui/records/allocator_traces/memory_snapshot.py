@@ -4,19 +4,22 @@ The trace is a ring: it may begin when much was live already. Such blocks are fo
 frees of what the trace never allocated; they are placed first, in order of address.
 """
 
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.figures import AllocatorFigures
 from vramtui.estimators.allocator.replay import Event
-from vramtui.records.allocator_traces.plain_files import load_plain
-from vramtui.records.allocator_traces.trace import SETTINGS, AllocatorTrace, Size, in_words
+from vramtui.records.allocator_traces.plain_files import load_plain, read_bytes
+from vramtui.records.allocator_traces.trace import SETTINGS, AllocatorTrace, Size, in_words, read_event_trace
 
 GROWS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 
@@ -356,3 +359,28 @@ def _placed(requests: Requests, segments: Sequence[SnapshotSegment]) -> list[Eve
                 found[here, requests.next_id()] = (size, stream)
             address += block.size
     return [Event("alloc", number, size, stream) for (_, number), (size, stream) in sorted(found.items()) if size > 0]
+
+
+def read_allocator_trace(path: Path, gpu: int | None = None) -> AllocatorTrace:
+    """Read an event trace or a memory snapshot.
+
+    Args:
+        path: the file.
+        gpu: which device of a snapshot; without it the one with the most events.
+
+    Raises:
+        UserError: it cannot be read, or is neither, or is not whole.
+    """
+    name = printable(str(path))
+    try:
+        content = read_bytes(path)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is not a whole gzip file"
+        raise UserError(f"{name} cannot be read: {reason}") from None
+    if content[:1] == b"\x80":
+        return read_snapshot(name, content, gpu)
+    if content.lstrip()[:1] != b"{":
+        raise UserError(f"{name} is neither an event trace (a JSON object) nor a memory snapshot (a pickle)")
+    if gpu is not None:
+        raise UserError(f"{name} is an event trace, of one GPU; --gpu is for memory snapshots")
+    return read_event_trace(name, content)

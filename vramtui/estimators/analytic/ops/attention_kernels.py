@@ -10,7 +10,7 @@ import msgspec
 
 from vramtui.core.base.late import late
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
+from vramtui.estimators.analytic.tape.replay import recompute_workspace
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE

@@ -5,7 +5,7 @@ Shapes: x (b·s, h), logits (b·s, v), loss (1); b batch, s tokens, h hidden, v 
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.tape.recompute_workspace import recompute_workspace
+from vramtui.estimators.analytic.tape.replay import recompute_workspace
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
