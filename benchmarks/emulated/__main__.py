@@ -9,9 +9,10 @@ emulated card beside them. JSON: for each script and counter the real figure, th
 the peaks, the end and after each optimizer step; the first request to the allocator that differs; and what `run --on`
 said by itself. FOLDER keeps what each run printed. Exit code 1 where a figure differs, 2 where a side has none.
 
-`--real FOLDER` takes the real side from an earlier run's FOLDER in place of a GPU. `--through COMMAND` stands before
-the real runs, as the stubbed driver that development measures with; `--python` is the job's Python where it is not
-this one. It needs a C compiler, and for its custom kernel nvcc.
+`--real tests/golden/card/scripts.json` takes what an H200 answered once in place of a GPU (torch 2.11.0, with
+TORCH_CUBLASLT_UNIFIED_WORKSPACE=1, which the emulated side then needs as well). `--through COMMAND` stands before the
+real runs, as the stubbed driver that development measures with; `--python` is the job's Python where it is not this
+one. It needs a C compiler, and for its custom kernel nvcc.
 """
 
 import argparse
@@ -19,7 +20,6 @@ import gzip
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -39,13 +39,11 @@ MOST_PRINTED = 1 << 19  # bytes of what a script printed on the GPU
 
 
 def run_real(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What one script took on the GPU that is there, or what an earlier run kept of it."""
+    """What one script took on the GPU that is there, or took there once."""
     out = options.out / f"{name}.real.json"
     if options.real is not None:
-        for kept in options.real.glob(f"{name}.real.*"):
-            shutil.copyfile(kept, options.out / kept.name)
-        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"error": "not kept"}
-        return found
+        kept: dict[str, Any] = json.loads(options.real.read_text(encoding="utf-8"))["scripts"]
+        return kept.get(name, {"error": "not kept"})  # type: ignore[no-any-return]  # JSON
     command = [*shlex.split(options.through), options.python, str(FOLDER / "measure.py"), str(out)]
     return _run(command, out, "real", options.longest)
 
@@ -116,8 +114,10 @@ def _pair(real: dict[str, int], emulated: dict[str, int], key: str) -> tuple[int
 
 
 def _first_difference(out: Path, name: str) -> dict[str, Any] | None:
-    """The first request that is not the other side's, with the five before it; None where all are alike."""
+    """The first request that is not the other side's, with the five before it; None where all are alike or gone."""
     rows: list[list[Any]] = []
+    if not all((out / f"{name}.{side}.requests.gz").exists() for side in ("real", "emulated")):
+        return None
     for side in ("real", "emulated"):
         with gzip.open(out / f"{name}.{side}.requests.gz", "rt", encoding="utf-8") as file:
             rows.append(json.load(file))
@@ -145,7 +145,7 @@ def main() -> None:
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--python", default=sys.executable)
     asked.add_argument("--through", default="")
-    asked.add_argument("--real", type=Path, help="FOLDER of an earlier run on the card, in place of a GPU")
+    asked.add_argument("--real", type=Path, help="what a card answered once, in place of a GPU")
     asked.add_argument("--beside", type=int, default=4, help="emulated runs at a time")
     asked.add_argument("--longest", type=float, default=150, help="seconds a script may take")
     asked.add_argument("--limit", type=float, default=440, help="seconds after which no script begins")
