@@ -86,15 +86,13 @@ CHANGING: Final = (
     Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (library.TEMPERATURE_GPU,)),
     Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (library.CLOCK_SM,)),
     Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (library.CLOCK_MEM,)),
-    Metric(("fan_percent",), ("nvmlDeviceGetFanSpeed",)),
-    Metric(("pcie_generation",), ("nvmlDeviceGetCurrPcieLinkGeneration",)),
-    Metric(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",)),
     Metric(
         ("throttle_reasons",),
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
         convert=_throttling,
     ),
 )
+# The last three do change, and stand in details alone: three of seventeen calls of a look at a card.
 RARELY_CHANGING: Final = (
     Metric(
         ("power_limit_watts",),
@@ -106,6 +104,9 @@ RARELY_CHANGING: Final = (
         ("nvmlDeviceGetTotalEccErrors",),
         (library.MEMORY_ERROR_TYPE_UNCORRECTED, library.VOLATILE_ECC),
     ),
+    Metric(("fan_percent",), ("nvmlDeviceGetFanSpeed",)),
+    Metric(("pcie_generation",), ("nvmlDeviceGetCurrPcieLinkGeneration",)),
+    Metric(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",)),
 )
 NEVER_CHANGING: Final = (
     Metric(("name",), ("nvmlDeviceGetName",), convert=lambda name: (printable(name),)),
