@@ -37,7 +37,7 @@ SHORT = {
         integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
         app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
-        cli/export/collector""",
+        cli/export/collector estimators/analytic/generation/forward""",
     "read by several that do not read one another": """
         estimators/torch_facts/releases
         cli/help/words

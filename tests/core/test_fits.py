@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.estimate.fits import USUAL_ERROR, Fit, fit_beside_others
+from vramtui.core.estimate.estimate import USUAL_ERROR
+from vramtui.core.estimate.fits import Fit, fit_beside_others
 
 GIB, MIB = 1 << 30, 1 << 20
 

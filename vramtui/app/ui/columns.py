@@ -9,7 +9,7 @@ from textual.strip import Strip
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.units import format_percent
-from vramtui.core.estimate.fits import USUAL_ERROR
+from vramtui.core.estimate.estimate import USUAL_ERROR
 
 Name = TypeVar("Name", bound=str)
 WITHOUT_TENTHS = 0.9995  # 99.95 % is written 100.0 %

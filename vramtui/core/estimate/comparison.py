@@ -6,8 +6,7 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.core.estimate.fits import USUAL_ERROR
+from vramtui.core.estimate.estimate import PHASE_TITLES, USUAL_ERROR, Estimate
 from vramtui.core.estimate.ledger import CATEGORIES, CUDA, LINES, TITLES, Ledger, Line, title_of
 
 Verdict = Literal["unknown", "below", "as predicted", "over"]

@@ -10,12 +10,10 @@ import msgspec
 
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, emulation_note
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
 from vramtui.core.schema.workload import Workload
 
 FitVerdict = Literal["fits", "tight", "does not fit", "unknown"]
-# The analytic method's, as the README's accuracy table has it; also taken for estimates whose error was never measured.
-USUAL_ERROR = 0.08
 # From here on a difference is written in GiB like the two sizes it stands beside; "0.0 GiB" would say nothing.
 SMALLEST_IN_GIB = 0.05 * GIB
 SIGNS: dict[FitVerdict, str] = {"fits": "✓", "tight": "!", "does not fit": "✗", "unknown": "?"}

@@ -10,8 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from vramtui.core.base.units import format_bytes, format_duration
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.core.estimate.fits import USUAL_ERROR
+from vramtui.core.estimate.estimate import PHASE_TITLES, USUAL_ERROR, Estimate
 from vramtui.core.observation.history import SET_BACK, History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.track import Track

@@ -4,8 +4,7 @@ import msgspec
 
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
-from vramtui.core.estimate.fits import USUAL_ERROR
+from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
 from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.core.schema.workload import InferRun, Run, TrainRun

@@ -1,6 +1,4 @@
-"""What is no decoder and only answers: an encoder-decoder, the source once and then one token of the target after
-another; and one forward pass of a model that generates nothing.
-"""
+"""An encoder-decoder that answers: the source once, and then one token of the target after another."""
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -12,8 +10,8 @@ from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES, block_bytes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import WORKSPACES, BytesByGroup, summed
-from vramtui.estimators.analytic.tape.program import Program, prefilled
+from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
+from vramtui.estimators.analytic.tape.program import prefilled
 from vramtui.estimators.analytic.training.parts import model_facts, passing_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
@@ -104,23 +102,3 @@ def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Devic
         UserError: the workload contradicts itself.
     """
     return Transcription(model, run, device).estimate()
-
-
-def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimate:
-    """The estimate for one forward pass of a model that generates nothing."""
-    weights = program.weights
-    workspace = workspace_for(run, device)
-    built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
-    fed = built | {"inputs": program.inputs}
-    working = fed | {WORKSPACES: workspace.kept}
-    done = prefilled(program.stages, workspace)
-    moments = MomentLog()
-    moments.note("build", 0, built)
-    moments.note("input", 0, fed)
-    moments.note("forward", 0, summed(fed, done.early), end=False)
-    moments.note("forward", 0, summed(working, done.late), end=False)
-    moments.note("forward", 0, summed(working, done.end))
-    facts = model_facts(program, weights) | passing_facts(
-        program, program.stages, workspace, f"a batch of {run.batch_size}"
-    )
-    return assemble(moments, facts, device, program.notes)
