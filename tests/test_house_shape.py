@@ -53,6 +53,7 @@ SHORT = {
         records/export/sanitize sources/feed/line_splitter sources/host/host""",
     "a kind of module": """
         models/kinds/conv models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
+        models/kinds/recurrent
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm
         estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """

@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.schema.decoder_models import Basis
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS, LayerCache, TensorGroup
 
-Kind = Literal["attention", "conv", "embedding", "linear", "mla", "mlp", "moe", "norm"]
+Kind = Literal["attention", "conv", "embedding", "linear", "mla", "mlp", "moe", "norm", "recurrent"]
 
 
 class Parameter(msgspec.Struct, frozen=True):

@@ -7,15 +7,17 @@ import pytest
 
 from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import InferRun
-from vramtui.estimators.analytic.models.registry import ANY_CARD, program_of
+from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.shapes.full_config import filled_in
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.encoder import encoder_spec
 
+ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 TEXT = EncoderModel(
     hidden_size=12, num_hidden_layers=3, num_attention_heads=4, vocab_size=11, type_vocab_size=2,
     max_position_embeddings=9, pooler=True, head="classes", num_labels=5,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import (
     DiffusionTransformerModel,
     EncoderDecoderModel,
@@ -15,11 +16,26 @@ from vramtui.core.schema.encoder_models import (
     PipelineModel,
     UNetModel,
 )
+from vramtui.core.schema.layer_models import (
+    Conv2d,
+    ConvNetModel,
+    Embedding,
+    Flatten,
+    Linear,
+    Recurrent,
+    Repeat,
+    SelfAttention,
+    SequentialModel,
+    Stage,
+)
+from vramtui.core.schema.layer_models import Norm as LayerNorm
 from vramtui.core.schema.workload import InferRun
-from vramtui.estimators.analytic.models.registry import ANY_CARD, program_of
+from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.models.readers.torchvision import vision_table
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.model import SPECS, model_spec, pipeline_spec
 
+ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 UNET = UNetModel(
     block_out_channels=(32, 64, 96), layers_per_block=1, transformer_layers_per_block=(0, 2, 1),
     attention_head_dim=(4,), cross_attention_dim=20, sample_size=8, addition_embed_dim=12, use_linear_projection=True,
@@ -45,24 +61,45 @@ WHISPER = EncoderDecoderModel(
     bias=True, key_bias=False, max_source_positions=6, max_target_positions=7, source_positions_trained=False,
     num_mel_bins=8,
 )  # fmt: skip
+LISTS = SequentialModel(
+    input_shape=(9,),
+    layers=(
+        Embedding(num_embeddings=30, embedding_dim=12), SelfAttention(num_heads=3), LayerNorm(norm="rms"),
+        Recurrent(cell="lstm", hidden_size=10, num_layers=2, bidirectional=True, proj_size=4),
+        Recurrent(cell="gru", hidden_size=5, bias=False, output="last"), Linear(out_features=7),
+    ),
+)  # fmt: skip
+# The first round changes the shape, those behind it are alike.
+REPEATED = SequentialModel(
+    input_shape=(3, 8, 8),
+    layers=(
+        Repeat(layers=(Conv2d(out_channels=6, kernel_size=3, padding=1), LayerNorm(norm="batch")), times=4),
+        Conv2d(out_channels=6, kernel_size=3, padding=1, weights="shared"), Flatten(), Linear(out_features=2),
+    ),
+)  # fmt: skip
+NET = ConvNetModel(stages=(Stage(blocks=2, channels=8), Stage(blocks=1, channels=16, stride=2)), image_size=64)
+# Nets of branches, of windows, and one that finds boxes.
+NETS = ("convnext_tiny", "swin_t", "fasterrcnn_resnet50_fpn")
 
 
 def _known() -> dict[str, Any]:
     presets = {found.key: found.preset.model for found in bundled_presets()}
     models = {key: model.denoiser if isinstance(model, PipelineModel) else model for key, model in presets.items()}
-    kinds = EncoderModel, EncoderDecoderModel, UNetModel, DiffusionTransformerModel
+    kinds = EncoderModel, EncoderDecoderModel, UNetModel, DiffusionTransformerModel, SequentialModel, ConvNetModel
     found = {key: model for key, model in models.items() if isinstance(model, kinds)}
-    return {"unet": UNET, "sd3": SD3, "flux": FLUX, "t5": T5, "bart": BART, "whisper": WHISPER} | found
+    nets = {name: msgspec.convert(vision_table(name), SequentialModel) for name in NETS}
+    small = {"lists": LISTS, "repeated": REPEATED, "net": NET}
+    return nets | small | {"unet": UNET, "sd3": SD3, "flux": FLUX, "t5": T5, "bart": BART, "whisper": WHISPER} | found
 
 
 KNOWN = _known()
 PIPELINES = [found.preset.model for found in bundled_presets() if isinstance(found.preset.model, PipelineModel)]
 
 
-def _counted(tensors: tuple[Parameter, ...]) -> Counter[tuple[str, tuple[int, ...], bool]]:
+def _counted(tensors: tuple[Parameter, ...], *, of_layers: bool) -> Counter[tuple[str, tuple[int, ...], bool]]:
     counts: Counter[tuple[str, tuple[int, ...], bool]] = Counter()
     for tensor in tensors:
-        counts[tensor.module, tensor.shape, tensor.layer] += tensor.count
+        counts[tensor.module, tensor.shape, tensor.layer and of_layers] += tensor.count
     return counts
 
 
@@ -73,7 +110,8 @@ def test_every_tensor_is_one_that_a_pass_uses(name: str) -> None:
     reads_words = isinstance(model, EncoderModel | EncoderDecoderModel) and not fixed
     program = program_of(model, InferRun(precision="fp32", sequence_length=1 if reads_words else None), ANY_CARD)
     assert spec is not None
-    assert _counted(spec.tensors()) == _counted(program.frozen)
+    of_layers = not isinstance(model, SequentialModel | ConvNetModel)  # of these all is a row of layers
+    assert _counted(spec.tensors(), of_layers=of_layers) == _counted(program.frozen, of_layers=of_layers)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from vramtui.core.schema.encoder_models import (
     PipelineModel,
     UNetModel,
 )
+from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.schema.stored_tensors import Place, TensorGroup
 from vramtui.models.spec import ModelSpec, Parameter
 from vramtui.models.specs.decoder import decoder_spec
@@ -25,6 +26,8 @@ SPECS: dict[type, Callable[..., ModelSpec]] = {
     EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_spec"),
     UNetModel: late(f"{HERE}.unet:unet_spec"),
     DiffusionTransformerModel: late(f"{HERE}.diffusion_transformer:diffusion_transformer_spec"),
+    SequentialModel: late(f"{HERE}.layer_list:layer_list_spec"),
+    ConvNetModel: late(f"{HERE}.layer_list:residual_net_spec"),
 }
 
 

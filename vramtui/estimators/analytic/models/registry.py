@@ -31,7 +31,6 @@ PROGRAMS: dict[type, Callable[..., Program]] = {
 }
 _decoder = late(f"{HERE}.decoder:decoder_training")
 _listed_encoder = late(f"{HERE}.listed_encoder:listed_encoder_program")
-ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 
 
 def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Program:
@@ -47,12 +46,9 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
         trained: Program = _decoder(model, run, device)
         return trained
     write = PROGRAMS.get(type(model))
-    if write is not None:
-        return write(model, run, device)
-    kind = type(model).__struct_config__.tag
-    if isinstance(model, (HuggingFaceModel, TorchModel)):
-        raise UserError(f"the analytic estimator has no shapes for a model of kind {kind!r}: it is known by tracing it")
-    raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
+    if write is None:
+        raise UserError(_unknown(model))
+    return write(model, run, device)
 
 
 def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
@@ -73,13 +69,16 @@ def parameter_count(model: Model) -> int:
         UserError: the shapes contradict each other, or the kind of model has no shapes.
     """
     spec = model_spec(model)
-    return _count_by_program(model) if spec is None else spec.parameters()
+    if spec is None:
+        raise UserError(_unknown(model))
+    return spec.parameters()
 
 
-def _count_by_program(model: Model) -> int:
-    """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
-    run = InferRun(precision="fp32")
-    return sum(tensor.numel * tensor.count for tensor in program_of(model, run, ANY_CARD).frozen)
+def _unknown(model: Model) -> str:
+    kind = type(model).__struct_config__.tag
+    if isinstance(model, (HuggingFaceModel, TorchModel)):
+        return f"the analytic estimator has no shapes for a model of kind {kind!r}: it is known by tracing it"
+    return f"the analytic estimator does not know models of kind {kind!r}; try --method rules"
 
 
 def check_parameters(model: Model) -> None:

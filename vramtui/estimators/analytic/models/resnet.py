@@ -5,10 +5,10 @@ the stage, r how much smaller its image is.
 """
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.layer_models import Act, Conv2d, ConvNetModel, Norm, Pool, Stage
+from vramtui.core.schema.layer_models import Act, Conv2d, ConvNetModel, Flatten, Linear, Pool, Stage
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.sequential import LayerList, cudnn_notes
-from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
@@ -16,8 +16,9 @@ from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-
-WIDER = {"basic": 1, "bottleneck": 4}
+from vramtui.models.kinds.conv import ConvModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.specs.layer_list import BATCH_NORM, LayerShapes, shortcut, stage_convolutions, stem_layers
 
 
 def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device) -> Program:
@@ -28,19 +29,21 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
     """
     training = isinstance(run, TrainRun)
     precision = recipe(run.precision, lora=None)
-    writer = LayerList(run.batch_size, precision, card_limits(device), cudnn=model.cudnn, eager=False)
-    writer.shape = (model.num_channels, model.image_size, model.image_size)
+    writer = LayerList(run.batch_size, precision, card_limits(device), cudnn=model.cudnn)
+    writer.shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
-    stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
-    relu = Act(inplace=model.inplace)
-    first = (stem, Norm(norm="batch"), relu, Pool(kernel_size=3, stride=2, padding=1))
-    writer.add(first, checkpointed=False)
+    stem, norm, pool = stem_layers(model)
+    writer.add((stem, norm, Act(inplace=model.inplace), pool), checkpointed=False)
     for stage in model.stages:
         _stage(writer, model, stage, checkpointed=isinstance(run, TrainRun) and run.checkpointing == "full")
     tape, ops, x = writer.open()
     last = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn)
-    x, shape = last.pool(x, writer.shape, Pool(pool="global"))
-    x, _ = last.linear(x, (shape[0],), model.num_classes, bias=True)
+    for layer in (Pool(pool="global"), Flatten()):
+        writer.shapes.place(layer)
+    x = last.pool(x, writer.shape, Pool(pool="global"))
+    (classifier,) = writer.shapes.place(Linear(out_features=model.num_classes))
+    assert isinstance(classifier, LinearModule)
+    x = last.linear(x, classifier)
     if training:
         cross_entropy(ops, x, upcast=False)
     tape.close(None if training else x)
@@ -72,34 +75,26 @@ def _block(
 ) -> None:
     tape, ops, x = writer.open()
     layers = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn, times=times)
-    given = writer.shape
-    y, shape = x, given
-    convolutions = _convolutions(model, stage, stride)
+    y, beside = x, LayerShapes(writer.shape)
+    convolutions = stage_convolutions(model, stage, stride)
     for number, conv in enumerate(convolutions, 1):
-        y, shape = _normed(layers, y, shape, conv)
+        y = _normed(layers, y, writer.shapes, conv)
         if number < len(convolutions):
             y = layers.activation(y, Act(inplace=model.inplace))
-    if shape != given:
-        x, _ = _normed(layers, x, given, Conv2d(out_channels=shape[0], kernel_size=1, stride=stride, bias=False))
+    if writer.shape != beside.shape:
+        x = _normed(layers, x, beside, shortcut(writer.shape[0], stride))
     total = tape.view(y)
     tape.record(Operator([y, x], [total], flows=[(y, False), (x, False)]))
     total = layers.activation(total, Act(inplace=model.inplace))
     tape.touch(x)  # the local variable of the shortcut's result
-    writer.shape = shape
     tape.close(total)
     writer.buffers += layers.buffers
     writer.stages.append(Passed(tape, times, checkpointed=checkpointed))
 
 
-def _convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[Conv2d, ...]:
-    wide = stage.channels * WIDER[model.block]
-    three = Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
-    if model.block == "basic":
-        return three, Conv2d(out_channels=stage.channels, kernel_size=3, padding=1, bias=False)
-    one = Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
-    return one, three, Conv2d(out_channels=wide, kernel_size=1, bias=False)
-
-
-def _normed(layers: LayerOps, x: Tensor, shape: Shape, conv: Conv2d) -> tuple[Tensor, Shape]:
-    y, shape = layers.conv(x, shape, conv)
-    return layers.norm(y, shape, Norm(norm="batch")), shape
+def _normed(layers: LayerOps, x: Tensor, shapes: LayerShapes, conv: Conv2d) -> Tensor:
+    before = shapes.shape
+    (filters,) = shapes.place(conv)
+    assert isinstance(filters, ConvModule)
+    y = layers.conv(x, (before, shapes.shape), conv, filters)
+    return layers.norm(y, shapes.shape, BATCH_NORM, shapes.place(BATCH_NORM))

@@ -4,11 +4,13 @@ Shapes: each layer gives those of the next, from `input_shape` on: (b, i) for li
 (b, s, h) for tokens; b batch.
 """
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import (
     Act,
@@ -16,7 +18,6 @@ from vramtui.core.schema.layer_models import (
     Dropout,
     DropPath,
     Embedding,
-    Flatten,
     Join,
     Layer,
     Linear,
@@ -24,7 +25,6 @@ from vramtui.core.schema.layer_models import (
     ModelOutput,
     Norm,
     PatchMerging,
-    Permute,
     Pool,
     Recurrent,
     Regions,
@@ -38,7 +38,7 @@ from vramtui.core.schema.layer_models import (
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
-from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators
@@ -50,7 +50,9 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
+from vramtui.models.kinds.embedding import EmbeddingModule
 from vramtui.models.spec import Parameter
+from vramtui.models.specs.layer_list import LayerShapes, Shape
 
 GROUP = "activations"
 RESIDUAL = "what goes in"
@@ -68,7 +70,14 @@ class LayerList:
     """Writes a list of layers, one tape for each stretch that does not repeat and one for each that does."""
 
     def __init__(
-        self, batch: int, precision: Recipe, card: CardLimits, *, cudnn: bool, eager: bool, training: bool = True
+        self,
+        batch: int,
+        precision: Recipe,
+        card: CardLimits,
+        *,
+        cudnn: bool,
+        eager: bool = False,
+        training: bool = True,
     ) -> None:
         self.batch = batch
         self.recipe = precision
@@ -79,11 +88,16 @@ class LayerList:
         self.parameters: list[Parameter] = []
         self.stages: list[TapeStage] = []
         self.buffers = 0
-        self.shape: Shape = ()
+        self.shapes = LayerShapes(())
         self.strided = False
         self.frozen: list[Parameter] = []
         self.marked: dict[str, tuple[Tensor, Shape]] = {}
         self.outputs: list[tuple[Tensor, Shape, ModelOutput]] = []
+
+    @property
+    def shape(self) -> Shape:
+        """Of one sample, at the place that is reached."""
+        return self.shapes.shape
 
     def operators(self, tape: Tape) -> Operators:
         """Operators that write on `tape`."""
@@ -115,7 +129,7 @@ class LayerList:
         before = self.shape
         writer = LayerOps(ops, self.batch, self.parameters, cudnn=self.cudnn, times=times)
         y = x
-        self.marked = {}
+        self.marked, self.shapes.marked = {}, {}
         for layer in layers:
             y = self._layer(writer, y, layer)
         if (residual or times > 1) and self.shape != before:
@@ -130,87 +144,68 @@ class LayerList:
         self.frozen += writer.frozen
         self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
-    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:  # noqa: C901, PLR0912, PLR0915 - a case each
+    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:  # noqa: C901, PLR0912 - a case each
         graph, shape = GraphOps(writer), self.shape
+        modules: Sequence[Any] = self.shapes.place(layer)
+        after = self.shape
         match layer:
             case Linear():
-                x, self.shape = writer.linear(x, shape, layer.out_features, bias=layer.bias, strided=self.strided)
+                x = writer.linear(x, *modules, strided=self.strided)
                 self.strided = False
             case Conv2d():
-                x, self.shape = writer.conv(x, shape, layer)
+                x = writer.conv(x, (shape, after), layer, *modules)
             case Pool():
-                x, self.shape = writer.pool(x, shape, layer)
+                x = writer.pool(x, after, layer)
             case Norm():
-                x = writer.norm(x, shape, layer)
+                x = writer.norm(x, shape, layer, modules)
             case Act():
                 x = writer.activation(x, layer)
             case Dropout():
                 x = writer.ops.dropout(x, layer.probability, "dropout")
-            case Flatten():
-                self.shape = (prod(shape),)
             case Embedding():
-                x = self._embedding(writer, x, layer)
+                x = self._embedding(writer, x, *modules)
             case SelfAttention():
-                x = self._attention(writer, x, layer)
+                x = self._attention(writer, x, layer, modules)
             case Recurrent():
-                x, self.shape = RecurrentStack(writer, shape, layer, training=self.training).write(x)
+                x = RecurrentStack(writer, shape[0], layer, *modules, training=self.training).write(x)
                 # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
                 self.strided = layer.batch_first and layer.output == "sequence"
-            case Permute():
-                _need_image(shape, "permute")
-                self.shape = (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
             case Scale():
-                x = graph.scale(x, shape)
+                x = graph.scale(x, *modules)
             case DropPath():
                 x = graph.drop_path(x, layer.probability if self.training else 0)
             case Upsample():
-                _need_image(shape, "upsampling")
-                sides = tuple(layer.scale * side for side in shape[1:])
-                self.shape = (shape[0], *(self._marked_output(layer.like)[1][1:] if layer.like else sides))
-                x = graph.moved(x, writer.batch * prod(self.shape), "upsampled")
+                x = graph.moved(x, writer.batch * prod(after), "upsampled")
             case WindowAttention():
-                x = graph.windows(x, shape, layer)
+                x = graph.windows(x, shape, layer, modules)
             case PatchMerging():
-                _need_image(shape, "patch merging")
-                x, self.shape = graph.merge(x, shape)
+                x = graph.merge(x, after, modules)
             case Mark():
                 self.marked[layer.name] = x, shape
             case Take():
-                x, self.shape = self._marked_output(layer.name)
-                writer.batch = x.numel // prod(self.shape)
+                x, _ = self.marked[layer.name]
+                writer.batch = x.numel // prod(after)
                 graph.tape.touch(x)
             case Join():
-                x, self.shape = graph.join(x, shape, [self._marked_output(name) for name in layer.names], layer)
+                x = graph.join(x, shape, [self.marked[name] for name in layer.names], layer)
             case Regions():
                 count = layer.training if self.training else layer.inference
-                x, self.shape = graph.regions([self._marked_output(name) for name in layer.names], layer, count)
+                x = graph.regions([self.marked[name] for name in layer.names], after, count)
             case ModelOutput():
                 x = graph.output(x, rows=layer.rows)
                 self.outputs.append((x, shape, layer))
         return x
 
-    def _marked_output(self, name: str) -> tuple[Tensor, Shape]:
-        if name not in self.marked:
-            raise UserError(f"model.layers: nothing before it is marked {name!r}{nearest(name, self.marked)}")
-        return self.marked[name]
-
-    def _embedding(self, writer: LayerOps, x: Tensor, layer: Embedding) -> Tensor:
-        if len(self.shape) != 1:
-            raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {self.shape}")
-        grad_bytes = writer.own("embedding", layer.num_embeddings, layer.embedding_dim)
-        self.shape = (self.shape[0], layer.embedding_dim)
+    def _embedding(self, writer: LayerOps, x: Tensor, table: EmbeddingModule) -> Tensor:
+        (grad_bytes,) = writer.own(table)
         out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
         writer.ops.tape.record(Operator([x], [out], grad_bytes=grad_bytes))
         return out
 
-    def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention) -> Tensor:
-        if len(self.shape) != 2 or self.shape[1] % layer.num_heads:
-            raise UserError(
-                f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, and here "
-                f"the shape is {self.shape}"
-            )
+    def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention, modules: Sequence[Any]) -> Tensor:
         ops, (tokens, width) = writer.ops, self.shape
-        joined, _ = writer.linear(x, self.shape, 3 * width, bias=layer.bias)
+        projection, output = modules
+        joined = writer.linear(x, projection)
         q, k, v = (ops.tape.view(joined, self.batch * tokens * width) for _ in range(3))
         ops.tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
         heads = Heads(
@@ -226,7 +221,7 @@ class LayerList:
             out = eager_attention(ops, heads, (q, k, v), plain=True, masked=layer.causal)
         else:
             out = fused_attention(ops, heads, (q, k, v))
-        out, _ = writer.linear(out, self.shape, width, bias=layer.bias)
+        out = writer.linear(out, output)
         ops.tape.touch(q, k, v)
         return out
 
@@ -247,7 +242,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         eager=run.attention == "eager",
         training=training,
     )
-    writer.shape = model.input_shape
+    writer.shapes = LayerShapes(model.input_shape)
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
     loose: list[Layer] = []
     for layer in _stretches(model, checkpointed=checkpointed):
@@ -325,11 +320,6 @@ def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
             case Regions() | ModelOutput():
                 return True
     return False
-
-
-def _need_image(shape: Shape, what: str) -> None:
-    if len(shape) != 3:
-        raise UserError(f"model.layers: {what} needs three dimensions, and here the shape is {shape}")
 
 
 def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...], counted: bool = False) -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 Shapes: image (b, c, y, x), weight (o, c / groups, k, k), answer (b, o, y', x').
 """
 
+from collections.abc import Sequence
 from math import prod
 
-from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
@@ -21,7 +21,9 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     measured_workspace,
 )
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.models.spec import Parameter
+from vramtui.models.kinds.conv import ConvModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.spec import Module, Parameter
 
 Shape = tuple[int, ...]
 AMPERE = (8, 0)  # the first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do
@@ -42,40 +44,33 @@ class LayerOps:
         self.buffers = 0
         self.frozen: list[Parameter] = []
 
-    def own(self, module: str, *shape: int, weights: Weights = "trained") -> int:
-        """Note a parameter and give the bytes of its gradient."""
+    def own(self, module: Module, *, weights: Weights = "trained") -> list[int]:
+        """Note the parameters of a module and give the bytes of the gradient of each."""
         if weights != "shared":
             kept = self.frozen if weights == "frozen" else self.parameters
-            kept.append(Parameter(module, shape, self.times))
-        return 0 if weights == "frozen" else rounded(prod(shape) * self.ops.parameter)
+            kept += [Parameter(module.name, shape, self.times) for shape in module.shapes()]
+        return [0 if weights == "frozen" else rounded(prod(one) * self.ops.parameter) for one in module.shapes()]
 
-    def linear(
-        self, x: Tensor, shape: Shape, features: int, *, bias: bool, strided: bool = False
-    ) -> tuple[Tensor, Shape]:
+    def linear(self, x: Tensor, layer: LinearModule, *, strided: bool = False) -> Tensor:
         """A linear layer over the last dimension; `strided` rows are copied first, and the bias is added behind."""
-        self.own("linear", features, shape[-1])
-        own = self.own("linear", features) if bias else 0
+        own, features, bias = self.own(layer)[-1], layer.out_features, layer.bias
         if strided:
             x = self.ops.pointwise(x, "rows, copied", saves="nothing")
-        out = self.ops.linear(x, (features, shape[-1]), "linear", bias=bias and not strided)
+        out = self.ops.linear(x, layer.weight, "linear", bias=bias and not strided)
         if strided and bias:
             rows, biased = out.numel // features, self.ops.tape.view(out)
             sums = column_sum_scratch(rows, features, self.ops.card)
             self.ops.tape.record(Operator([out], [biased], flows=[(out, False)], grad_bytes=own, sum_workspace=sums))
             out = biased
-        return out, (*shape[:-1], features)
+        return out
 
-    def conv(self, x: Tensor, shape: Shape, layer: Conv2d) -> tuple[Tensor, Shape]:
-        """A convolution: saves its input; without cuDNN one sample's patches are laid out as a matrix."""
-        channels, height, width = _image(shape, "conv")
-        if channels % layer.groups or layer.out_channels % layer.groups:
-            raise UserError(
-                f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
-            )
-        out_shape = (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
-        weight = layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size
-        weight_grad = self.own("conv", *weight, weights=layer.weights)
-        bias_grad = self.own("conv", layer.out_channels, weights=layer.weights) if layer.bias else 0
+    def conv(self, x: Tensor, shapes: tuple[Shape, Shape], layer: Conv2d, filters: ConvModule) -> Tensor:
+        """A convolution from one shape to another: saves its input; without cuDNN one sample's patches are laid out as
+        a matrix.
+        """
+        shape, out_shape = shapes
+        channels, weight = shape[0], filters.shapes()[0]
+        weight_grad, bias_grad = (*self.own(filters, weights=layer.weights), 0)[:2]
         trained = layer.weights != "frozen"
         x = self.ops.autocast_input(x, "conv input, cast")
         casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=trained)]
@@ -99,7 +94,7 @@ class LayerOps:
                 kernel=True,
             )
         )
-        return out, out_shape
+        return out
 
     def _workspaces(self, x: Tensor, before: Shape, after: Shape, layer: Conv2d) -> tuple[int, int]:
         """CuDNN's forward workspace, and the larger one of the two gradients."""
@@ -132,14 +127,8 @@ class LayerOps:
         sizes = [_workspace(convolved, way) for way in (ways[0], *back)]
         return sizes[0], max(sizes[1:], default=0)
 
-    def pool(self, x: Tensor, shape: Shape, layer: Pool) -> tuple[Tensor, Shape]:
+    def pool(self, x: Tensor, out_shape: Shape, layer: Pool) -> Tensor:
         """Pooling: a maximum saves its input and where it was found; an average only its input."""
-        channels, height, width = _image(shape, "pooling")
-        if layer.pool in {"global", "adaptive"}:
-            side = 1 if layer.pool == "global" else layer.kernel_size
-            out_shape: Shape = (channels, side, side)
-        else:
-            out_shape = (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
         out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, f"{layer.pool} pooling", tracked=x.tracked)
         where = self.ops.tape.new(out.numel, 8, "where the maxima are", tracked=False)
         self.ops.tape.record(
@@ -151,15 +140,15 @@ class LayerOps:
                 flows=[(x, True)],
             )
         )
-        return out, out_shape
+        return out
 
-    def norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
-        """The norms of torch.nn, and a layer norm written by hand."""
-        if layer.norm in {"frozen", "l2"}:
+    def norm(self, x: Tensor, shape: Shape, layer: Norm, modules: Sequence[Module]) -> Tensor:
+        """The norms of torch.nn, and a layer norm written by hand; `modules` is its one, or none of a fixed norm."""
+        if not modules:
             return self._fixed_norm(x, shape, layer)
-        size = shape[0] if layer.norm in {"batch", "group", "layer2d"} else shape[-1]
-        weight_grad = self.own("norm", size, weights=layer.weights)
-        bias_grad = 0 if layer.norm == "rms" else self.own("norm", size, weights=layer.weights)
+        (norm,) = modules
+        size = norm.shapes()[0][0]
+        weight_grad, bias_grad = (*self.own(norm, weights=layer.weights), 0)[:2]
         if layer.norm in {"layer", "layer2d"}:
             return self.ops.layer_norm(x, size, "layer norm")
         if layer.norm == "rms":
@@ -169,8 +158,6 @@ class LayerOps:
         if layer.norm == "batch":
             self.buffers += (2 * rounded(4 * size) + rounded(8)) * self.times
         count = size if layer.norm == "batch" else self.batch * layer.groups
-        if layer.norm == "group" and size % layer.groups:
-            raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
         if layer.norm == "group" and self.ops.autocast is not None:
             x = self.ops.cast(x, 4, "group norm input in fp32")
         tracked = layer.weights != "frozen" or x.tracked
@@ -193,7 +180,7 @@ class LayerOps:
         """A product and a sum with buffers in fp32, of which nothing is kept (FrozenBatchNorm2d, torchvision 0.28,
         ops/misc.py); or a quotient by the length of each pixel's channels.
         """
-        channels = _image(shape, "norm")[0]
+        channels = shape[0]
         if layer.norm == "l2":
             rows = self.ops.tape.new(x.numel // channels, x.itemsize, "lengths", tracked=False)
             out = self.ops.tape.new(x.numel, x.itemsize, "quotient", tracked=x.tracked)
@@ -260,22 +247,3 @@ class LayerOps:
 def _workspace(convolved: Convolved, way: Direction) -> int:
     measured = measured_workspace(convolved, way)
     return rounded(convolution_workspace(convolved, way) if measured is None else measured[0])
-
-
-def _image(shape: Shape, what: str) -> tuple[int, int, int]:
-    if len(shape) != 3:
-        raise UserError(f"model.layers: {what} needs (channels, height, width), and here the shape is {shape}")
-    channels, height, width = shape
-    return channels, height, width
-
-
-def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
-    stride = layer.stride or layer.kernel_size
-    if isinstance(layer, Conv2d) and layer.transposed:
-        return max(1, (side - 1) * stride - 2 * layer.padding + layer.kernel_size)
-    reach = 1 + (layer.kernel_size - 1) * (layer.dilation if isinstance(layer, Conv2d) else 1)
-    room = side + 2 * layer.padding - reach
-    out = (-(-room // stride) if isinstance(layer, Pool) and layer.ceil_mode else room // stride) + 1
-    if out < 1:
-        raise UserError(f"model.layers: {what} of size {layer.kernel_size} is larger than the {side} that come in")
-    return out

@@ -7,12 +7,13 @@ Shapes: image (b, c, y, x) or, with channels last, (b, y, x, c).
 from collections.abc import Sequence
 from math import prod
 
-from vramtui.core.base.errors import UserError
-from vramtui.core.schema.layer_models import Join, ModelOutput, Norm, Regions, WindowAttention
+from vramtui.core.schema.layer_models import Join, ModelOutput, Norm, WindowAttention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.spec import Module
 
 _FOCAL = ("valid answers", "targets", "p", "cross entropy", "1 - targets", "1 - p_t", "its power", "alpha")
 
@@ -23,20 +24,12 @@ class GraphOps:
     def __init__(self, writer: LayerOps) -> None:
         self.writer, self.ops, self.tape = writer, writer.ops, writer.ops.tape
 
-    def join(
-        self, x: Tensor, shape: Shape, marked: Sequence[tuple[Tensor, Shape]], layer: Join
-    ) -> tuple[Tensor, Shape]:
-        """What is here with what was marked.
-
-        Raises:
-            UserError: their shapes do not go together.
-        """
+    def join(self, x: Tensor, shape: Shape, marked: Sequence[tuple[Tensor, Shape]], layer: Join) -> Tensor:
+        """What is here, of that shape, with what was marked."""
         if layer.how == "concat":
-            return self._concat([*marked, (x, shape)])
+            return self._concat([*(tensor for tensor, _ in marked), x])
         for other, size in marked:
             larger = max(shape, size, key=prod)
-            if any(here not in (1, full) for one in (shape, size) for here, full in zip(one, larger, strict=True)):
-                raise UserError(f"model.layers: what comes in as {shape} does not go with {size}")
             if layer.how == "multiply":
                 x = self.ops.multiply(other, x, "product")
             elif layer.inplace and shape == larger:
@@ -46,27 +39,20 @@ class GraphOps:
             else:
                 x = self.ops.add(x, other, "sum")
             shape = larger
-        return x, shape
+        return x
 
-    def _concat(self, parts: Sequence[tuple[Tensor, Shape]]) -> tuple[Tensor, Shape]:
-        first = parts[0][1]
-        if any(shape[1:] != first[1:] for _, shape in parts):
-            raise UserError(f"model.layers: channels of {', '.join(str(shape) for _, shape in parts)} cannot be joined")
-        shape = (sum(shape[0] for _, shape in parts), *first[1:])
-        itemsize = max(part.itemsize for part, _ in parts)
-        out = self.tape.new(
-            self.writer.batch * prod(shape), itemsize, "joined", tracked=any(part.tracked for part, _ in parts)
-        )
-        self.tape.record(Operator([part for part, _ in parts], [out], flows=[(part, False) for part, _ in parts]))
-        return out, shape
+    def _concat(self, parts: list[Tensor]) -> Tensor:
+        itemsize, numel = max(part.itemsize for part in parts), sum(part.numel for part in parts)
+        out = self.tape.new(numel, itemsize, "joined", tracked=any(part.tracked for part in parts))
+        self.tape.record(Operator(parts, [out], flows=[(part, False) for part in parts]))
+        return out
 
-    def regions(self, levels: Sequence[tuple[Tensor, Shape]], layer: Regions, count: int) -> tuple[Tensor, Shape]:
+    def regions(self, levels: Sequence[tuple[Tensor, Shape]], shape: Shape, count: int) -> Tensor:
         """`count` squares of an image: each level's are put into zeros, and so are made twice; of the levels nothing is
         kept (_multiscale_roi_align, torchvision 0.28, ops/poolers.py).
         """
-        x, (channels, *_) = levels[0][0], levels[0][1]
-        shape = channels, layer.size, layer.size
-        self.writer.batch = levels[0][0].numel // prod(levels[0][1]) * count
+        x = levels[0][0]
+        self.writer.batch = x.numel // prod(levels[0][1]) * count
         out = self.tape.new(
             self.writer.batch * prod(shape), x.itemsize, "regions", tracked=any(level.tracked for level, _ in levels)
         )
@@ -80,7 +66,7 @@ class GraphOps:
                 backward_workspace=2 * size,
             )
         )
-        return out, shape
+        return out
 
     def answers(self, outputs: Sequence[tuple[Tensor, Shape, ModelOutput]], *, training: bool) -> None:
         """Each answer stays until all are made; then come their losses."""
@@ -112,11 +98,10 @@ class GraphOps:
             )
         )
 
-    def scale(self, x: Tensor, shape: Shape) -> Tensor:
+    def scale(self, x: Tensor, factors: Module) -> Tensor:
         """A factor for each channel."""
-        size = shape[0] if len(shape) == 3 else shape[-1]
-        self.writer.own("scale", size)
-        return self.ops.scale(x, size, "scaled")
+        self.writer.own(factors)
+        return self.ops.scale(x, factors.shapes()[0][0], "scaled")
 
     def drop_path(self, x: Tensor, probability: float) -> Tensor:
         """A product with one number a sample, which is all that is kept."""
@@ -127,13 +112,11 @@ class GraphOps:
         self.tape.record(Operator([x], [out], saved_outputs=[kept], flows=[(x, True)]))
         return out
 
-    def windows(self, x: Tensor, shape: Shape, layer: WindowAttention) -> Tensor:
+    def windows(self, x: Tensor, shape: Shape, layer: WindowAttention, modules: Sequence[Module]) -> Tensor:
         """Swin's shifted_window_attention: rolled, cut into windows, every score written out, and put back."""
-        if len(shape) != 3 or shape[2] % layer.num_heads:
-            raise UserError(
-                f"model.layers: window attention of {layer.num_heads} heads needs (height, width, channels) that they "
-                f"divide, and here the shape is {shape}"
-            )
+        table, projection, output = modules
+        assert isinstance(projection, LinearModule)
+        assert isinstance(output, LinearModule)
         writer, ops, tape = self.writer, self.ops, self.tape
         height, width, channels = shape
         side, heads = layer.window_size, layer.num_heads
@@ -144,8 +127,8 @@ class GraphOps:
         shifts = layer.shifted and max(padded) > side
         for _ in range(int(padded != (height, width)) + int(shifts) + 1):
             x = self.moved(x, numel, "windows")
-        positions = writer.own("position", (2 * side - 1) ** 2, heads)
-        joined, _ = writer.linear(x, (tokens, channels), 3 * channels, bias=True)
+        (positions,) = writer.own(table)
+        joined = writer.linear(x, projection)
         q, k, v = (tape.view(joined, numel) for _ in range(3))
         tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
         q = ops.pointwise(q, "q, scaled", saves="nothing")
@@ -170,18 +153,17 @@ class GraphOps:
         softmax = ops.autocast_input(softmax, "softmax, cast")
         v = self.moved(v, numel, "rows of v")
         mixed = self.moved(self._product(softmax, v, numel, "mixed"), numel, "mixed, in rows")
-        out, _ = writer.linear(mixed, (tokens, channels), channels, bias=True)
+        out = writer.linear(mixed, output)
         for _ in range(int(shifts) + 1):
             out = self.moved(out, numel, "windows put back")
         return tape.view(out, writer.batch * height * width * channels) if padded != (height, width) else out
 
-    def merge(self, x: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
-        """Swin's PatchMerging."""
-        height, width, channels = shape
-        after = (-(-height // 2), -(-width // 2), 4 * channels)
-        x = self.moved(x, self.writer.batch * prod(after), "four neighbours")
-        x = self.writer.norm(x, after, Norm())
-        return self.writer.linear(x, after, 2 * channels, bias=False)
+    def merge(self, x: Tensor, after: Shape, modules: Sequence[Module]) -> Tensor:
+        """Swin's PatchMerging, to the shape `after`: four neighbours side by side are twice as wide before."""
+        norm, halved = modules
+        assert isinstance(halved, LinearModule)
+        x = self.moved(x, 2 * self.writer.batch * prod(after), "four neighbours")
+        return self.writer.linear(self.writer.norm(x, after, Norm(), (norm,)), halved)
 
     def moved(self, x: Tensor, numel: int, label: str) -> Tensor:
         """A copy in another order or size, of which nothing is kept."""

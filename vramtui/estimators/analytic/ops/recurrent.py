@@ -5,65 +5,51 @@ Shapes: sequence (b, t, i), states (layers x directions, b, h), answer (b, t, di
 width or the projection's.
 """
 
-from vramtui.core.base.errors import UserError
+from math import prod
+
 from vramtui.core.schema.layer_models import Recurrent
-from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.operators import CASTS
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.recurrent import GATES, RecurrentSizes, reserve_bytes, workspace_bytes
+from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes
+from vramtui.models.kinds.recurrent import RecurrentModule
 
 # Numbers of each hidden unit in the workspace that a fused cell keeps for its backward.
 _FUSED = {"lstm": 4, "gru": 5}
 
 
 class RecurrentStack:
-    """Writes one stack of recurrent layers, and notes its parameters.
+    """Writes one stack of recurrent layers over a sequence of `steps`, and notes its parameters."""
 
-    Raises:
-        UserError: what comes in is no sequence.
-    """
-
-    def __init__(self, writer: LayerOps, shape: Shape, layer: Recurrent, *, training: bool) -> None:
-        if len(shape) != 2:
-            raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
-        if layer.proj_size and (layer.cell != "lstm" or layer.proj_size >= layer.hidden_size):
-            raise UserError("model.layers: proj_size is for an lstm, and smaller than its hidden_size")
+    def __init__(
+        self, writer: LayerOps, steps: int, layer: Recurrent, module: RecurrentModule, *, training: bool
+    ) -> None:
         self.writer, self.ops, self.layer, self.training = writer, writer.ops, layer, training
+        self.module = module
         self.sizes = RecurrentSizes(
             cell=layer.cell,
             batch=writer.batch,
-            steps=shape[0],
-            inputs=shape[1],
-            hidden=layer.hidden_size,
-            output=layer.proj_size or layer.hidden_size,
-            layers=layer.num_layers,
-            directions=2 if layer.bidirectional else 1,
+            steps=steps,
+            inputs=module.inputs,
+            hidden=module.hidden,
+            output=module.output,
+            layers=module.layers,
+            directions=module.directions,
             itemsize=self.ops.autocast or self.ops.parameter,
         )
-        self.gates = GATES[layer.cell]
+        self.gates = module.gates
 
-    def write(self, x: Tensor) -> tuple[Tensor, Shape]:
+    def write(self, x: Tensor) -> Tensor:
         """The whole stack over a batch of sequences; of the `last` step alone a view goes on."""
         sizes, tape = self.sizes, self.ops.tape
+        self.writer.own(self.module)
         out = self._cudnn(x) if self.writer.cudnn else self._steps(x)
-        width = sizes.directions * sizes.output
         if self.layer.output == "sequence":
-            return out, (sizes.steps, width)
-        last = tape.view(out, sizes.batch * width)
+            return out
+        last = tape.view(out, sizes.batch * sizes.directions * sizes.output)
         tape.record(Operator([out], [last], flows=[(out, True)]))
-        return last, (width,)
-
-    def _own(self, layer: int) -> list[int]:
-        """Note the parameters of one direction of a layer: numbers in each, as torch.nn has them."""
-        sizes, rows = self.sizes, self.gates * self.sizes.hidden
-        shapes: list[tuple[int, ...]] = [(rows, sizes.width(layer)), (rows, sizes.output)]
-        shapes += [(rows,), (rows,)] if self.layer.bias else []
-        shapes += [(sizes.output, sizes.hidden)] if self.layer.proj_size else []
-        for shape in shapes:
-            self.writer.own("rnn", *shape)
-        numels = [rows * sizes.width(layer), rows * sizes.output, *([rows, rows] if self.layer.bias else [])]
-        return numels + ([sizes.output * sizes.hidden] if self.layer.proj_size else [])
+        return last
 
     def _states(self, itemsize: int) -> list[Tensor]:
         """Zeros for the first states: h, and an LSTM's c."""
@@ -83,7 +69,7 @@ class RecurrentStack:
         it is wanted or not. With `batch_first` the sequence and the gradient of the answer are copied on their way.
         """
         sizes, ops, tape = self.sizes, self.ops, self.ops.tape
-        numels = [n for at in range(sizes.layers) for _ in range(sizes.directions) for n in self._own(at)]
+        numels = [prod(shape) for shape in self.module.shapes()]
         own = sum(rounded(numel * ops.parameter) for numel in numels)
         x = ops.autocast_input(x, "rnn input, cast")
         states = [ops.autocast_input(state, "first states, cast") for state in self._states(ops.parameter)]
@@ -138,7 +124,7 @@ class RecurrentStack:
     def _direction(self, layer: int, pieces: list[Tensor]) -> Tensor:
         """One direction of one layer: every step's state, stacked in the end."""
         sizes, ops, tape = self.sizes, self.ops, self.ops.tape
-        numels = self._own(layer)
+        numels = [prod(shape) for shape in self.module.direction(layer)]
         own = sum(rounded(numel * ops.parameter) for numel in numels)
         again = sum(rounded(numel * ops.parameter) for numel in numels[:2])
         state = tape.new(sizes.batch * sizes.output, ops.parameter, "state", tracked=False)

@@ -1,0 +1,335 @@
+"""A list of layers or a residual net of a preset's `[model]` table, as what it consists of.
+
+What a layer weighs follows from what comes in: `LayerShapes` follows one sample's shape, without the batch, from the
+input on. Shapes: (features), (tokens, width), (channels, height, width), with channels last (height, width, channels).
+"""
+
+from functools import lru_cache
+from math import prod
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.schema.layer_models import (
+    Conv2d,
+    ConvNetModel,
+    Embedding,
+    Flatten,
+    Join,
+    Layer,
+    Linear,
+    Mark,
+    Norm,
+    PatchMerging,
+    Permute,
+    Pool,
+    Recurrent,
+    Regions,
+    Repeat,
+    Scale,
+    SelfAttention,
+    SequentialModel,
+    Stage,
+    Take,
+    Upsample,
+    WindowAttention,
+)
+from vramtui.models.kinds.conv import ConvModule
+from vramtui.models.kinds.embedding import EmbeddingModule
+from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds.recurrent import RecurrentModule
+from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
+
+Shape = tuple[int, ...]
+Modules = tuple[Module, ...]
+# Products of a step: a gate each (torch.nn.modules.rnn of PyTorch 2.13).
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+# Norms over the channels of an image, and those that keep no numbers of their own.
+OVER_CHANNELS, FIXED = {"batch", "group", "layer2d"}, {"frozen", "l2"}
+WIDER = {"basic": 1, "bottleneck": 4}
+
+
+class LayerShapes:
+    """Follows a sample's shape through layers.
+
+    Args:
+        shape: of what comes in.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.marked: dict[str, Shape] = {}
+
+    def place(self, layer: Layer) -> Modules:
+        """The modules of the next layer; the shape is what comes out of it from now on.
+
+        Raises:
+            UserError: it does not take what comes in.
+        """
+        modules, self.shape = self._placed(layer)
+        return modules
+
+    def _placed(self, layer: Layer) -> tuple[Modules, Shape]:  # noqa: C901, PLR0911, PLR0912 - a case each
+        shape = self.shape
+        match layer:
+            case Linear():
+                return (_linear(layer.out_features, shape[-1], bias=layer.bias),), (*shape[:-1], layer.out_features)
+            case Conv2d():
+                return _convolved(shape, layer)
+            case Pool():
+                return (), _pooled(shape, layer)
+            case Norm():
+                return _normed(shape, layer), shape
+            case Scale():
+                size = shape[0] if len(shape) == 3 else shape[-1]
+                return (NormModule(name="scale", size=size),), shape
+            case Flatten():
+                return (), (prod(shape),)
+            case Embedding():
+                if len(shape) != 1:
+                    raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {shape}")
+                table = EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim)
+                return (table,), (shape[0], layer.embedding_dim)
+            case SelfAttention():
+                return _attention(shape, layer), shape
+            case WindowAttention():
+                return _windowed(shape, layer), shape
+            case PatchMerging():
+                height, width, channels = need_image(shape, "patch merging")
+                merged = NormModule(name="norm", size=4 * channels, style="layernorm")
+                halved = _linear(2 * channels, 4 * channels, bias=False)
+                return (merged, halved), (-(-height // 2), -(-width // 2), 2 * channels)
+            case Recurrent():
+                module = recurrent_module(shape, layer)
+                width = module.directions * module.output
+                return (module,), (shape[0], width) if layer.output == "sequence" else (width,)
+            case _:
+                return (), self._moved(layer)
+
+    def _moved(self, layer: Layer) -> Shape:
+        """The shape behind a layer that has no numbers of its own."""
+        shape = self.shape
+        match layer:
+            case Permute():
+                need_image(shape, "permute")
+                return (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
+            case Upsample():
+                need_image(shape, "upsampling")
+                sides = self.of_mark(layer.like)[1:] if layer.like else tuple(layer.scale * one for one in shape[1:])
+                return (shape[0], *sides)
+            case Mark():
+                self.marked[layer.name] = shape
+            case Take():
+                return self.of_mark(layer.name)
+            case Join():
+                return self._joined(layer)
+            case Regions():
+                return (self.of_mark(layer.names[0])[0], layer.size, layer.size)
+        return shape
+
+    def of_mark(self, name: str) -> Shape:
+        """The shape of what was marked.
+
+        Raises:
+            UserError: nothing was.
+        """
+        if name not in self.marked:
+            raise UserError(f"model.layers: nothing before it is marked {name!r}{nearest(name, self.marked)}")
+        return self.marked[name]
+
+    def _joined(self, layer: Join) -> Shape:
+        shape, marked = self.shape, [self.of_mark(name) for name in layer.names]
+        if layer.how == "concat":
+            parts = [*marked, shape]
+            if any(one[1:] != parts[0][1:] for one in parts):
+                raise UserError(f"model.layers: channels of {', '.join(map(str, parts))} cannot be joined")
+            return (sum(one[0] for one in parts), *parts[0][1:])
+        for size in marked:
+            larger = max(shape, size, key=prod)
+            if any(here not in (1, full) for one in (shape, size) for here, full in zip(one, larger, strict=True)):
+                raise UserError(f"model.layers: what comes in as {shape} does not go with {size}")
+            shape = larger
+        return shape
+
+
+def _linear(rows: int, columns: int, *, bias: bool) -> LinearModule:
+    return LinearModule(name="linear", out_features=rows, in_features=columns, bias=bias)
+
+
+def _convolved(shape: Shape, layer: Conv2d) -> tuple[Modules, Shape]:
+    channels, height, width = need_image(shape, "conv", "(channels, height, width)")
+    if channels % layer.groups or layer.out_channels % layer.groups:
+        raise UserError(
+            f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
+        )
+    module = ConvModule(
+        name="conv",
+        out_channels=layer.out_channels,
+        in_channels=channels // layer.groups,
+        kernel=(layer.kernel_size, layer.kernel_size),
+        bias=layer.bias,
+    )
+    return (module,), (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
+
+
+def _pooled(shape: Shape, layer: Pool) -> Shape:
+    channels, height, width = need_image(shape, "pooling", "(channels, height, width)")
+    if layer.pool in {"global", "adaptive"}:
+        side = 1 if layer.pool == "global" else layer.kernel_size
+        return (channels, side, side)
+    return (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
+
+
+def _normed(shape: Shape, layer: Norm) -> Modules:
+    if layer.norm in FIXED:
+        need_image(shape, "norm", "(channels, height, width)")
+        return ()
+    size = shape[0] if layer.norm in OVER_CHANNELS else shape[-1]
+    if layer.norm == "group" and size % layer.groups:
+        raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
+    return (NormModule(name="norm", size=size, style="rmsnorm" if layer.norm == "rms" else "layernorm"),)
+
+
+def _attention(shape: Shape, layer: SelfAttention) -> Modules:
+    if len(shape) != 2 or shape[1] % layer.num_heads:
+        raise UserError(
+            f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, and here "
+            f"the shape is {shape}"
+        )
+    return _linear(3 * shape[1], shape[1], bias=layer.bias), _linear(shape[1], shape[1], bias=layer.bias)
+
+
+def _windowed(shape: Shape, layer: WindowAttention) -> Modules:
+    if len(shape) != 3 or shape[2] % layer.num_heads:
+        raise UserError(
+            f"model.layers: window attention of {layer.num_heads} heads needs (height, width, channels) that they "
+            f"divide, and here the shape is {shape}"
+        )
+    channels = shape[2]
+    positions = EmbeddingModule(name="position", rows=(2 * layer.window_size - 1) ** 2, width=layer.num_heads)
+    return positions, _linear(3 * channels, channels, bias=True), _linear(channels, channels, bias=True)
+
+
+def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
+    """A stack that reads a sequence.
+
+    Raises:
+        UserError: what comes in is none, or the projection is no LSTM's.
+    """
+    if len(shape) != 2:
+        raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
+    if layer.proj_size and (layer.cell != "lstm" or layer.proj_size >= layer.hidden_size):
+        raise UserError("model.layers: proj_size is for an lstm, and smaller than its hidden_size")
+    return RecurrentModule(
+        name="rnn",
+        gates=GATES[layer.cell],
+        inputs=shape[1],
+        hidden=layer.hidden_size,
+        output=layer.proj_size or layer.hidden_size,
+        layers=layer.num_layers,
+        directions=2 if layer.bidirectional else 1,
+        bias=layer.bias,
+    )
+
+
+def need_image(shape: Shape, what: str, wanted: str = "three dimensions") -> tuple[int, int, int]:
+    """An image's three sizes.
+
+    Raises:
+        UserError: what comes in is none.
+    """
+    if len(shape) != 3:
+        raise UserError(f"model.layers: {what} needs {wanted}, and here the shape is {shape}")
+    return shape[0], shape[1], shape[2]
+
+
+def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
+    stride = layer.stride or layer.kernel_size
+    if isinstance(layer, Conv2d) and layer.transposed:
+        return max(1, (side - 1) * stride - 2 * layer.padding + layer.kernel_size)
+    reach = 1 + (layer.kernel_size - 1) * (layer.dilation if isinstance(layer, Conv2d) else 1)
+    room = side + 2 * layer.padding - reach
+    out = (-(-room // stride) if isinstance(layer, Pool) and layer.ceil_mode else room // stride) + 1
+    if out < 1:
+        raise UserError(f"model.layers: {what} of size {layer.kernel_size} is larger than the {side} that come in")
+    return out
+
+
+@lru_cache(maxsize=64)  # as a decoder's
+def layer_list_spec(model: SequentialModel) -> ModelSpec:
+    """What a list of layers consists of; weights that a layer shares with one before it stand once.
+
+    Raises:
+        UserError: the layers do not fit together.
+    """
+    shapes, blocks = LayerShapes(model.input_shape), list[tuple[Modules, int]]()
+    for layer in model.layers:
+        left, layers = (layer.times, layer.layers) if isinstance(layer, Repeat) else (1, (layer,))
+        while left:
+            before = shapes.shape
+            placed = ((one, shapes.place(one)) for one in layers)
+            modules = [one for where, several in placed for one in several if getattr(where, "weights", "") != "shared"]
+            count = left if shapes.shape == before else 1  # a round that keeps the shape is as all that follow
+            blocks.append((tuple(modules), count))
+            left -= count
+    return _in_a_row(blocks)
+
+
+def _in_a_row(stretches: list[tuple[Modules, int]]) -> ModelSpec:
+    blocks, start = [], 0
+    for modules, times in stretches:
+        blocks.append(RepeatedBlock(modules=modules, start=start, stop=start + times))
+        start += times
+    return ModelSpec(before=(), blocks=tuple(blocks), after=(), layers=start)
+
+
+BATCH_NORM = Norm(norm="batch")
+
+
+def stem_layers(model: ConvNetModel) -> tuple[Conv2d, Norm, Pool]:
+    """What stands before the stages of a residual net; an activation follows the norm."""
+    stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
+    return stem, BATCH_NORM, Pool(kernel_size=3, stride=2, padding=1)
+
+
+def stage_convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[Conv2d, ...]:
+    """The convolutions of a block, each of which a norm follows."""
+    wide = stage.channels * WIDER[model.block]
+    three = Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
+    if model.block == "basic":
+        return three, Conv2d(out_channels=stage.channels, kernel_size=3, padding=1, bias=False)
+    one = Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
+    return one, three, Conv2d(out_channels=wide, kernel_size=1, bias=False)
+
+
+def shortcut(channels: int, stride: int) -> Conv2d:
+    """What stands beside a block that changes the shape."""
+    return Conv2d(out_channels=channels, kernel_size=1, stride=stride, bias=False)
+
+
+@lru_cache(maxsize=64)  # as a decoder's
+def residual_net_spec(model: ConvNetModel) -> ModelSpec:
+    """What a residual net consists of.
+
+    Raises:
+        UserError: the image is too small for the stages.
+    """
+    shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
+    blocks: list[tuple[Modules, int]] = [(_all(shapes, stem_layers(model)), 1)]
+    for stage in model.stages:
+        blocks.append((_block(shapes, model, stage, stage.stride), 1))
+        if stage.blocks > 1:
+            blocks.append((_block(shapes, model, stage, 1), stage.blocks - 1))
+    blocks.append((_all(shapes, (Pool(pool="global"), Flatten(), Linear(out_features=model.num_classes))), 1))
+    return _in_a_row(blocks)
+
+
+def _all(shapes: LayerShapes, layers: tuple[Layer, ...]) -> Modules:
+    return tuple(module for layer in layers for module in shapes.place(layer))
+
+
+def _block(shapes: LayerShapes, model: ConvNetModel, stage: Stage, stride: int) -> Modules:
+    beside = LayerShapes(shapes.shape)
+    inner = [one for conv in stage_convolutions(model, stage, stride) for one in _all(shapes, (conv, BATCH_NORM))]
+    if shapes.shape != beside.shape:
+        inner += _all(beside, (shortcut(shapes.shape[0], stride), BATCH_NORM))
+    return tuple(inner)
