@@ -114,7 +114,7 @@ def _observed(estimate: Estimate, chance: random.Random, *, probed: bool) -> Led
     reserved = (
         max(allocated // PIECE + 1, round((predicted.reserved or 0) * (0.96 + 0.05 * chance.random()) / PIECE)) * PIECE
     )
-    context = CONTEXT + chance.randrange(-6, 8) * MIB
+    context = (predicted.context or CONTEXT) + chance.randrange(-6, 8) * MIB
     if not probed:
         return Ledger(process=reserved + context)
     states = (predicted.weights or 0) + (predicted.gradients or 0) + (predicted.optimizer or 0)
