@@ -10,15 +10,17 @@ _KERNELS: dict[int, Kernel] = {}  # by the operator's id, as its hash is a funct
 
 
 def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
-    """Register a rule for operators named `name.overload` of aten.
+    """Register a rule for operators named `name.overload` of aten, or `namespace::name.overload`.
 
     The rule gets the Call; it takes scratch memory and runs the operator in the order the CUDA code does.
     """
 
     def register(rule: Kernel) -> Kernel:
-        for name in operators:
+        for operator in operators:
+            namespace, _, name = operator.rpartition("::")
             packet, _, overload = name.partition(".")
-            _KERNELS[id(getattr(getattr(torch.ops.aten, packet), overload or "default"))] = rule
+            known = getattr(torch.ops, namespace or "aten")
+            _KERNELS[id(getattr(getattr(known, packet), overload or "default"))] = rule
         return rule
 
     return register

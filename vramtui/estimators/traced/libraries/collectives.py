@@ -11,6 +11,16 @@ import torch
 import torch.distributed as dist
 
 from vramtui.estimators.traced.dispatch import values
+from vramtui.estimators.traced.kernels.registry import kernel
+
+if dist.is_available():
+
+    @kernel("_c10d_functional::wait_tensor")
+    def wait_tensor(call: Any) -> Any:
+        """args: tensor, which is given back as it is (torch/csrc/distributed/c10d/Functional.cpp, 2.13); PyTorch's own
+        shapes make another one.
+        """
+        return call.args[0]
 
 
 class FinishedWork:
