@@ -157,6 +157,7 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str], 
     command = [
         *command_of_truth,
         *([str(HERE / "one_rank.py")] if script.get("fake_ranks") else []),
+        *([str(HERE / "causal_mask.py")] if script.get("causal_mask") else []),
         str(root / script["file"]),
         *script.get("truth_arguments", script.get("arguments", [])),
     ]

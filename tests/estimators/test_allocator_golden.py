@@ -10,6 +10,7 @@ import pytest
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.replay import COLUMNS, AllocatorReplay, Event, replay
+from vramtui.estimators.torch_facts.releases import RULES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "allocator").glob("*.json.gz"))
@@ -21,10 +22,10 @@ def _read(path: Path) -> Any:
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
-def _run(document: Any) -> AllocatorReplay:
+def _run(document: Any, release: tuple[int, int] = RULES) -> AllocatorReplay:
     settings = document.get("settings", {"total_memory": UNLIMITED, "env": {}})
     config = AllocatorConfig.parse(settings["env"].get("PYTORCH_CUDA_ALLOC_CONF", ""))
-    allocator = CachingAllocator(settings["total_memory"], config)
+    allocator = CachingAllocator(settings["total_memory"], config, release)
     return replay([Event(**event) for event in document["events"]], allocator)
 
 
@@ -46,13 +47,27 @@ def test_every_counter_after_every_event(path: Path) -> None:
         assert not names, f"event {number}, {document['events'][number]}: {names} (ours, PyTorch's)"
 
 
+def _segments(result: AllocatorReplay) -> list[Any]:
+    return [
+        [s.address, s.size, s.pool, [[b.size, b.requested, b.state] for b in s.blocks]]
+        for s in result.allocator.segments()
+    ]
+
+
+@pytest.mark.parametrize("release", [(2, 12), (2, 13)])
+def test_which_of_equal_blocks_is_taken(release: tuple[int, int]) -> None:
+    """A step of a ResNet-50 as PyTorch 2.12's CUDA build served it: by the oldest block; later ones go by address."""
+    document = _read(GOLDEN / "allocator_2.12.json.gz")
+    result = _run(document, release)
+    expected = [[address, size, pool, blocks] for address, size, _, pool, blocks in document["final_segments"]]
+    assert [list(row) for row in result.rows] == document["rows"]
+    assert (_segments(result) == expected) is (release == (2, 12))
+
+
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
 def test_the_segments_it_ends_with(path: Path) -> None:
     document = _read(path)
-    segments = [
-        [s.address, s.size, s.pool, [[b.size, b.requested, b.state] for b in s.blocks]]
-        for s in _run(document).allocator.segments()
-    ]
+    segments = _segments(_run(document))
     # The third field is left out: PyTorch's snapshot of these runs says False for expandable segments as well.
     assert segments == [[address, size, pool, blocks] for address, size, _, pool, blocks in document["final_segments"]]
 

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 
 Key = tuple[int, int, int, "Block"]
-"""(size, the segment's number, address, block): no two share an address, so blocks are never compared."""
+"""(size, rank, address, block): no two share an address, so blocks are never compared."""
 
 
 class Block:
@@ -11,7 +11,7 @@ class Block:
 
     Attributes:
         number: the id it was handed out under.
-        segment: the number of its segment in the order the device gave them, which breaks ties between equal sizes.
+        rank: what breaks ties between equal sizes, as `Heap.rank_beside` says.
         area: the start of the reservation it grows in, or None outside expandable segments.
         mapped: whether memory stands behind the addresses; always true outside expandable segments.
         pending: events of other streams it waits for.
@@ -19,18 +19,18 @@ class Block:
     """
 
     __slots__ = (
-        "address", "allocated", "area", "base", "mapped", "next", "number", "pending", "pool", "prev", "requested",
-        "segment", "size", "stream", "users",
+        "address", "allocated", "area", "base", "mapped", "next", "number", "pending", "pool", "prev", "rank",
+        "requested", "size", "stream", "users",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made for every request, where names would cost time
-        self, pool: "BlockPool", stream: int, address: int, size: int, segment: int, area: "Area | None" = None
+        self, pool: "BlockPool", stream: int, address: int, size: int, rank: int, area: "Area | None" = None
     ) -> None:
         self.pool = pool
         self.stream = stream
         self.address = address
         self.size = size
-        self.segment = segment
+        self.rank = rank
         self.area = area
         self.requested = 0
         self.number = 0
@@ -92,13 +92,13 @@ class BlockPool:
         keys = self.free.get(block.stream)
         if keys is None:
             keys = self.free[block.stream] = []
-        insort(keys, (block.size, block.segment, block.address, block))
+        insort(keys, (block.size, block.rank, block.address, block))
 
     def remove(self, block: Block) -> None:
         """Take a free block out."""
         keys = self.free[block.stream]
         # A key without its block sorts just before the whole key.
-        del keys[bisect_left(keys, (block.size, block.segment, block.address))]
+        del keys[bisect_left(keys, (block.size, block.rank, block.address))]
 
     def insert_unmapped(self, block: Block) -> None:
         """Keep addresses that have no memory behind them."""

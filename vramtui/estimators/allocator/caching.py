@@ -11,13 +11,14 @@ from vramtui.estimators.allocator.expandable import grow, reach, unmap
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.heap import Heap
 from vramtui.estimators.allocator.layout import SegmentView, lay_out
-from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, SMALL_LIMIT
+from vramtui.estimators.torch_facts.allocator_sizes import LOWEST_FIRST_SINCE, MIN_BLOCK, SMALL_LIMIT
+from vramtui.estimators.torch_facts.releases import RULES
 
 
 def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -> Block | None:
     """The smallest free block of the stream that holds `size` bytes, taken out of its pool; None if there is none.
 
-    Between equal sizes the older segment wins, then the lower address.
+    Between equal sizes the lower rank wins, then the lower address.
     """
     keys = pool.free.get(stream)
     if not keys:
@@ -161,11 +162,13 @@ class CachingAllocator:
     Args:
         total_memory: bytes the device can give to it.
         config: the settings; PyTorch's defaults without one.
+        release: of PyTorch.
     """
 
-    def __init__(self, total_memory: int, config: AllocatorConfig = DEFAULT) -> None:
+    def __init__(self, total_memory: int, config: AllocatorConfig = DEFAULT, release: tuple[int, int] = RULES) -> None:
         self.config = config
-        self._heap = Heap(total_memory, config)
+        self.release = release
+        self._heap = Heap(total_memory, config, by_age=release < LOWEST_FIRST_SINCE)
         self.stats = self._heap.stats
         self._live: dict[int, Block] = {}
         self._waiting = Waiting()
@@ -322,7 +325,7 @@ class CachingAllocator:
         """The first `size` bytes of a block as a block of their own; the rest goes back to the pool."""
         stats = self.stats
         was_split = rest.prev is not None or rest.next is not None
-        block = Block(rest.pool, rest.stream, rest.address, size, rest.segment, rest.area)
+        block = Block(rest.pool, rest.stream, rest.address, size, self._heap.rank_beside(rest), rest.area)
         block.prev, block.next = rest.prev, rest
         if rest.prev is not None:
             rest.prev.next = block

@@ -34,12 +34,12 @@ def unmap(heap: Heap, block: Block) -> None:
         return
     pool.remove(block)
     if start > block.address:
-        before = Block(pool, block.stream, block.address, start - block.address, block.segment, area)
+        before = Block(pool, block.stream, block.address, start - block.address, heap.rank_beside(block), area)
         before.put_before(block)
         pool.insert(before)
     tail = block.address + block.size - end
     if tail:
-        after = Block(pool, block.stream, end, tail, block.segment, area)
+        after = Block(pool, block.stream, end, tail, heap.rank_beside(block), area)
         after.put_after(block)
         pool.insert(after)
     block.address, block.size, block.mapped = start, end - start, False
@@ -75,7 +75,7 @@ def _room(heap: Heap, pool: BlockPool, stream: int, size: int) -> Block:
     granule = SMALL_SEGMENT if pool.small else heap.config.large_segment_size
     total = heap.device.total
     extent = -(-(total + total // 8) // granule) * granule
-    area = Area(heap.device.take_addresses(extent), extent, granule, heap.next_segment())
+    area = Area(heap.device.take_addresses(extent), extent, granule, heap.next_rank())
     block = Block(pool, stream, area.address, extent, area.number, area)
     block.mapped = False
     pool.insert_unmapped(block)
@@ -96,7 +96,7 @@ def _map(heap: Heap, block: Block, size: int) -> bool:
     pool.remove_unmapped(block)
     block.mapped = True
     if needed < block.size:
-        rest = Block(pool, block.stream, block.address + needed, block.size - needed, block.segment, area)
+        rest = Block(pool, block.stream, block.address + needed, block.size - needed, heap.rank_beside(block), area)
         rest.mapped = False
         rest.put_after(block)
         pool.insert_unmapped(rest)

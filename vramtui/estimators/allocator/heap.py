@@ -67,23 +67,33 @@ def _aligned(size: int) -> int:
 class Heap:
     """The two pools, the device below them, the counters, and how segments come and go.
 
+    Args:
+        total_memory: bytes.
+        config: the settings.
+        by_age: whether of equal sizes the oldest block is taken, not the one at the lowest address.
+
     Attributes:
         allowed: the bytes a memory fraction permits, or None where none was set.
     """
 
-    def __init__(self, total_memory: int, config: AllocatorConfig) -> None:
+    def __init__(self, total_memory: int, config: AllocatorConfig, *, by_age: bool = False) -> None:
         self.config = config
         self.device = DeviceMemory(total_memory)
         self.stats = Stats()
         self.small = BlockPool(small=True)
         self.large = BlockPool(small=False)
         self.allowed: int | None = None
-        self._segments = 0
+        self._ranks = 0
+        self._by_age = by_age
 
-    def next_segment(self) -> int:
-        """The number of a new segment: its age, in the order the device gave them."""
-        self._segments += 1
-        return self._segments
+    def next_rank(self) -> int:
+        """The rank of a new segment: its age, in the order the device gave them."""
+        self._ranks += 1
+        return self._ranks
+
+    def rank_beside(self, block: Block) -> int:
+        """The rank of a block that is cut out of `block`: that of its segment, or its own age."""
+        return self.next_rank() if self._by_age else block.rank
 
     def new_segment(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """A segment of `size` bytes as one block (`cudaMalloc`); None when the device has too little left."""
@@ -91,7 +101,7 @@ class Heap:
             return None
         self.device.used += size
         self.stats.took(size, 1)
-        return Block(pool, stream, self.device.take_addresses(size), size, self.next_segment())
+        return Block(pool, stream, self.device.take_addresses(size), size, self.next_rank())
 
     def release(self, block: Block) -> None:
         """Give a whole free segment back (`cudaFree`)."""

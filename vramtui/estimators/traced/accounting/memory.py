@@ -175,7 +175,8 @@ class SimulatedMemory:
             UserError: the settings are none.
         """
         if not self.events:
-            self.allocator = CachingAllocator(self.allocator.total_memory, AllocatorConfig.parse(conf))
+            before = self.allocator
+            self.allocator = CachingAllocator(before.total_memory, AllocatorConfig.parse(conf), before.release)
 
     def clear_workspaces(self) -> None:
         """`torch._C._cuda_clearCublasWorkspaces`: they are taken again by the next product."""
@@ -199,6 +200,22 @@ class SimulatedMemory:
         self._alive.pop(entry.birth, None)
         self._note("f", entry)
 
+    def lay_anew(self, tensor: torch.Tensor) -> bool:
+        """What a tensor holds moves into new memory, and the old is given back; False where that is more."""
+        held = self.book.find(tensor)
+        if held is None or not held.birth or held.nbytes != tensor.numel() * tensor.element_size():
+            return False
+        self._take_anew(tensor.untyped_storage()._cdata, held, held.nbytes)
+        self.release(held)
+        return True
+
+    def _take_anew(self, key: int, held: StorageEntry, nbytes: int) -> None:
+        """Other memory for the storage of `held`."""
+        entry = StorageEntry(nbytes)
+        entry.ref, entry.category = held.ref, held.category
+        self.book.entries[key] = entry
+        self._born(entry)
+
     def resized(self, storage: torch.UntypedStorage) -> None:
         """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
         self.only_once()
@@ -208,10 +225,7 @@ class SimulatedMemory:
             return  # not the card's, or as large as before
         self.release(held)
         if nbytes:
-            entry = StorageEntry(nbytes)
-            entry.ref, entry.category = held.ref, held.category
-            self.book.entries[storage._cdata] = entry
-            self._born(entry)
+            self._take_anew(storage._cdata, held, nbytes)
 
     def _note(self, kind: str, entry: StorageEntry) -> None:
         stats = self.allocator.stats

@@ -5,7 +5,7 @@ plain tensors (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp)
 """
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,7 +14,17 @@ from vramtui.estimators.traced.device.device import SIM, inside
 from vramtui.estimators.traced.kernels.matmul import is_dense
 
 _ADD = torch.ops.aten.add.Tensor
+_VIEW = torch.ops.aten.view.default
 _ENGINE = "_engine_run_backward"
+
+
+class SoleOwner(NamedTuple):
+    """The counts of a gradient that only the engine holds: in an operator on it, and in a view that `reshape` makes of
+    it, by which autograd goes back through `view`.
+    """
+
+    called: tuple[int, int]
+    reshaped: tuple[int, int]
 
 
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:
@@ -25,15 +35,17 @@ def _counts(tensor: torch.Tensor) -> tuple[int, int]:
 class _Probe(TorchDispatchMode):
     """Reads how often a sole gradient is counted while an operator on it is being dispatched."""
 
-    seen: tuple[int, int] = (0, 0)
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch's own
+        self.seen: dict[Any, tuple[int, int]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _ADD and torch._C._current_graph_task_id() != -1:
-            self.seen = _counts(args[0])
+        if func in {_ADD, _VIEW} and torch._C._current_graph_task_id() != -1:
+            self.seen[func] = _counts(args[0])
         with inside():
             return func(*args, **(kwargs or {}))
 
@@ -41,15 +53,14 @@ class _Probe(TorchDispatchMode):
 _PROBE: Any = _Probe
 
 
-def measure_sole_owner() -> tuple[int, int]:
+def measure_sole_owner() -> SoleOwner:
     """The counts of a gradient that only the engine holds; under the fake mode, before memory is followed."""
     probe: Any = _PROBE()
     with probe:
         x = torch.empty(4, device=SIM, requires_grad=True)
         h = x * 2
-        (h * 3).add_(h * 5).sum().backward()
-    seen: tuple[int, int] = probe.seen
-    return seen
+        (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()
+    return SoleOwner(probe.seen[_ADD], probe.seen[_VIEW])
 
 
 class Accumulation:
@@ -59,7 +70,7 @@ class Accumulation:
         sole_owner: the counts of a gradient nobody else holds.
     """
 
-    def __init__(self, sole_owner: tuple[int, int]) -> None:
+    def __init__(self, sole_owner: SoleOwner) -> None:
         self._sole = sole_owner
 
     def into(self, func: Any, args: Any, depth: int) -> torch.Tensor | None:
@@ -78,4 +89,8 @@ class Accumulation:
         old, new = args[0], args[1]
         if not isinstance(new, torch.Tensor) or old.dtype is not new.dtype or old.shape != new.shape:
             return None
-        return old if is_dense(old) and _counts(old) == self._sole else None
+        return old if is_dense(old) and _counts(old) == self._sole.called else None
+
+    def is_viewed_alone(self, func: Any, gradient: torch.Tensor) -> bool:
+        """Whether nobody but the engine holds the gradient that `func` makes a view of."""
+        return _counts(gradient) == (self._sole.reshaped if func is _VIEW else self._sole.called)

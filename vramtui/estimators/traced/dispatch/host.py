@@ -76,3 +76,11 @@ def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def _whole(args: tuple[Any, ...], dtype: torch.dtype | None) -> bool:
     return dtype is None and len(args) > 1 and isinstance(args[1], int)
+
+
+def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
+    """Whether a copy asked for by the name "cuda" would land where `source` already is."""
+    if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
+        return False
+    device = kwargs["device"]
+    return bool(device.type == source.device.type and device.type != "cpu")

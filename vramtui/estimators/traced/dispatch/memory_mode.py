@@ -29,9 +29,10 @@ from vramtui.estimators.traced.device.device import SIM, inside, is_sim, to_sim
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
-from vramtui.estimators.traced.dispatch.host import stays_real
+from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
+from vramtui.estimators.traced.dispatch.written_views import WrittenViews
 from vramtui.estimators.traced.kernels import sparse
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
@@ -216,6 +217,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._accumulation = accumulation
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
+        self._written_views = WrittenViews(memory, accumulation)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -240,10 +242,12 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         out = self._run_decomposition(func, args, kwargs)
         if out is not NotImplemented:
             return out
+        lay = self._written_views.find(func, args)
         # Threads that load weights side by side share one fake mode, whose flags are the process's.
         with self._one_at_a_time, inside():
             try:
-                return self._dispatch(func, args, kwargs)
+                out = self._dispatch(func, args, kwargs)
+                return out if lay is None else lay(out, self._dispatch)
             except BaseException as error:
                 self._escape.keep(error, func, args, kwargs)
                 raise
@@ -303,7 +307,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         kwargs.pop("pin_memory", None)  # pinned memory is the host's
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
-            if func is _TO_COPY and _changes_nothing(args[0], kwargs):
+            if func is _TO_COPY and changes_nothing(args[0], kwargs):
                 return torch.ops.aten.alias.default(args[0])
         if sparse.is_sparse_call(func, args):
             return sparse.run(Call(self.memory, func, args, kwargs))
@@ -318,6 +322,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._watch_writes((func, args, kwargs))
         if torch.is_grad_enabled():
             self._where.remember()
+            self._written_views.note(func, args)
         call = Call(self.memory, func, args, kwargs)
         self.memory.operator = func
         try:
@@ -371,14 +376,6 @@ def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 def _made_run_decomposition(types: tuple[Any, ...]) -> bool:
     """Whether a type among them wraps other tensors, as DTensor does."""
     return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
-
-
-def _changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
-    """Whether a copy asked for by the name "cuda" would land where `source` already is."""
-    if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
-        return False
-    device = kwargs["device"]
-    return bool(device.type == source.device.type and device.type != "cpu")
 
 
 def fakes_like(real: Any, args: tuple[Any, ...]) -> Any:

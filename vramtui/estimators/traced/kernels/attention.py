@@ -12,6 +12,7 @@ from vramtui.estimators.traced.kernels.registry import kernel
 
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
 _RANDOM_STATE = 16  # two 64-bit numbers
+_CUDNN_SUMS_WANTED = 4  # its place among the arguments of cuDNN's kernel
 _HALF = (torch.float16, torch.bfloat16)
 _DROPOUT = 9  # its place among the arguments of the memory-efficient kernel's backward
 _FLOAT = 4
@@ -31,10 +32,14 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 @kernel("_scaled_dot_product_cudnn_attention")
 def cudnn_forward(call: Any) -> Any:
-    """The random seed and offset come first, whether or not there is dropout (`run_cudnn_SDP_fprop`)."""
+    """The random seed and offset come first, whether or not there is dropout (`run_cudnn_SDP_fprop`); sums of
+    exponentials only where they are asked for, although 2.12's function for shapes gives them in any case.
+    """
     out = call.untracked()
+    sums_wanted = call.args[_CUDNN_SUMS_WANTED]
     for tensor in sorted(_tensors(out), key=lambda tensor: tensor.numel() > 1):
-        call.take(tensor)
+        if tensor is not out[1] or sums_wanted:
+            call.take(tensor)
     call.scratch(_CUDNN_WORKSPACE)
     return out
 

@@ -24,7 +24,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
-from vramtui.estimators.torch_facts.releases import note_on
+from vramtui.estimators.torch_facts.releases import note_on, release_of
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.shield import protect
 
@@ -124,6 +124,8 @@ def trace_here(
     Raises:
         UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
     """
+    import torch  # noqa: PLC0415 - takes seconds to load
+
     from vramtui.estimators.traced.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
     from vramtui.estimators.traced.process.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
     from vramtui.estimators.traced.session import TraceSession  # noqa: PLC0415 - loads torch
@@ -131,7 +133,8 @@ def trace_here(
     # It tells of every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     device = request.device
-    allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
+    release = release_of(torch.__version__)
+    allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf), release)
     context = cuda_context_bytes(device.capability)
     allocator.hold_outside(context)
     signs = Heartbeat(progress)

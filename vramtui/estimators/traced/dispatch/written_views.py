@@ -1,0 +1,60 @@
+"""Views that were written into, and the memory that their gradients take on a card.
+
+After a write into a view autograd gives the view another node than the one that made it (`VariableHooks::grad_fn`,
+torch/csrc/autograd/variable.cpp, PyTorch 2.13): `as_strided`, whose backward lays the gradient into zeros of the base's
+size (`as_strided_backward`, torch/csrc/autograd/FunctionsManual.cpp). For tensors that Python dispatches, as fake ones
+are, it runs the view's own function over again, whose backward is a view and takes nothing.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.dispatch.accumulation import Accumulation
+
+_NEW_ZEROS = torch.ops.aten.new_zeros.default
+_WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
+
+
+class WrittenViews:
+    """Knows of each write its view's shape, by the number that autograd gives to the node of that write."""
+
+    def __init__(self, memory: SimulatedMemory, accumulation: Accumulation) -> None:
+        self._memory = memory
+        self._accumulation = accumulation
+        self._shapes: dict[int, torch.Size] = {}
+
+    def note(self, func: Any, args: tuple[Any, ...]) -> None:
+        """An operator runs whose graph is kept: remember the view that it writes into."""
+        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
+            self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
+
+    def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
+        """What lays a view into zeros that is the gradient of one that was written into; None of any other."""
+        if not self._is_gradient(func, args):
+            return None
+        return partial(self._lay, args[0], self._accumulation.is_viewed_alone(func, args[0]))
+
+    def _lay(self, gradient: torch.Tensor, alone: bool, view: torch.Tensor, dispatch: Any) -> torch.Tensor:
+        """The view's values in zeros of the base's size. Autograd takes what is returned for a view of `gradient`, and
+        keeps that as long: where nobody else holds it, its memory moves.
+        """
+        if alone and self._memory.lay_anew(gradient):
+            return view
+        laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
+        return laid
+
+    def _is_gradient(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a view that is being made goes back from one that was written into, to its base."""
+        if not func.is_view or not self._shapes:
+            return False
+        node: Any = torch._C._current_autograd_node()
+        if node is None or len(node.next_functions) != 1:
+            return False
+        write = node.next_functions[0][0]
+        if write is None or write.name() != _WRITE:
+            return False
+        return bool(self._shapes.get(write._sequence_nr()) == args[0].shape)
