@@ -251,7 +251,11 @@ def test_the_smallest_allocation_for_slurm() -> None:
 
 
 def test_lines_for_slurm_need_a_card_and_a_type_that_is_one() -> None:
-    for wrong in (["--sbatch"], ["--gpu", "H100", "--sbatch", "--gres-type", "x\ny"]):
+    for wrong in (
+        ["--sbatch"],
+        ["--gpu", "H100", "--sbatch", "--json"],
+        ["--gpu", "H100", "--sbatch", "--gres-type", "x\ny"],
+    ):
         assert RUNNER.invoke(program(), ["fit", "gpt2-124m", *wrong]).exit_code == 2
     none = ("llama-3.1-8b-full", "--memory", "2GiB", "--sbatch")
     done = RUNNER.invoke(program(), ["fit", *none])

@@ -140,7 +140,7 @@ def ollama(home: Path, inside: str, content: bytes) -> None:
     manifest.parent.mkdir(parents=True, exist_ok=True)
     kept = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": len(content)}
     manifest.write_text(json.dumps({"schemaVersion": 2, "layers": [{"mediaType": "x", "digest": ""}, kept]}))
-    (store / "blobs").mkdir(exist_ok=True)
+    (store / "blobs").mkdir(parents=True, exist_ok=True)
     (store / "blobs" / f"sha256-{digest}").write_bytes(content)
 
 

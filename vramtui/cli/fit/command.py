@@ -70,6 +70,8 @@ def fit(options: FitOptions) -> None:
             raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
         found, device = changed[0], chosen_device(options.gpu, options.memory)
         if options.sbatch:
+            if options.json:
+                raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
             from vramtui.cli.fit.sbatch import print_sbatch
 
             print_sbatch(found, device, options.per_node, options.gres_type)

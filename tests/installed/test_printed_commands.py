@@ -1,0 +1,265 @@
+"""Every command that a page prints, run as it is printed, in a terminal on a stand-in host.
+
+What a page prints below a prompt is compared in tests/test_docs.py; the commands of docs/articles.md run in
+tests/articles. Of a line in `sh` the whole line runs, pipes and all, by a shell.
+"""
+
+import getpass
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+import vramtui
+from tests.examples import a_run
+from tests.installed.sleepers import sleepers
+from tests.installed.stand_in import COMMANDS, StandIn
+from tests.installed.terminal import Terminal
+from tests.models.test_hub import CONFIG as HUB_CONFIG
+from tests.models.test_hub import Hub
+from tests.models.test_stores import CONFIG, gguf_bytes, ollama
+from tests.test_docs import MESSAGE, PAGES, ROOT
+from vramtui.cli.main import program
+from vramtui.core.observation.snapshot import RecordedTick
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+from vramtui.records.run_history import FILE, RunHistory
+from vramtui.sources.slurm import FIELDS
+
+# What stands for something, and what stands for it here; then places that are not this folder's.
+MEANT = {
+    "MODEL": "gpt2-124m",
+    "PRESET...": "gpt2-124m",
+    "PRESET": "gpt2-124m",
+    "COMMAND": "python train.py",
+    "schema NAME": "schema estimate",
+    "--replay FILE": "--replay night.vram",
+    "allocator FILE": "allocator snapshot.json.gz",
+    "snapshot.pickle": "snapshot.json.gz",
+    "RUN": "1",
+    "/shared/": "",
+    "/var/lib/node_exporter/": "",
+}
+SCRIPT = """\
+import torch
+
+
+def step():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layer = torch.nn.Linear(64, 64, device=device)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(torch.randn(8, 64, device=device)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    step()
+"""
+# ssh as far as the pages and the program use it: options, a host, a command, which runs here.
+SSH = """\
+#!/bin/sh
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -G) exit ;;
+    -[oLlpFSi]) shift 2 ;;
+    --) shift; break ;;
+    -*) shift ;;
+    *) break ;;
+  esac
+done
+shift
+exec sh -c "$*"
+"""
+SQUEUE = """\
+#!/bin/sh
+case "$*" in
+  *--format*) echo "4711|RUNNING|{user}|gpu01" ;;
+  *) echo gpu01 ;;
+esac
+"""
+SCONTROL = "#!/bin/sh\necho gpu01\n"
+SRUN = '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n'
+# What else than an answer a line has here: exit codes, and words of the sentence.
+OTHERWISE = {
+    "vramtui estimate llama3.2:1b": ((2,), "llama3.2:1b: model.parameters = 6,144 but"),  # the store's file is a header
+    "vramtui stream": ((2,), "a stream is for a program, and this is a terminal"),
+    "vramtui record FILE --feed -": ((2,), "--feed - reads standard input, which is the terminal"),
+    "vramtui --prometheus http://localhost:9090": ((3,), "9090"),
+    "vramtui ps --prometheus https://prometheus.example --token-file token.txt": ((3,), "prometheus.example"),
+}
+CALL = re.compile(r"(^|[ (])vramtui( |$)")
+# No call, but the name of one; what installs; and what wants PyTorch's CUDA build, which the tests do without.
+NOT_RUN = re.compile(r"vramtui (trace|run|card|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*")
+DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
+ANSWERED_HERE = re.compile(
+    r"vramtui (estimate|fit|oom|presets|history|report|help|schema|completion|man|card|allocator|config|trace)"
+    r"( [^|>$]*)?"
+)
+LASTING = re.compile(r"vramtui (record|stream|serve|export|ps --watch)")
+SACCT = '#!/bin/sh\ncase "$*" in *--helpformat*) echo "{fields}" ;; esac\n'
+
+
+class Printed(NamedTuple):
+    """A line of a page."""
+
+    page: str
+    line: str
+
+
+def printed() -> Iterator[Printed]:
+    """Each line that calls the program, once: of the blocks of shell, and of what stands between backquotes."""
+    seen: set[str] = set()
+    pages = [path for path in PAGES if path.name != "articles.md" and path.parent.name != "decisions"]
+    for path in (*pages, ROOT / "README.md", *(ROOT / "packaging").rglob("*.md")):
+        text = path.read_text(encoding="utf-8").replace("\\|", "|")
+        lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        lines += re.findall(r"^\$ (.*)$", text, re.MULTILINE) if path.name == "README.md" else []
+        outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        lines += [" ".join(one.split()) for one in re.findall(r"`((?:vramtui|ssh) [^`]+)`", outside)]
+        for whole in lines:
+            line = whole.partition("  #")[0].strip()
+            for words, meant in MEANT.items():
+                line = line.replace(words, meant)
+            if CALL.search(line) and not NOT_RUN.fullmatch(line) and "…" not in line and line not in seen:
+                seen.add(line)
+                yield Printed(path.name, line)
+
+
+class Host:
+    """A machine on which everything is that the pages speak of: a driver, scripts, files, other hosts, Slurm, a Hub."""
+
+    def __init__(self, folder: Path, stand_in: StandIn, hub: str) -> None:
+        self.folder = folder / "work"
+        self.home = folder / "home"
+        commands = folder / "commands"
+        for made in (commands, self.folder / "path" / "to", self.home / ".config" / "vramtui", self.home / "envs"):
+            made.mkdir(parents=True)
+        answers = {"ssh": SSH, "squeue": SQUEUE, "scontrol": SCONTROL, "srun": SRUN, "sacct": SACCT}
+        for name, text in answers.items():
+            (commands / name).write_text(text.format(user=getpass.getuser(), fields=" ".join(FIELDS)))
+            (commands / name).chmod(0o755)
+        self._fill()
+        own = {name: None for name in os.environ if name.startswith(("VRAMTUI_", "XDG_", "HF_"))}
+        self.environment = {
+            **own,
+            **{name: stand_in.environment[name] for name in ("LD_LIBRARY_PATH", "VRAMTUI_STUB_STATE")},
+            "HOME": str(self.home),
+            "PATH": f"{commands}:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "EDITOR": "true",
+            "HF_ENDPOINT": hub,
+            "COLUMNS": None,
+        }
+
+    def _fill(self) -> None:
+        """The files that the pages name, and a history of one run."""
+        (self.home / ".config" / "vramtui" / "config.toml").write_text('[hosts]\ntrain = ["gpu[01-02]"]\n')
+        (self.home / "envs" / "job").symlink_to(sys.prefix)
+        for place in ("share/man/man1", "share/bash-completion/completions"):
+            (self.home / ".local" / place).mkdir(parents=True)
+        for name in ("config.json", "path/to/config.json"):
+            (self.folder / name).write_text(json.dumps(CONFIG))
+        (self.folder / "train.py").write_text(SCRIPT)
+        (self.folder / "train.log").write_text(MESSAGE)
+        (self.folder / "token.txt").write_text("secret")
+        (self.folder / "token.txt").chmod(0o600)
+        for name in ("night.vram", "night.jsonl"):
+            with closing(RecordingWriter(self.folder / name, RecordingHeader())) as writer:
+                writer.write(RecordedTick(sample=vramtui.sample(demo=True)))
+        snapshot = ROOT / "tests" / "golden" / "real" / "forward_memory_snapshot_150.json.gz"
+        (self.folder / "snapshot.json.gz").write_bytes(snapshot.read_bytes())
+        state = self.home / ".local" / "state" / "vramtui"
+        state.mkdir(parents=True)
+        RunHistory(state / FILE).keep(a_run(key="1", pid=1, ended_at=2000.0, ending="exited"))
+        ollama(self.home, "registry.ollama.ai/library/llama3.2/1b", gguf_bytes())
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[str]:
+    """The address of a Hub that has one model under every name."""
+    Hub.files = {"config.json": json.dumps(HUB_CONFIG).encode()}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def host(tmp_path: Path, hub: str) -> Iterator[Host]:
+    with sleepers(COMMANDS) as pids:
+        yield Host(tmp_path, StandIn(tmp_path, pids), hub)
+
+
+def run(host: Host, line: str) -> tuple[int, str]:
+    """The exit code and the screen of a line that is typed into a shell; what goes on is left as a person leaves it."""
+    there = set(host.folder.iterdir())
+    with Terminal(["sh", "-c", line], size=(158, 60), env=host.environment, cwd=host.folder) as terminal:
+        last = line.rpartition("| ")[2]
+        if DASHBOARD.search(last):
+            terminal.wait_for("q quit")
+            terminal.send("q")
+        elif LASTING.search(last) and line not in OTHERWISE:
+            terminal.wait(
+                lambda screen: bool(screen.strip()) or set(host.folder.iterdir()) > there, "a first word or file"
+            )
+            terminal.send("\x03")
+        return terminal.ended(), terminal.text
+
+
+LINES = [one.line for one in printed()]
+TRACES = [line for line in LINES if "trace" in line]
+HERE = [line for line in LINES if ANSWERED_HERE.fullmatch(line) and line not in TRACES]
+
+
+def check(line: str, code: int, shown: str) -> None:
+    """The answer is yes or no, or the one that this host has to give."""
+    codes, words = OTHERWISE.get(line, ((-signal.SIGINT, 0, 1), ""))
+    assert code in codes, shown
+    assert words in " ".join(shown.split())
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("line", HERE)
+def test_a_printed_question_is_answered(line: str, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(line, *answer(host, line, monkeypatch))
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("line", TRACES)
+def test_a_printed_trace_is_made(line: str, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers" if "config.json" in line else "torch")
+    check(line, *(answer(host, line, monkeypatch) if ANSWERED_HERE.fullmatch(line) else run(host, line)))
+
+
+@pytest.mark.slow
+@pytest.mark.pty
+@pytest.mark.parametrize("line", [line for line in LINES if line not in (*HERE, *TRACES)])
+def test_a_printed_command_does_what_it_says(line: str, host: Host) -> None:
+    check(line, *run(host, line))
+
+
+def answer(host: Host, line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The exit code and the words of a command that asks no driver, in this process."""
+    for name, value in host.environment.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COLUMNS", "158")
+    monkeypatch.chdir(host.folder)
+    words = shlex.split(line.replace("~", str(host.home)))[1:]
+    done = CliRunner().invoke(program([words[0]]), words)
+    return done.exit_code, done.output
