@@ -60,7 +60,8 @@ ON CONFLICT (key) DO UPDATE SET started_at = excluded.started_at, ended_at = exc
 # What is larger than any run is not read.
 _RUN = f"id, CASE WHEN length(CAST(document AS BLOB)) <= {HISTORY.size} THEN document END"
 _SAME_PID = f"SELECT {_RUN} FROM runs WHERE pid = ? AND gpu_uuid = ? AND host = ? ORDER BY id"  # noqa: S608 - ours
-_LIST = f"SELECT {_RUN} FROM runs WHERE (?1 IS NULL OR preset = ?1) ORDER BY started_at DESC, id DESC LIMIT ?2"  # noqa: S608 - ours
+_OF = "WHERE (:preset IS NULL OR preset = :preset) ORDER BY started_at DESC, id DESC LIMIT :limit"
+_LIST = f"SELECT {_RUN} FROM runs {_OF}"  # noqa: S608 - ours
 _ONE = f"SELECT {_RUN} FROM runs WHERE id = ?"  # noqa: S608 - ours
 STEPS = 10_000  # of SQLite's, a millisecond, after which it is seen how long it has taken
 NO_ROOM = 1 << 16  # bytes that SQLite takes for less than which it needs beside its file
@@ -116,7 +117,7 @@ class RunHistory:
         if not self.path.exists():
             return ()
         with self._open(reads=True) as database:
-            rows = database.execute(_LIST, (preset, limit)).fetchall()
+            rows = database.execute(_LIST, {"preset": preset, "limit": limit}).fetchall()
         runs: list[StoredRun] = []
         damaged: list[str] = []
         for row in rows:

@@ -8,6 +8,7 @@ from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import TraceRequest
 
+pytestmark = pytest.mark.torch
 GRADIENTS = """
 import torch
 if WHICH == "bag":

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import vramtui
+
+torch = pytest.importorskip("torch")
 
 SCRIPT = """
 import torch

@@ -9,7 +9,6 @@ import pytest
 
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.cublas import LARGE_WORKSPACE, WORKSPACE
-from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import trace
 
@@ -36,6 +35,9 @@ class Memory:
 def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
     release: tuple[int, int], capability: tuple[int, int], size: int
 ) -> None:
+    pytest.importorskip("torch")
+    from vramtui.estimators.traced.dispatch.workspaces import Workspaces  # noqa: PLC0415 - it imports torch
+
     memory: Any = Memory()
     workspaces = Workspaces(memory, capability, release)
     for _ in range(3):
