@@ -224,7 +224,7 @@ def test_json_is_told_as_json(tmp_path: Path) -> None:
 def test_a_text_that_grows_when_it_is_read_is_given_up(tmp_path: Path) -> None:
     lines = ["a0: &a0 {k: 1, l: 2}"]
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30)]
-    with pytest.raises(UserError, match="too many keys|says nothing"):  # PyYAML 6.0.4 merges each key once
+    with pytest.raises(UserError, match=r"too many keys|says nothing"):  # PyYAML 6.0.4 merges each key once
         _read(tmp_path, "\n".join(lines))
     lines = ["a0: &a0 {k: {}}"]
     lines += [f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(9))}}}" for n in range(1, 30)]

@@ -21,24 +21,26 @@ SAVERS = "Liger, k-bit weights, small optimizers, selective checkpointing (3 pub
 
 def markdown(measured: list[Measured]) -> str:
     """The table in Markdown; it changes only with the estimators and the recorded runs."""
-    rows = [
-        _row("`analytic`", family.title, "peak of allocated", spread_of(measured, ANALYTIC, family.title), CHECKED)
-        for family in FAMILIES
-    ]
     everything = ", ".join(family.title for family in FAMILIES)
-    rows += [
-        _row(f"`{method}`", everything, "peak of reserved", spread_of(measured, method, reserved=True), fitted)
-        for method, fitted in ((ANALYTIC, SHARE), (SIMULATED, CHECKED))
-    ]
-    rows += [
-        _row(f"`{method}`", f"{kind} (public models)", "peak of reserved", _unseen(errors))
-        for kind, method, errors in usual_rows()
-    ]
     savers = [*compared()]
-    rows += [
-        _row("`analytic`", SAVERS, "peak of allocated", _unseen([allocated for _, allocated, _ in savers]), CHECKED),
-        _row("`simulated`", SAVERS, "peak of reserved", _unseen([reserved for _, _, reserved in savers]), CHECKED),
+    ours = [
+        *(
+            ("`analytic`", family.title, "allocated", spread_of(measured, ANALYTIC, family.title), CHECKED)
+            for family in FAMILIES
+        ),
+        *(
+            (f"`{method}`", everything, "reserved", spread_of(measured, method, reserved=True), fitted)
+            for method, fitted in ((ANALYTIC, SHARE), (SIMULATED, CHECKED))
+        ),
+        *(
+            (f"`{method}`", f"{kind} (public models)", "reserved", _unseen(errors), NOT_FITTED)
+            for kind, method, errors in usual_rows()
+        ),
+        ("`analytic`", SAVERS, "allocated", _unseen([allocated for _, allocated, _ in savers]), CHECKED),
+        ("`simulated`", SAVERS, "reserved", _unseen([reserved for _, _, reserved in savers]), CHECKED),
     ]
+    ours.sort(key=lambda row: -abs(row[3].worst) if row[3] is not None else 0.0)
+    rows = [_row(method, of, f"peak of {total}", spread, fitted) for method, of, total, spread, fitted in ours]
     rows += [
         _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))
         for method, counted in _counted().items()
@@ -75,7 +77,8 @@ def _words(measured: list[Measured]) -> str:
         "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
         "against these same runs while it was written, so a job unlike them may be further off. `simulated` (`estimate "
         "--method simulated`, the default on one card) plays the same operators' requests to the simulated allocator. "
-        "Rows of public models are runs that nothing was fitted to; [How far off](errors.md) has the ranges made of "
+        "The worst come first, the rules last. Rows of public models are runs that nothing was fitted to; [How far "
+        "off](errors.md) has the ranges made of "
         "them. "
         "`python benchmarks/accuracy.py` prints every run.",
         WIDTH,
