@@ -117,6 +117,7 @@ def test_the_containers_take_wheels_by_their_hashes_alone(monkeypatch: pytest.Mo
         text = (ROOT / "packaging" / name).read_text()
         installs = [line for line in text.splitlines() if "pip install" in line]
         assert len(installs) == 3
+        assert re.search(r"^(ARG| +) ?BASE=debian@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
         assert all("--require-hashes -r" in line or "--no-deps --no-index" in line for line in installs)
     dockerfile = (ROOT / "packaging" / "Dockerfile").read_text()
     assert "\nUSER vramtui\n" in dockerfile

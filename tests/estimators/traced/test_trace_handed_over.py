@@ -8,7 +8,8 @@ import pytest
 
 import vramtui
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
 
 SCRIPT = """
 import torch
