@@ -42,7 +42,10 @@ On = Annotated[
         autocompletion=cards,
     ),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, help="With --on: end after this many optimizer steps.")]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --on: end after this many optimizer steps, a server of vLLM once it listens."),
+]
 Values = Annotated[
     Literal["zeros", "ones"], typer.Option(help="With --on: as what values that kernels would have computed are read.")
 ]
