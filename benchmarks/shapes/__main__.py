@@ -2,6 +2,8 @@
 
 python -m benchmarks.shapes             # writes vramtui/models/shapes/shapes.json, prints complete of all by kind
 python -m benchmarks.shapes llama bert  # prints what is wrong with the classes of these types
+
+timm, torchvision and scipy are wanted beside transformers: without them some forty classes cannot be built.
 """
 
 import json
@@ -145,6 +147,7 @@ def used_keys(gathered: Gathered) -> set[str]:
     """Every key that an expression names."""
     found: set[str] = set()
     for one in gathered.classes.values():
+        found |= {key.rpartition(".")[2] for key in one.get("known", ())}
         for loops, lines in one["loops"].items():
             texts = [*loops.split("; "), *(f"({sizes},)" for name, sizes, _c, _n in lines if name[0] != "@")]
             texts += [condition for _name, _sizes, condition, _count in lines]

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 import transformers
@@ -78,9 +78,18 @@ class Described:
             for line in variant & {one for one, said in found.items() if said.startswith("only ") and now not in said}:
                 found[line] += f" or {now}"
         self.gathered.classes[self.name] = {"of": self.config_class.model_type, "loops": _loops_of(found)}
-        known = {key: [self.values[key], *CHOICES[key]] for key in NAMED_NETS if self.values.get(key)}
+        known = dict(self._named_nets(found.values()))
         if known:
             self.gathered.classes[self.name]["known"] = known
+
+    def _named_nets(self, conditions: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+        """Keys that name a net of timm in what is no class of its own, and the names that were built."""
+        inner = tuple(f"{path}." for _cls, path in self.parts.values() if path)
+        for key, value in self.values.items():
+            last = key.rpartition(".")[2]
+            if last in NAMED_NETS and isinstance(value, str) and not key.startswith(inner):
+                tried = any(f"{key} ==" in text for text in conditions)
+                yield key, [value, *(CHOICES[last] if tried else ())]
 
     def _parts(self, built: Built) -> Iterator[tuple[str, tuple[str, str]]]:
         """Parts that are the same as their class alone, the outermost of each."""

@@ -73,7 +73,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "text-embedding": {},
     "ranking": {
-        **dict.fromkeys(("canine", "xlnet"), "a head or a stream of its own"),
+        **dict.fromkeys(("canine",), "a head or a stream of its own"),
         **dict.fromkeys(("zamba", "zamba2"), "a head for classes on layers that other rules read"),
     },
 }

@@ -97,3 +97,18 @@ def test_every_type_that_is_read_by_shapes_has_a_class() -> None:
     names = TABLE.names()
     for kind in (JOINED | STREAMS.keys() | TEXTS.keys() | TRANSLATORS) - inside_others:
         assert any(TABLE.knows(name, kind) for name in names), kind
+
+
+def test_a_net_of_timm_is_one_of_those_that_were_built() -> None:
+    def numbers(config: dict[str, Any]) -> int:
+        tensors = shape_table().tensors("DetrModel", {"model_type": "detr", **config})
+        return sum(one.count * prod(one.shape) for one in tensors)
+
+    usual = numbers({})
+    assert numbers({"backbone": "resnet50", "use_timm_backbone": True}) == usual
+    deeper = numbers({"backbone_config": {"model_type": "timm_backbone", "backbone": "resnet101"}})
+    assert numbers({"backbone": "resnet101"}) == deeper
+    # Blocks of the third stage (torchvision's nets have 44,549,160 and 25,557,032 parameters).
+    assert 18_800_000 < deeper - usual < 19_000_000
+    with pytest.raises(Damaged, match="whose tensors are not known"):
+        numbers({"backbone": "swin_large"})

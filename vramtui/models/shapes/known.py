@@ -123,6 +123,10 @@ class Config:
         if said is None and not kind:
             return None
         values = said if isinstance(said, dict) else different
+        # A net of timm's that older files name beside its config (transformers 5.23, backbone_utils.py).
+        own = self.values.get("backbone")
+        if said is None and kind == "timm_backbone" and isinstance(own, str):
+            values = different | {"backbone": own}
         named = values.get("model_type")
         return Config(values, named if isinstance(named, str) else kind, self._data)
 
@@ -218,7 +222,8 @@ class ShapeTable:
         if depth > DEEPEST:
             raise Damaged("has models within models without end")
         for key, known in shapes.known.items():
-            if (named := config.value(key)) not in known:
+            part, _, last = key.rpartition(".")
+            if (named := config.at(part).value(last)) not in known:
                 raise Damaged(f"has {key} = {printable(repr(named))[:40]}, whose tensors are not known", is_sound=True)
         for loops, lines in shapes.loops.items():
             counts = tuple(filter(None, loops.split("; ")))
