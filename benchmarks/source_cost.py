@@ -49,9 +49,10 @@ def median_cost(read: Callable[[], object], before: Callable[[], None], pause: f
 
 def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
     """The CPU time of close looks at every process on every GPU, as text; writing the world does not count."""
-    from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - the library's path is set by now
+    import pynvml  # noqa: PLC0415 - the library's path is set by now
+
+    from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - as above
     from vramtui.monitor.fast_sampler import INTERVAL, FastSampler  # noqa: PLC0415 - as above
-    from vramtui.sources.nvml import library  # noqa: PLC0415 - as above
 
     sample = source.read()
     keys = [process_key(sample.host.name, gpu, process) for gpu in sample.gpus for process in gpu.processes]
@@ -64,7 +65,7 @@ def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
         spent = []
         for _ in range(LOOKS):
             grow()
-            library.ask("nvmlDeviceGetCount")  # the stand-in reads its world anew: not what is measured
+            pynvml.nvmlDeviceGetCount()  # the stand-in reads its world anew: not what is measured
             cpu = time.thread_time()
             sampler.step()
             spent.append(time.thread_time() - cpu)

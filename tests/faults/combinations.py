@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pynvml
+
 from tests.stub.world import (
     FOR_EVER,
     FUNCTION_NOT_FOUND,
@@ -21,7 +23,7 @@ AT_START, RUNNING, BACK = "at start", "while running", "comes back"
 WHEN = (AT_START, RUNNING, BACK)
 NEW_CODE = 77  # that no header has
 SLOW = 0.02  # seconds a call; a card is waited for ten times as long and more
-CODES = (*range(1, 31), 999, NEW_CODE)  # of nvmlReturn_t all that nvml.h has (CUDA 13.0)
+CODES = (*sorted({code for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")}), NEW_CODE)
 HANGS, IS_SLOW = "hangs", "slow"
 
 LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")

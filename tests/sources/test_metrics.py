@@ -1,38 +1,41 @@
 """How busy processes keep a card, by what NVML answers."""
 
+import pynvml
 import pytest
 
-from vramtui.sources.nvml import library
 from vramtui.sources.nvml.calls import Caller
-from vramtui.sources.nvml.metrics import BusyProcesses
+from vramtui.sources.nvml.metrics import CALL, BusyProcesses
 
-SAMPLES = "utilization_samples"
+
+def _sample(pid: int, at: int, sm: int) -> pynvml.c_nvmlProcessUtilizationSample_t:
+    return pynvml.c_nvmlProcessUtilizationSample_t(pid=pid, timeStamp=at, smUtil=sm)
 
 
 def test_the_latest_sample_of_each_and_only_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def answer(_: object, since: int) -> list[tuple[int, int, int]]:
+    def answer(_: object, since: int) -> list[pynvml.c_nvmlProcessUtilizationSample_t]:
         asked.append(since)
-        return [(7, 100, 40), (7, 200, 60), (8, 150, 5), (9, 150, 4_000_000), (0, 0, 0)]
+        told = [(7, 100, 40), (7, 200, 60), (8, 150, 5), (9, 150, 4_000_000), (0, 0, 0)]
+        return [_sample(*one) for one in told]
 
-    monkeypatch.setattr(library, SAMPLES, answer)
+    monkeypatch.setattr(pynvml, CALL, answer)
     busy, caller = BusyProcesses(), Caller("GPU 0")
     assert busy.read(caller, None) == {7: 60, 8: 5}
     assert busy.read(caller, None) == {}
     assert asked == [0, 200]
 
 
-@pytest.mark.parametrize("code", [library.SUCCESS, library.NOT_FOUND])
+@pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND])
 def test_idle_processes_are_idle_and_not_unknown(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     busy, caller = BusyProcesses(), Caller("GPU 0")
-    monkeypatch.setattr(library, SAMPLES, lambda *_: [(7, 100, 40)])
+    monkeypatch.setattr(pynvml, CALL, lambda *_: [_sample(7, 100, 40)])
     busy.read(caller, None)
 
     def nothing(*_: object) -> None:
-        raise library.NvmlError(code)
+        raise pynvml.NVMLError(code)
 
-    monkeypatch.setattr(library, SAMPLES, nothing)
+    monkeypatch.setattr(pynvml, CALL, nothing)
     assert busy.read(caller, None) == {}
     assert caller.problems == []
 
@@ -42,9 +45,9 @@ def test_a_device_that_does_not_know_is_asked_once(monkeypatch: pytest.MonkeyPat
 
     def refuses(*_: object) -> None:
         calls.append(1)
-        raise library.NvmlError(library.NOT_SUPPORTED)
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-    monkeypatch.setattr(library, SAMPLES, refuses)
+    monkeypatch.setattr(pynvml, CALL, refuses)
     busy, caller = BusyProcesses(), Caller("GPU 0")
     assert [busy.read(caller, None), busy.read(caller, None)] == [None, None]
     assert len(calls) == 1

@@ -1,6 +1,6 @@
 """What a card counts by itself: bytes over its links, repaired memory, video engines, and its XID errors.
 
-The numbers of fields, their units and the struct are those of nvml.h (CUDA 13.0).
+The numbers of fields, their units and the struct are those of nvml.h (nvidia-ml-py 13.x has the same).
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
     if host is not None:
         return _far_source(host)
     try:
-        from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads NVML, which the demo does not need
+        from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
         return pick_source()
     except ModuleNotFoundError as error:

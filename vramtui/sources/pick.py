@@ -156,7 +156,7 @@ class SourceCandidate(NamedTuple):
 
 # In the order in which they are asked.
 CANDIDATES = (
-    SourceCandidate("NVML", "nvml.source"),
+    SourceCandidate("NVML", "nvml.load"),
     SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
     SourceCandidate("amdgpu", "amdgpu", beside=True),
     SourceCandidate("an emulated card", "emulated"),

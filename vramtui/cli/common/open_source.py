@@ -84,7 +84,7 @@ def open_source(
         return _open_growing(replay) if at_once else _open_recording(replay)
     if demo:
         return _demo(f"{DEMO}.")
-    from vramtui.sources.pick import pick_source  # loads NVML, which the demo does not need
+    from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
         return OpenedSource(pick_source())

@@ -1,1 +1,1 @@
-"""This machine's GPUs through NVML, asked by ctypes."""
+"""This machine's GPUs through NVML, asked with `pynvml`."""

@@ -5,8 +5,9 @@ Its figures reach back to the start of a process and stay after its end, so no p
 
 from collections.abc import Collection
 
+import pynvml
+
 from vramtui.core.observation.readings import Absence
-from vramtui.sources.nvml import library
 from vramtui.sources.nvml.calls import Caller, Device, initialise
 
 ASK_MODE_EVERY = 60.0
@@ -75,15 +76,14 @@ def accounting_modes() -> dict[int, bool | None]:
     """
     initialise()
     try:
-        count = library.ask("nvmlDeviceGetCount")
-    except library.NvmlError:
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
         return {}
     return {index: _mode(index) for index in range(count)}
 
 
 def _mode(index: int) -> bool | None:
     try:
-        card = library.ask("nvmlDeviceGetHandleByIndex", index)
-        return bool(library.ask("nvmlDeviceGetAccountingMode", card))
-    except library.NvmlError:
+        return bool(pynvml.nvmlDeviceGetAccountingMode(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    except pynvml.NVMLError:
         return None

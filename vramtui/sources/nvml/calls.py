@@ -2,57 +2,57 @@
 
 from typing import Any, Final
 
+import pynvml
+
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Problem
-from vramtui.sources.nvml import library
-from vramtui.sources.nvml.library import NvmlError
 
 _ABSENCES: Final = {
-    library.NOT_SUPPORTED: Absence.NOT_SUPPORTED,
-    library.NO_PERMISSION: Absence.NO_PERMISSION,
-    library.FUNCTION_NOT_FOUND: Absence.DRIVER_TOO_OLD,
-    library.ARGUMENT_VERSION_MISMATCH: Absence.DRIVER_TOO_OLD,
-    library.GPU_IS_LOST: Absence.LOST,
-    library.TIMEOUT: Absence.NO_ANSWER,
-    library.NOT_FOUND: Absence.NO_ANSWER,
-    library.NO_DATA: Absence.NO_ANSWER,
-    library.NOT_READY: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Absence.NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION: Absence.NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Absence.DRIVER_TOO_OLD,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Absence.DRIVER_TOO_OLD,
+    pynvml.NVML_ERROR_GPU_IS_LOST: Absence.LOST,
+    pynvml.NVML_ERROR_TIMEOUT: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NOT_FOUND: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NO_DATA: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NOT_READY: Absence.NO_ANSWER,
 }
 _SENTENCES: Final = {
-    library.UNINITIALIZED: "the driver was unloaded or reloaded",
-    library.INVALID_ARGUMENT: "the driver refused the question",
-    library.NOT_SUPPORTED: "not supported by this device",
-    library.NO_PERMISSION: "this user has no permission",
-    library.DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
-    library.TIMEOUT: "the driver gave up waiting for the device",
-    library.LIBRARY_NOT_FOUND: "NVIDIA's library libnvidia-ml.so.1 was not found",
-    library.FUNCTION_NOT_FOUND: "this driver does not have the call",
-    library.GPU_IS_LOST: "the GPU is lost: it fell off the bus or was reset",
-    library.RESET_REQUIRED: "the GPU needs a reset",
-    library.OPERATING_SYSTEM: "the operating system does not let NVIDIA's library at the driver",
-    library.LIB_RM_VERSION_MISMATCH: (
+    pynvml.NVML_ERROR_UNINITIALIZED: "the driver was unloaded or reloaded",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: "the driver refused the question",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this device",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+    pynvml.NVML_ERROR_TIMEOUT: "the driver gave up waiting for the device",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVIDIA's library libnvidia-ml.so.1 was not found",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver does not have the call",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost: it fell off the bus or was reset",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the operating system does not let NVIDIA's library at the driver",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "NVIDIA's library and the loaded driver are of different versions; the driver was upgraded"
     ),
-    library.MEMORY: "the system is out of memory",
-    library.ARGUMENT_VERSION_MISMATCH: "this driver does not know this form of the call",
-    library.UNKNOWN: "the driver reports an unknown error",
+    pynvml.NVML_ERROR_MEMORY: "the system is out of memory",
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: "this driver does not know this form of the call",
+    pynvml.NVML_ERROR_UNKNOWN: "the driver reports an unknown error",
 }
 _INIT_HINTS: Final = {
-    library.LIBRARY_NOT_FOUND: "Install the NVIDIA driver; in a container, start it with --gpus all.",
-    library.DRIVER_NOT_LOADED: "Load it with `sudo modprobe nvidia`, or reboot.",
-    library.LIB_RM_VERSION_MISMATCH: "Reboot, or reload the nvidia kernel module.",
-    library.NO_PERMISSION: "See who may read and write /dev/nvidiactl and /dev/nvidia0.",
-    library.OPERATING_SYSTEM: "In a container, see that the devices /dev/nvidia* are passed in.",
-    library.FUNCTION_NOT_FOUND: "The driver is too old: it has to be of version 450 or later.",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "Install the NVIDIA driver; in a container, start it with --gpus all.",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "Load it with `sudo modprobe nvidia`, or reboot.",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "Reboot, or reload the nvidia kernel module.",
+    pynvml.NVML_ERROR_NO_PERMISSION: "See who may read and write /dev/nvidiactl and /dev/nvidia0.",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "In a container, see that the devices /dev/nvidia* are passed in.",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "The driver is too old: it has to be of version 450 or later.",
 }
-_DEVICE_GONE: Final = (library.GPU_IS_LOST, library.RESET_REQUIRED)
+_DEVICE_GONE: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 _DRIVER_GONE: Final = (
-    library.UNINITIALIZED,
-    library.DRIVER_NOT_LOADED,
-    library.LIB_RM_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
 )
 
-Device = Any  # a handle of the library's
+Device = Any  # pynvml's handle, which has no type
 Answer = tuple[Any, Absence | None]
 Fields = dict[str, Any]
 Absences = dict[str, Absence]
@@ -63,7 +63,7 @@ class DeviceGoneError(Exception):
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call}: {sentence(code)}")
-        self.lost = code == library.GPU_IS_LOST
+        self.lost = code == pynvml.NVML_ERROR_GPU_IS_LOST
 
 
 class DriverGoneError(Exception):
@@ -83,7 +83,7 @@ class Caller:
         self.problems: list[Problem] = []
 
     def ask(self, name: str, *arguments: object) -> Answer:
-        """What NVML's function `name` answers, and why there is no value (None when there is one).
+        """What pynvml's function `name` answers, and why there is no value (None when there is one).
 
         Raises:
             DeviceGoneError: the device is lost.
@@ -91,8 +91,8 @@ class Caller:
         """
         self.call = name
         try:
-            return library.ask(name, *arguments), None
-        except NvmlError as error:
+            return getattr(pynvml, name)(*arguments), None
+        except pynvml.NVMLError as error:
             return None, self.absence(name, error)
         except UnicodeDecodeError:
             return None, Absence.FAILED
@@ -109,17 +109,18 @@ class Caller:
             first = absence if first in (None, Absence.DRIVER_TOO_OLD) else first
         return None, first
 
-    def absence(self, name: str, error: NvmlError) -> Absence:
+    def absence(self, name: str, error: Exception) -> Absence:
         """What an error of NVML's means for the value asked for; anything out of the ordinary becomes a problem.
 
         Raises:
             DeviceGoneError: the device is lost.
             DriverGoneError: the driver is.
         """
-        self.raise_if_gone(name, error.value)
-        absence = _ABSENCES.get(error.value, Absence.FAILED)
+        code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        self.raise_if_gone(name, code)
+        absence = _ABSENCES.get(code, Absence.FAILED)
         if absence is Absence.FAILED:
-            self.problems.append(Problem(where=self.where, message=f"{name}: {sentence(error.value)}."))
+            self.problems.append(Problem(where=self.where, message=f"{name}: {sentence(code)}."))
         return absence
 
     @staticmethod
@@ -150,11 +151,16 @@ def initialise(*, again: bool = False) -> None:
     Raises:
         SourceFailed: it cannot be done; says which call failed, why, and what to do.
     """
+    if not hasattr(pynvml, "nvmlMemory_v2"):
+        raise SourceFailed(
+            "The module `pynvml` is not that of nvidia-ml-py.",
+            "Remove the package `pynvml` from this environment and install nvidia-ml-py again.",
+        )
     try:
-        library.load()
-    except NvmlError as error:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
         code = error.value
         hint = _INIT_HINTS.get(code, "")
-        if again and code == library.LIB_RM_VERSION_MISMATCH:
+        if again and code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             hint = "Start this program again; if that does not help, reboot."
         raise SourceFailed(f"nvmlInit: {sentence(code)}.", hint) from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+import pynvml
 
 from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.nvml import NOT_AVAILABLE
@@ -13,13 +14,12 @@ from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
 from vramtui.core.observation.limits import is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
-from vramtui.sources.nvml import library
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 
 CALL = "nvmlDeviceGetProcessUtilization"
 # Nothing has run since the samples that were read last; a count of none is told as a success without an answer.
-_NONE = (library.SUCCESS, library.NOT_FOUND, library.NO_DATA)
-_NEVER = (library.NOT_SUPPORTED, library.FUNCTION_NOT_FOUND, library.NO_PERMISSION)
+_NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
+_NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 class BusyProcesses:
@@ -42,19 +42,20 @@ class BusyProcesses:
             return None
         caller.call = CALL
         try:
-            samples = library.utilization_samples(device, self._since)
-        except library.NvmlError as error:
-            if error.value in _NONE:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(device, self._since)
+        except pynvml.NVMLError as error:
+            code = getattr(error, "value", None)
+            if code in _NONE:
                 return {} if self._since else None
-            self._can = error.value not in _NEVER
+            self._can = code not in _NEVER
             if self._can:
                 caller.absence(CALL, error)
             return None
         latest: dict[int, tuple[int, int]] = {}
-        for pid, at, share in samples:
+        for sample in samples:
             # Some drivers fill in records that nobody asked for.
-            if at > self._since and share <= 100 and pid:
-                latest[pid] = max(latest.get(pid, (0, 0)), (at, share))
+            if sample.timeStamp > self._since and sample.smUtil <= 100 and sample.pid:
+                latest[sample.pid] = max(latest.get(sample.pid, (0, 0)), (sample.timeStamp, sample.smUtil))
         self._since = max([self._since, *(at for at, _ in latest.values())])
         return {pid: share for pid, (_, share) in latest.items()}
 
@@ -83,9 +84,9 @@ CHANGING: Final = (
         convert=lambda rates: (rates.gpu, rates.memory),
     ),
     Metric(("power_watts",), ("nvmlDeviceGetPowerUsage",), convert=_watts),
-    Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (library.TEMPERATURE_GPU,)),
-    Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (library.CLOCK_SM,)),
-    Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (library.CLOCK_MEM,)),
+    Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (pynvml.NVML_TEMPERATURE_GPU,)),
+    Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,)),
+    Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_MEM,)),
     Metric(
         ("throttle_reasons",),
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -102,7 +103,7 @@ RARELY_CHANGING: Final = (
     Metric(
         ("ecc_errors",),
         ("nvmlDeviceGetTotalEccErrors",),
-        (library.MEMORY_ERROR_TYPE_UNCORRECTED, library.VOLATILE_ECC),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
     ),
     Metric(("fan_percent",), ("nvmlDeviceGetFanSpeed",)),
     Metric(("pcie_generation",), ("nvmlDeviceGetCurrPcieLinkGeneration",)),
@@ -130,12 +131,19 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
         if absence is not None:
             absent.update(dict.fromkeys(metric.fields, absence))
         else:
-            for field, value in zip(metric.fields, metric.convert(answer), strict=True):
+            for field, value in zip(metric.fields, _converted(metric, answer), strict=True):
                 if is_possible(field, value):
                     values[field] = value
                 else:
                     absent[field] = Absence.FAILED
     return values, absent
+
+
+def _converted(metric: Metric, answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - whatever pynvml gives
+    try:
+        return metric.convert(answer)
+    except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
+        return (None,) * len(metric.fields)
 
 
 def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
@@ -146,10 +154,10 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     Raises:
         DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
-    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
+    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
     absent: Absences = {}
     if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
-        info, absence = caller.ask("nvmlDeviceGetMemoryInfo_v1", device)
+        info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
         absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
     if absence is Absence.NOT_SUPPORTED or (absence is None and info.total == 0):
         return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import msgspec
+import pynvml
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -15,7 +16,6 @@ from vramtui.core.observation.source import PcieTraffic
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
-from vramtui.sources.nvml import library
 from vramtui.sources.nvml.calls import Caller, Device, DeviceGoneError, DriverGoneError, initialise
 from vramtui.sources.nvml.device import (
     METRICS_EVERY,
@@ -87,7 +87,6 @@ class _SampledDevice:
 
 
 LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
-PATIENCE = 2.0  # seconds for the driver to begin to talk
 TIMEOUT = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
 
@@ -197,7 +196,7 @@ class NvmlSource:
         try:
             device, absence = caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
             rates = []
-            for counter in (library.PCIE_SENT, library.PCIE_RECEIVED) if absence is None else ():
+            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES) if absence is None else ():
                 rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
                 if absence is None and is_possible("pcie_sent", 1000 * rate):
                     rates.append(1000 * rate)  # told in KB a second
@@ -296,33 +295,6 @@ class NvmlSource:
             reason = listing.absent.value.replace("_", " ")
             return Problem(where=where, message=f"The driver does not tell which processes it has: {reason}.")
         return None
-
-
-def open_here(because: Problem | None = None) -> NvmlSource:
-    """The source, open or about to be: a driver that hangs is not waited for.
-
-    Args:
-        because: nothing is asked before NVML, so there is nothing to say of it.
-
-    Raises:
-        SourceFailed: the library cannot be used.
-    """
-    del because
-    source = NvmlSource()
-    failures: list[SourceFailed] = []
-
-    def open_it() -> None:
-        try:
-            source.open()
-        except SourceFailed as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=open_it, name="vramtui-open", daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    if failures:
-        raise failures[0]
-    return source  # a driver that has not answered yet may still do so: whoever reads sees how long it takes
 
 
 def _shared(
