@@ -612,7 +612,7 @@ def test_kernels_of_the_codes_own_go_by_their_fakes_or_write_into_what_they_are_
 
 
 def test_another_torch_than_figures_are_held_to_is_told_first(answers: dict[str, ChildLine]) -> None:
-    told = "torch 2.15.0+cu130 ran; attention and workspaces follow it, other rules are PyTorch 2.13's"
+    told = "torch 2.15.0+cu130 ran; attention, workspaces and free blocks follow it, other rules are PyTorch 2.13's"
     assert result_of(answers, "convolution").warnings[0].startswith(told)
     assert not any("other rules are" in note for note in result_of(answers, "views").warnings)
 
