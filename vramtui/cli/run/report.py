@@ -1,20 +1,25 @@
 """What `vramtui run` says when the job has ended, on standard error: predicted against observed."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
 
 from vramtui.cli.common.console import print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import for_terminal
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import oom_lines
 from vramtui.cli.run.results import CompletedRun, RankResult
+from vramtui.cli.trace.job_command import job_command
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_duration, format_percent, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Phase
 from vramtui.core.estimate.ledger import CUDA, Line, title_of
 from vramtui.core.observation.probe_messages import FIRST_STEPS
+from vramtui.estimators.traced.process.interpreters import interpreter_at
 
 PHASES: tuple[Phase, ...] = ("build", "input", "forward", "backward", "step")
 STATES: tuple[tuple[str, tuple[Line, ...]], ...] = (
@@ -58,12 +63,21 @@ def _print_known(
 
 
 def _without_gpu(command: Sequence[str]) -> str:
-    """What shows the job's memory on a machine without a GPU: the command to type, where it runs a Python file."""
+    """What shows the job's memory on a machine without a GPU: the command to type, where it runs a Python file. Where
+    the job's own torch cannot be traced, or it has none, why not.
+    """
     at = next((at for at, word in enumerate(command) if word.endswith(".py")), None)
     if at is None:
         return "; without a GPU, `vramtui trace SCRIPT.py` shows what one would hold"
+    named = ""
+    with suppress(UserError):  # what is no Python command at all is traced under the Python that `trace` finds
+        job = job_command(command, str(Path.cwd()), os.environ)
+        refusal = interpreter_at(job.python, job.environment).refusal
+        if refusal:
+            return f", and nothing to trace: {printable(refusal)}"
+        named = f" --python {shlex.quote(command[0])}" if at and os.sep in command[0] else ""
     behind = f" -- {shlex.join(command[at + 1 :])}" if command[at + 1 :] else ""
-    traced = printable(f"vramtui trace {shlex.quote(command[at])}{behind}")
+    traced = printable(f"vramtui trace{named} {shlex.quote(command[at])}{behind}")
     return f"; without a GPU, `{traced}` shows what one would hold"
 
 
