@@ -585,7 +585,7 @@ def test_a_loop_that_updates_its_weights_by_hand_ends_when_its_passes_are_alike(
 
 def test_what_cudnn_takes_is_bounded_by_the_largest_difference_measured(answers: dict[str, ChildLine]) -> None:
     result = result_of(answers, "convolution")
-    assert result.unseen == int(0.3 * result.peak_reserved) > 0
+    assert result.unseen == int(0.32 * result.peak_reserved) > 0
     assert any(sentence.startswith("cuDNN chooses") for sentence in result.warnings)
     assert result_of(answers, "loader").unseen == 0
 
