@@ -29,6 +29,7 @@ def test_an_error_shows_what_it_quotes() -> None:
 
 def test_a_flood_of_marks_ends() -> None:
     assert printable("a" + "\u0301" * 1200) == "a" + "\u0301" * 4 + "\ufffd" * 1196
+    assert printable("a" + "\u0301" * 5) == "a" + "\u0301" * 4 + "\ufffd"
     for word in ("ế", "e\u0302\u0301", "שִׁ֣", "น้ำ"):
         assert printable(word) == word
 

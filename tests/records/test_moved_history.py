@@ -9,6 +9,7 @@ import pytest
 
 from tests.examples import a_run
 from vramtui.cli.common.paths import run_history, state_dir, trace_cache, welcome_marker
+from vramtui.core.base.errors import UserError
 from vramtui.records.moved_history import move_history
 from vramtui.records.run_history import FILE, RunHistory
 
@@ -106,6 +107,18 @@ def test_a_damaged_database_stays_where_it_is(former: Path) -> None:
     text = former.read_bytes()
     assert run_history().path == former
     assert former.read_bytes() == text
+
+
+def test_with_a_damaged_database_moved_elsewhere_as_it_says_a_new_one_is_begun(former: Path) -> None:
+    former.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    with pytest.raises(UserError, match="with it and its -wal moved elsewhere a new one is begun"):
+        run_history().runs()
+    for path in (former, Path(f"{former}-wal")):
+        if path.exists():
+            path.rename(former.parent.parent / path.name)
+    fill(run_history().path)
+    assert run_history().path == state_dir() / FILE
+    assert kept(run_history().path) == list(KEYS)
 
 
 def test_two_programs_at_once_move_it_once(former: Path) -> None:

@@ -24,6 +24,7 @@ from vramtui.records.export.sanitize import clean
 FILE = "history.sqlite3"
 BUSY_FOR = 10.0  # seconds to wait for another program that writes
 TRY_AGAIN = 0.02
+DAMAGED = ("not a database", "malformed")  # SQLite's words for SQLITE_NOTADB and SQLITE_CORRUPT
 # Each entry takes the database from its place in this list to the next version.
 MIGRATIONS = (
     """
@@ -260,6 +261,8 @@ class RunHistory:
         database.commit()
 
     def _failure(self, reason: str) -> UserError:
+        if any(words in reason for words in DAMAGED):
+            reason += "; with it and its -wal moved elsewhere a new one is begun"
         return UserError(f"the history {printable(str(self.path))} cannot be used: {printable(reason)}")
 
 

@@ -41,6 +41,11 @@ def estimate(folder: Path, config: dict[str, object], *words: str) -> tuple[int,
         ({"quantization_config": {"load_in_4bit": True, "load_in_8bit": True}}, "are both set: 4 bits are taken"),
         ({"layer_types": ["full_attention"] * 3}, "layer_types has 3 names for 4 layers"),
         ({"layer_types": ["full_attention"] * 3 + ["ours"]}, "layer_types names 'ours', which is not known"),
+        ({"layer_types": ["our_attention"] * 4}, "layer_types names 'our_attention', which is not known"),
+        (
+            {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"},
+            "it has no vision_config: that of transformers' defaults is counted",
+        ),
     ],
 )
 def test_a_value_that_is_guessed_is_told(config: dict[str, object], sentence: str, tmp_path: Path) -> None:

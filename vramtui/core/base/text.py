@@ -24,7 +24,8 @@ def printable(text: str) -> str:
     formatting, bidirectional overrides, lone surrogates and the fifth and every further mark on one character become
     the replacement character.
     """
-    if text.isascii() and text.isprintable():
+    # Each that is not ASCII takes a byte more at least; of so few none is one mark too many.
+    if text.isprintable() and (text.isascii() or len(text.encode()) - len(text) <= MOST_MARKS):
         return text
     made: list[str] = []
     marks = 0

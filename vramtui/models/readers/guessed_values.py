@@ -2,13 +2,21 @@
 
 from collections.abc import Iterator
 
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable, shortened
 from vramtui.models.readers.fields import Fields
 
+parts_by_default = late("vramtui.models.shapes.full_config:parts_by_default")  # most configs need none of the defaults
+
+# transformers 5.23, configuration_utils.py: ALLOWED_LAYER_TYPES and _LEGACY_LAYER_TYPE_REMAP; then what public configs
+# with code of their own say.
 KINDS_OF_LAYERS = frozenset(
     {
-        "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "global", "local", "attention",
-        "mamba", "mamba2", "recurrent", "moe", "mlp", "conv", "hybrid", "sparse", "dense",
+        "full_attention", "sliding_attention", "chunked_attention", "window_attention", "indexed_attention",
+        "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse", "conv", "moe", "hybrid",
+        "hybrid_sliding", "reference_sliding_attention", "linear_attention", "sparse", "dense", "mamba", "attention",
+        "deepseek_sparse_attention", "qwen_sparse_attention",
+        "global", "local", "sliding", "mamba2", "recurrent", "mlp", "hash_moe",
     }
 )  # fmt: skip
 LARGEST_GROUP = 1 << 16
@@ -38,13 +46,11 @@ def guessed_values(config: Fields, how: Fields, precision: str | None, layers: i
     if isinstance(kinds, list) and kinds:
         if layers and len(kinds) != layers:
             yield f"layer_types has {len(kinds):,} names for {layers:,} layers"
-        odd = next((kind for kind in kinds if not isinstance(kind, str) or not _is_known(kind)), None)
+        odd = next((kind for kind in kinds if not isinstance(kind, str) or kind not in KINDS_OF_LAYERS), None)
         if odd is not None:
             yield f"layer_types names {_short_text(odd)}, which is not known: full attention is taken"
-
-
-def _is_known(kind: str) -> bool:
-    return kind in KINDS_OF_LAYERS or kind.endswith("attention")
+    for part in parts_by_default(config.values):
+        yield f"it has no {part}: that of transformers' defaults is counted"
 
 
 def _short_text(value: object) -> str:

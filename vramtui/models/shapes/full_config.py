@@ -80,6 +80,13 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
     return whole
 
 
+def parts_by_default(values: dict[str, Any]) -> list[str]:
+    """The parts that `filled_in` makes of defaults alone, as a config of `values` does not have them."""
+    kind = values.get("model_type")
+    known = defaults().get(kind, TypeDefaults()) if isinstance(kind, str) else TypeDefaults()
+    return [key for key in ALWAYS if key in known.fixed and not isinstance(values.get(key), dict)]
+
+
 def text_type(kind: str) -> str:
     """The type of the part that reads words, of a type of model of several parts."""
     known = defaults().get(kind, TypeDefaults())
