@@ -74,7 +74,7 @@ def test_the_manual_has_every_command_and_option() -> None:
     told = done.output.replace("\\-", "-")
     for name in COMMANDS:
         assert re.search(rf"^\\fBvramtui {name}\\fR", told, re.MULTILINE), name
-    assert told.startswith(".TH VRAMTUI 1")
+    assert re.match(r'\.TH VRAMTUI 1 "\d{4}-\d\d-\d\d" "vramtui ', told)
     assert "\\fB--when-fits\\fR" in told
     assert "vramtui fit llama-3.1-8b-lora" in told
     requests = {line.split()[0] for line in told.splitlines() if line.startswith(".")}

@@ -1,5 +1,6 @@
 """`vramtui man`: the manual page, made from the very commands, options and examples that `--help` shows."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ def man() -> None:
 
 def page(root: Any) -> Iterator[str]:  # noqa: ANN401 - Typer's own, which each of its versions has elsewhere
     """The lines of the page, in roff. `root` is whatever class of commands this version of Typer has."""
-    yield f'.TH VRAMTUI 1 "" "vramtui {__version__}" "User Commands"'
+    yield f'.TH VRAMTUI 1 "{time.strftime("%Y-%m-%d")}" "vramtui {__version__}" "User Commands"'
     yield from (".SH NAME", "vramtui \\- what holds GPU memory, what a job should need, and how far apart the two are")
     yield from (".SH SYNOPSIS", ".B vramtui", "[OPTIONS] [COMMAND] [ARGS]")
     yield from (".SH DESCRIPTION", *_paragraphs(root.help or ""), ".SH OPTIONS", *_options(root))
