@@ -91,6 +91,16 @@ def test_a_release_that_cannot_be_traced_is_one_sentence(environment: Environmen
     )
 
 
+def test_a_python_that_cannot_be_traced_is_one_sentence() -> None:
+    def refusal(python: str) -> str:
+        return Interpreter(path=Path("/job/bin/python"), why="the job's own", python=python, torch="2.13.0").refusal
+
+    assert refusal("3.9.18").startswith(
+        "a trace takes Python 3.10 and newer, and /job/bin/python (the job's own) is 3.9.18; `vramtui run` and"
+    )
+    assert (refusal("3.10.0"), refusal("3.14.0")) == ("", "")
+
+
 def test_nothing_within_reach_names_where_it_was_looked_for(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ import re
 
 OLDEST, NEWEST = (2, 12), (2, 15)
 """The first and the last one. Where a fact of this package changed in between, its constant says with which."""
+OLDEST_PYTHON = (3, 10)
+"""What these releases ask for (Requires-Python of 2.13's metadata)."""
 RULES = (2, 13)
 """The release whose rules a trace follows, but for attention, the workspaces of cuBLAS and cuDNN and the order of free
 blocks, which follow the one that runs.

@@ -13,7 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, TAKES, release_of
+from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_PYTHON, TAKES, release_of
 
 LIMIT = 4.0  # seconds, of each that is looked at
 _LIMIT_NAMED = 30.0  # of the one that a person names, on a machine that may be busy
@@ -76,10 +76,13 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         """Why nothing can be traced with it; empty where it can be."""
         if self.torch is None:
             return f"{self.path} ({self.why}) has no torch"
-        if OLDEST <= self.release <= NEWEST:
-            return ""
         works = "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
-        return f"{TAKES}, and {self.path} ({self.why}) has {self.torch}; {works}"
+        if not OLDEST <= self.release <= NEWEST:
+            return f"{TAKES}, and {self.path} ({self.why}) has {self.torch}; {works}"
+        if release_of(self.python or "") < OLDEST_PYTHON:
+            needs = ".".join(map(str, OLDEST_PYTHON))
+            return f"a trace takes Python {needs} and newer, and {self.path} ({self.why}) is {self.python}; {works}"
+        return ""
 
     def line(self) -> str:
         """Its torch and where it is, for people."""
