@@ -27,11 +27,13 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 LOOK = """
-import json
+import json, os
 from vramtui.sources.emulated import open_here
 sample = open_here().read()
 gpu = sample.gpus[0]
-print(json.dumps([sample.source, gpu.name, gpu.memory.used, [[one.pid, one.used_memory] for one in gpu.processes]]))
+held = [[one.pid, one.used_memory] for one in gpu.processes]
+handed_on = [name for name in os.environ if name.startswith("VRAMTUI_")]
+print(json.dumps([sample.source, gpu.name, gpu.memory.used, held, handed_on]))
 """
 
 
@@ -100,7 +102,8 @@ def test_who_watches_sees_the_card_and_the_job_on_it(tmp_path: Path) -> None:
     assert job.stdout is not None
     assert job.stdout.readline() == "ready\n"
     with announced(CardInUse(card=CARD.text, reports=str(reports), libraries=str(libraries))):
-        looked = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("VRAMTUI_")}
+        looked = subprocess.run([sys.executable, "-c", LOOK], env=own, capture_output=True, text=True, check=True)
     job.communicate()
     held = (1 << 30) + CARD.context
-    assert json.loads(looked.stdout) == ["emulated", "NVIDIA RTX4090", held, [[job.pid, held]]]
+    assert json.loads(looked.stdout) == ["emulated", "NVIDIA RTX4090", held, [[job.pid, held]], []]

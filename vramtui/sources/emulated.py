@@ -55,7 +55,9 @@ def open_here(because: Problem | None = None) -> EmulatedSource:
     if used is None:
         raise SourceFailed("")
     try:
-        os.environ[CARD], os.environ[REPORT] = used.card, used.reports
+        # For the library, which looks there at each list: not for what is handed on to a job.
+        os.putenv(REPORT, used.reports)
+        os.environ[CARD] = used.card
         # pynvml asks for the library by this name, and gets the one that is loaded already.
         count = ctypes.c_uint()
         ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
