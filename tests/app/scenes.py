@@ -108,3 +108,22 @@ def divided(at: float = 0.0) -> Sample:
         gpu(1, name="NVIDIA GB10", memory=Memory(total=119 * GIB, used=20 * GIB, free=99 * GIB, unified=True)),
         at=at,
     )
+
+
+def cut_alike() -> Sample:
+    """A card cut into three MIG instances, two of them of one size."""
+    part = Memory(total=20 * GIB, used=4 * GIB, reserved=64 * MIB, free=16 * GIB - 64 * MIB)
+    parts = [
+        Gpu(
+            index=0,
+            uuid=f"MIG-0-{place}",
+            name="NVIDIA H100",
+            memory=part,
+            processes=(process(50 + place, 4 * GIB, "python small.py"),),
+            mig_parent="GPU-0",
+            mig_profile=profile,
+        )
+        for place, profile in enumerate(("2g.20gb", "3g.40gb", "2g.20gb"))
+    ]
+    whole = Memory(total=80 * GIB, used=12 * GIB, reserved=600 * MIB, free=67 * GIB)
+    return sample(gpu(0, memory=whole, mig_used=12 * GIB), *parts)

@@ -20,7 +20,7 @@ from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Absence, Gpu, Memory, Process, ProcessKey, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Memory, Process, ProcessKey, Sample, instance_names
 from vramtui.core.schema.preset import PresetFile
 
 
@@ -66,6 +66,13 @@ def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> N
     totals, whole = listing_of(sample, whole=False).totals, list(listing_of(sample))
     every = sum(row.now or 0 for row in whole if row.kind != "instances")
     assert totals.held + totals.driver + totals.unattributed == every
+
+
+def test_instances_of_one_size_are_told_apart() -> None:
+    sample = scenes.cut_alike()
+    assert instance_names(sample.gpus) == {"MIG-0-0": "0:0", "MIG-0-2": "0:2"}
+    assert {row.process.pid: row.gpus for row in listing_of(sample) if row.process} == {50: "0:0", 51: "", 52: "0:2"}
+    assert instance_names(scenes.divided().gpus) == {}
 
 
 def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:

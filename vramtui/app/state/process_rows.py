@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from vramtui.app.state.row import exited_rows, last_answer, process_row, remainders, worth_a_row
 from vramtui.app.state.view import HeldTotals, ProcessRow, RowId
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Gpu, Process, Sample
+from vramtui.core.observation.readings import Gpu, Process, Sample, instance_names
 
 
 class ProcessRows(list[ProcessRow]):
@@ -50,6 +52,9 @@ class ProcessRows(list[ProcessRow]):
             folded += [] if whole else rest
             self += [row for row in rest if whole or worth_a_row(row)]
         self += exited_rows(sample, history)
+        names = instance_names(sample.gpus)
+        if names:
+            self[:] = [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in self]
         self.totals = _totals(users, folded)
 
     def has(self, wanted: RowId) -> bool:

@@ -36,7 +36,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `minutes` is how long its process has run, in whole minutes.
     `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
     samples (seconds since the epoch; None where it is not).
-    `gpus` and `user` are those of several processes under one row, the user where they have the same. `depth` is how
+    `gpus` and `user` are those of several processes under one row, the user where they have the same; `gpus` is also
+    the name of a MIG instance that is not the only one of its size. `depth` is how
     many processes of its tree stand above it. `is_assumed` says that not all of its settings are known, `is_quick`
     that a nearer estimate will replace `predicted`.
     """

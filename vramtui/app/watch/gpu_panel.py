@@ -15,7 +15,7 @@ from vramtui.app.ui.columns import short_name
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
-from vramtui.core.observation.readings import Gpu, Host
+from vramtui.core.observation.readings import Gpu, Host, instance_names
 
 _CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
@@ -139,15 +139,16 @@ def _names(bars: tuple[GpuBar, ...], room: int) -> list[str]:
     """The cards' names in columns of one width: as the driver gives them, or where that is more than `room` without
     what most of them share; a MIG instance by its profile.
     """
-    names = [_name(bar.gpu) for bar in bars]
+    instances = instance_names([bar.gpu for bar in bars])
+    names = [_name(bar.gpu, instances.get(bar.gpu.uuid, "")) for bar in bars]
     if max(map(cell_len, names)) > room:
         names = list(map(short_name, names))
     width = min(max(map(cell_len, names)), max(room, 8))
     return [fit(name, width) for name in names]
 
 
-def _name(gpu: Gpu) -> str:
-    return printable(f"└ MIG {gpu.mig_profile}" if gpu.mig_profile else gpu.name)
+def _name(gpu: Gpu, instance: str) -> str:
+    return printable(" ".join(filter(None, ("└", instance, f"MIG {gpu.mig_profile}"))) if gpu.mig_profile else gpu.name)
 
 
 def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) -> list[Strip]:

@@ -162,7 +162,7 @@ def _pid(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
-    if row.kind == "group":
+    if row.kind == "group" or row.gpus:
         return (row.gpus, None)
     size = f"/{printable(row.gpu.mig_profile).partition('.')[0]}" if row.gpu.mig_profile else ""
     return (f"{row.gpu.index}{size}", None)

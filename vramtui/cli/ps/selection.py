@@ -14,7 +14,7 @@ from vramtui.cli.ps.tables import HEADINGS, NUMBERS, Selection, gpu_name, print_
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
-from vramtui.core.observation.readings import Gpu
+from vramtui.core.observation.readings import Gpu, instance_names
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.csv_table import Cell, safe_cell
 
@@ -54,7 +54,8 @@ def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], li
     if selection.by is not None:
         return GROUP_HEADINGS, [_group_row(members) for members in grouped(rows, selection)], GROUP_NUMBERS
     holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
-    return HEADINGS, [process_row(gpu_name(row.gpu), holdings[row.id]) for row in rows], NUMBERS
+    names = instance_names(snapshot.sample.gpus)
+    return HEADINGS, [process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows], NUMBERS
 
 
 def csv_of(snapshot: Snapshot, selection: Selection) -> str:

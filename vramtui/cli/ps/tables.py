@@ -1,7 +1,7 @@
 """What `vramtui ps` prints of one host, and what may be picked of it."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -9,7 +9,7 @@ from vramtui.cli.common.console import print_table, print_wrapped, table_width, 
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host
+from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host, instance_names
 from vramtui.core.observation.snapshot import Holding, Snapshot
 
 By = Literal["user", "job"]
@@ -46,7 +46,8 @@ def print_tables(snapshot: Snapshot) -> None:
     for holding in snapshot.holdings:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
     host, gpus = snapshot.sample.host, snapshot.sample.gpus
-    rows = [row for gpu in gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
+    names = instance_names(gpus)
+    rows = [row for gpu in gpus for row in _gpu_rows(gpu, gpu_name(gpu, names), host, held.get(gpu.uuid, []))]
     legend = _print_rows(rows)
     width = text_width()
     for line in (_foot(gpus), _free(gpus), legend):
@@ -73,8 +74,15 @@ def _print_rows(rows: Sequence[tuple[str, ...]]) -> str:
     return LEGEND if PEAK in kept else "NOW and PREDICTED in GiB."
 
 
-def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
-    index = gpu_name(gpu)
+def _gpu_rows(gpu: Gpu, index: str, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
+    """What it holds, line by line.
+
+    Args:
+        gpu: the card, or an instance of one.
+        index: how it is called in the first column.
+        host: the machine it is in.
+        holdings: what its processes hold.
+    """
     if gpu.state != "ok":
         return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
     rows = [process_row(index, holding) for holding in holdings]
@@ -83,9 +91,12 @@ def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, 
     return rows
 
 
-def gpu_name(gpu: Gpu) -> str:
-    """Its index; of a MIG instance that of its card, with the instance's size: `0/3g`."""
-    return f"{gpu.index}/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else str(gpu.index)
+def gpu_name(gpu: Gpu, instances: Mapping[str, str]) -> str:
+    """Its index; of a MIG instance that of its card, with the instance's size, `0/3g`, or its name among `instances`
+    of one size, by uuid.
+    """
+    size = f"/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else ""
+    return instances.get(gpu.uuid) or f"{gpu.index}{size}"
 
 
 def _foot(gpus: Sequence[Gpu]) -> str:
@@ -105,8 +116,11 @@ def _foot(gpus: Sequence[Gpu]) -> str:
 def _free(gpus: Sequence[Gpu]) -> str:
     """What is free of each GPU that answers; those that are alike stand behind their name once."""
     facts = []
+    names = instance_names(gpus)
     for name, alike in groupby((gpu for gpu in gpus if gpu.state == "ok"), key=_free_of):
-        facts.append(", ".join(f"GPU {gpu_name(gpu)} {format_gib(gpu.memory.free)}" for gpu in alike) + f" {name}")
+        facts.append(
+            ", ".join(f"GPU {gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike) + f" {name}"
+        )
     return "free: " + "; ".join(facts) if facts else ""
 
 

@@ -1,5 +1,7 @@
 """What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
 
+from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Literal
@@ -211,6 +213,21 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
 _BARE = Gpu(index=0, uuid="", name="")
 METRICS = tuple(f for f in Gpu.__struct_fields__ if getattr(_BARE, f) is None and not f.startswith("mig_"))
 """What a source says of each GPU or, in its `absent`, why it does not."""
+
+
+def instance_names(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """By uuid, the names of MIG instances of which their card has several of one size: `0:1` is the second instance of
+    GPU 0, in the driver's order.
+    """
+    sizes = Counter((gpu.mig_parent, gpu.mig_profile) for gpu in gpus if gpu.mig_profile)
+    places: Counter[str | None] = Counter()
+    names = {}
+    for gpu in gpus:
+        if gpu.mig_profile:
+            if sizes[gpu.mig_parent, gpu.mig_profile] > 1:
+                names[gpu.uuid] = f"{gpu.index}:{places[gpu.mig_parent]}"
+            places[gpu.mig_parent] += 1
+    return names
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
