@@ -85,12 +85,16 @@ def test_a_net_nearly_named_so_is_told(tmp_path: Path) -> None:
         preset_named("deeplab3_resnet50", PresetLibrary(tmp_path))
 
 
-def test_a_detector_with_a_net_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_a_detector_has_the_net_that_its_config_names_or_is_refused(tmp_path: Path) -> None:
     """DETR's 41.5 M parameters were read as 11 M: those of its ResNet-50 stand in no key."""
     config: dict[str, Any] = {"architectures": ["DetrForObjectDetection"], "model_type": "detr", "d_model": 256}
     config |= {"num_hidden_layers": 6, "encoder_layers": 6, "decoder_layers": 6}
     config |= {"encoder_ffn_dim": 2048, "encoder_attention_heads": 8, "decoder_attention_heads": 8}
-    (tmp_path / "config.json").write_text(json.dumps(config | {"backbone": "resnet50"}), encoding="utf-8")
+    known = config | {"backbone": "resnet50", "id2label": {str(index): "" for index in range(91)}}
+    (tmp_path / "config.json").write_text(json.dumps(known), encoding="utf-8")
+    read = preset_named(str(tmp_path / "config.json"), PresetLibrary(tmp_path))
+    assert parameter_count(read.preset.model) == 41_524_768  # facebook/detr-resnet-50's own
+    (tmp_path / "config.json").write_text(json.dumps(config | {"backbone": "swin_tiny"}), encoding="utf-8")
     with pytest.raises(UserError, match=r"'DetrForObjectDetection' but has a net of its own in backbone.*--trace"):
         preset_named(str(tmp_path / "config.json"), PresetLibrary(tmp_path))
     tensor = {"dtype": "F32", "shape": [64, 3, 7, 7], "data_offsets": [0, 37632]}
