@@ -288,11 +288,24 @@ class _Drawn:
             return " " * width
         if answer.process is None:
             return right(f"{UNKNOWN} ", width)
-        if not answer.fits and answer.process >= FARTHEST * self.room:
+        if self._is_farthest(answer):
             return right("✗", width)
         sign = self.cell >= ROOM_FOR_SIGN - 1
         text = figure(answer.process, width - sign)
         return right(text + ((" " if answer.fits else "✗") if sign else ""), width)
+
+    def _is_farthest(self, answer: FitResult | None) -> bool:
+        """Whether a cell has a mark alone, no figure."""
+        return (
+            answer is not None
+            and answer.process is not None
+            and not answer.fits
+            and answer.process >= FARTHEST * self.room
+        )
+
+    def _has_farthest(self, rows: range) -> bool:
+        """Whether a cell that is shown has a mark alone."""
+        return any(self._is_farthest(self.shown.cells[y][x]) for y in rows for x in self.columns)
 
     def _all_fit(self) -> bool | None:
         """Whether all cells that are known fit, or none does: then there is no limit to draw. None: some do."""
@@ -316,6 +329,8 @@ class _Drawn:
             (UNKNOWN, strong),
             (" not possible", dim),
         ]
+        if self._has_farthest(range(down[0], sum(down))):
+            pieces += [("  ✗", strong), (f" {FARTHEST}x card" if short else f" {FARTHEST}x the card or more", dim)]
         parts = [(axis, span) for axis, span in ((x, across), (y, down)) if span[1] < len(axis.amounts)]
         hidden = [f"{_span(axis, *span)} ({span[1]} of {len(axis.amounts)})" for axis, span in parts]
         if len(", ".join(hidden)) + sum(len(text) for text, _ in pieces) + ROOM_AROUND > self.width:
