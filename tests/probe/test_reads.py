@@ -31,7 +31,7 @@ cuda.cuMemcpyHtoD_v2(place, ctypes.byref(ctypes.c_int64(5)), 8)
 cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8)
 print(value.value, reads.count)
 answer, is_known = reads.bring(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), ctypes.c_uint64(place.value + 64), 8))
-print(is_known, reads.bring(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8))[1])
+print(is_known, reads.bring(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8))[1], flush=True)
 os._exit(0)
 """
 
