@@ -20,6 +20,7 @@ from vramtui.core.schema.decoder_models import (
 from vramtui.core.schema.workload import InferRun, Parallel, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import with_module_loading
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
+from vramtui.estimators.analytic.sizes import runtime
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED, has_allocator_settings, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
@@ -56,11 +57,12 @@ class Analytic:
             UserError: the workload is contradictory, or of a kind that is not modelled here.
             CannotStartError: the card cannot run it.
         """
-        return _answer(workload, device)
+        return _answer(workload, device, runtime.ASSUMED)
 
 
 @lru_cache(maxsize=KEPT)
-def _answer(workload: Workload, device: Device) -> Estimate:
+def _answer(workload: Workload, device: Device, _assumed: tuple[int, int]) -> Estimate:
+    """What is kept is kept for the release of PyTorch that a job is taken to run under where it names none."""
     check_card(workload, device)
     workload = with_own_names(workload)
     found = _estimate(workload, device)

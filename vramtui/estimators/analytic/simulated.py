@@ -24,6 +24,7 @@ from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.sizes.runtime import (
     UNFOLLOWED,
     allocator_config,
+    torch_of,
     with_rounding,
     workspace_for,
 )
@@ -96,12 +97,14 @@ class _Simulation(NamedTuple):
         capability: of the card.
         scratch: bytes that operators take for themselves, which the number of multiprocessors may change.
         total: bytes of the card where the job's own settings allow a share of it; 0 elsewhere.
+        release: of PyTorch, whose rules were taken.
     """
 
     workload: Workload
     capability: tuple[int, int]
     scratch: tuple[object, ...]
     total: int
+    release: tuple[int, int]
 
 
 _PEAKS: OrderedDict[_Simulation, Peaks] = OrderedDict()
@@ -121,7 +124,7 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
         job = program_of(model, run, device)
     config = allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
-    asked = _Simulation(workload, device.capability, _scratch(job, card_limits(device)), total)
+    asked = _Simulation(workload, device.capability, _scratch(job, card_limits(device)), total, torch_of(run))
     peaks = _PEAKS.get(asked)
     if peaks is None:
         peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)
