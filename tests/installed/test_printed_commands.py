@@ -206,6 +206,8 @@ def host(tmp_path: Path, hub: str) -> Iterator[Host]:
 
 def run(host: Host, line: str) -> tuple[int, str]:
     """The exit code and the screen of a line that is typed into a shell; what goes on is left as a person leaves it."""
+    if made := re.search(r"vramtui record (\S+)", line):
+        (host.folder / made[1]).unlink(missing_ok=True)  # a recording never overwrites one
     there = set(host.folder.iterdir())
     with Terminal(["sh", "-c", line], size=(158, 60), env=host.environment, cwd=host.folder) as terminal:
         last = line.rpartition("| ")[2]
