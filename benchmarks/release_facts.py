@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch.nn import functional
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
+SIDE = 512
 BACKENDS = {"MATH": "math", "FLASH_ATTENTION": "flash", "EFFICIENT_ATTENTION": "efficient", "CUDNN_ATTENTION": "cudnn"}
 
 
@@ -75,6 +77,44 @@ def blocks() -> dict[str, int]:
     return found
 
 
+def free_block() -> str:
+    """Which of two free blocks of one size is taken: `lowest`, by address, or `oldest`, by when it was cut."""
+    torch.cuda.empty_cache()
+    first, between, second, after = (_mebibytes(size) for size in (8, 2, 4, 6))  # a segment of 20 to its last byte
+    places = {first.data_ptr(): "lowest", second.data_ptr(): "oldest"}
+    del first
+    newer, rest = _mebibytes(4), _mebibytes(4)
+    del newer, second
+    taken_now = _mebibytes(4)
+    return places.get(taken_now.data_ptr(), f"neither, beside {len((between, after, rest))} others")
+
+
+def _mebibytes(number: int) -> torch.Tensor:
+    return torch.empty(number << 20, dtype=torch.uint8, device="cuda")
+
+
+def written_views() -> dict[str, int]:
+    """The base's bytes, and those at the peak of backward after a write into a view of it, beside a write into it."""
+    writes: dict[str, Callable[[torch.Tensor], object]] = {
+        "base": lambda base: base.relu_(),
+        "flattened": lambda base: base.view(-1).relu_(),
+        "transposed": lambda base: base.t().relu_(),
+        "half": lambda base: base[: len(base) // 2].relu_(),
+    }
+    found = {name: _peak_of_backward(write) for name, write in writes.items()}
+    beside = {name: peak - found["base"] for name, peak in found.items()}
+    return beside | {"base": SIDE * SIDE * 4}
+
+
+def _peak_of_backward(write: Callable[[torch.Tensor], object]) -> int:
+    leaf = torch.ones(SIDE, SIDE, device="cuda", requires_grad=True)
+    base = leaf * 2
+    written = write(base)
+    out = written if isinstance(written, torch.Tensor) and written.numel() == base.numel() else base
+    _, peak = taken(partial(out.backward, torch.ones_like(out)), torch.cuda.memory_allocated() + out.nbytes)
+    return peak
+
+
 def attention(calls: list[dict[str, Any]]) -> list[str]:
     """The kernel of each call."""
     from torch.nn.attention import SDPBackend  # noqa: PLC0415 - its place is this release's own
@@ -125,6 +165,8 @@ def main() -> None:
     found = {
         "torch": torch.__version__,
         "blocks": blocks(),
+        "free block": free_block(),
+        "written views": written_views(),
         "workspaces": workspaces(),
         "optimizers": optimizer_defaults(),
         "attention": attention(asked["attention"]),

@@ -5,12 +5,15 @@ release itself. Then the recorded training runs of tests/golden/training, and wi
 of corpus.toml: each is traced with PYTHON and runs on an emulated card (`vramtui run --on`), whose peaks are PyTorch's
 own. What differs is printed with the first step that does, and with the rules that differ in that release.
 
-`--truth COMMAND` is another source of the peaks, as of benchmarks/scripts/run.py; `--record FILE` keeps the rows of
-this release as JSON, by which docs/scripts.md has its table; `--page` writes that table. 1 where a rule differs, or
-fewer than 95 % are equal in allocated or within 2 % in reserved.
+`--truth COMMAND` is another source of the peaks, as of benchmarks/scripts/run.py; `--record FILE` keeps the answers and
+the rows of this release as JSON, by which docs/scripts.md has its table; `--page` writes that table. `--kept` takes
+answers and true peaks from tests/golden/releases.json where they were asked of this release by the same questions or
+script: a truth does not hang on our rules, so that a rerun takes the traces alone, and PYTHON any build of the release.
+1 where a rule differs, or fewer than 95 % are equal in allocated or within 2 % in reserved.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import shlex
@@ -25,7 +28,7 @@ from benchmarks.scripts import run as corpus
 from benchmarks.scripts.data import MAKERS
 from vramtui.core.base import toml
 from vramtui.estimators.allocator.config import KEYS
-from vramtui.estimators.torch_facts.allocator_sizes import rounded, segment_bytes
+from vramtui.estimators.torch_facts.allocator_sizes import LOWEST_FIRST_SINCE, rounded, segment_bytes
 from vramtui.estimators.torch_facts.cublas import workspace_of
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend
@@ -48,6 +51,12 @@ VALUES = {
     "pinned_num_register_threads": "2",
     "pinned_reserve_segment_size_mb": "20",
 }
+# What of a script's row in corpus.toml does not move its true peaks.
+NOT_ITS_OWN = {"name", "note", "flags"}
+# Tensors of the base's size at the peak of backward, beside what a write into the base itself takes, where the view
+# covers all of it: the gradient that `CopySlices` copies (torch/csrc/autograd/functions/tensor.cpp, PyTorch 2.13), and
+# the zeros that `as_strided_backward` lays it into. A trace follows both operators.
+WRITTEN_VIEW = 2
 NEAR = 0.02
 ENOUGH = 0.95
 
@@ -77,18 +86,41 @@ def call_of(row: dict[str, Any], release: tuple[int, int]) -> AttentionCall:
     )
 
 
+def questions() -> str:
+    """What release_facts.py is asked, as JSON."""
+    values = {name: VALUES.get(name, "True") for name in KEYS}
+    return json.dumps({"attention": attention_calls(), "settings": values})
+
+
 def ask_release(python: str, prefix: list[str]) -> dict[str, Any]:
     """What the release itself answers to release_facts.py, behind a command that gives it a card."""
+    script = ROOT / "benchmarks" / "release_facts.py"
     with tempfile.TemporaryDirectory() as folder:
         asked, answers = Path(folder) / "questions.json", Path(folder) / "answers.json"
-        values = {name: VALUES.get(name, "True") for name in KEYS}
-        asked.write_text(json.dumps({"attention": attention_calls(), "settings": values}), encoding="utf-8")
-        job = [python, str(ROOT / "benchmarks" / "release_facts.py"), str(asked), str(answers)]
+        asked.write_text(questions(), encoding="utf-8")
+        job = [python, str(script), str(asked), str(answers)]
         ran = subprocess.run([*prefix, *job], capture_output=True, text=True, check=False, timeout=corpus.TIME_OUT)
         if not answers.exists():
             raise SystemExit(f"release_facts.py under {python}: {ran.stderr.strip()[-500:]}")
         found: dict[str, Any] = json.loads(answers.read_text(encoding="utf-8"))
-        return found
+        return found | {"asked": digest(script.read_text(encoding="utf-8") + questions())}
+
+
+def digest(text: str) -> str:
+    """Tells one text from another."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def identity(script: dict[str, Any]) -> str:
+    """Tells one script, its commit, arguments and data from another; those of one identity have the same true peaks."""
+    return digest(json.dumps({key: at for key, at in script.items() if key not in NOT_ITS_OWN}, sort_keys=True))
+
+
+def recorded_of(version: str) -> dict[str, Any]:
+    """What tests/golden/releases.json keeps of a release, whatever its build; empty where that is nothing."""
+    known = json.loads(RECORDED.read_text(encoding="utf-8"))
+    same = (found for name, found in known.items() if name.partition("+")[0] == version.partition("+")[0])
+    return next(same, {})
 
 
 def rules(found: dict[str, Any], *, cudnn: bool) -> Iterator[tuple[str, str, Any, Any]]:
@@ -114,6 +146,11 @@ def rules(found: dict[str, Any], *, cudnn: bool) -> Iterator[tuple[str, str, Any
     }
     for name, size in sizes.items():
         yield f"block, {name}", "torch_facts/allocator_sizes.py", size, found["blocks"][name]
+    order = "lowest" if release_of(found["torch"]) >= LOWEST_FIRST_SINCE else "oldest"
+    yield "free block of two of one size", "torch_facts/allocator_sizes.py", order, found["free block"]
+    views = found["written views"]
+    for name, copies in (("flattened", WRITTEN_VIEW), ("transposed", WRITTEN_VIEW), ("half", 0)):
+        yield f"written view, {name}", "traced/dispatch/written_views.py", copies * views["base"], views[name]
     for name, chosen in found["optimizers"].items():
         yield f"optimizer of {name}: fused, foreach", "core/schema/workload.py", [False, True], chosen
     for name in KEYS:
@@ -139,7 +176,18 @@ def recorded_runs() -> list[dict[str, Any]]:
 
 def traced(script: dict[str, Any], root: Path, python: str) -> dict[str, Any]:
     """The document of `trace --json`, or why there is none under `refusal`."""
-    own = [sys.executable, "-m", "vramtui", "trace", "--json", "--device", CARD, "--python", python]
+    own = [
+        sys.executable,
+        "-m",
+        "vramtui",
+        "trace",
+        "--json",
+        "--device",
+        CARD,
+        "--python",
+        python,
+        *corpus.AS_THEY_COME,
+    ]
     command = [*own, *script.get("flags", []), str(root / script["file"]), "--", *script.get("arguments", [])]
     extra = corpus.environment(script, root)
     _, out, said = corpus.run(command, root / script.get("folder", "."), extra, corpus.TIME_OUT)
@@ -182,11 +230,16 @@ def explained(by: int, broken: dict[str, int]) -> str:
 def held(script: dict[str, Any], root: Path, options: argparse.Namespace, broken: dict[str, int]) -> dict[str, Any]:
     """One row: a script traced and beside its truth."""
     trace = traced(script, root, options.python)
-    row: dict[str, Any] = {"name": script["name"]}
+    row: dict[str, Any] = {"name": script["name"], "script": identity(script), "run_at": corpus.own_commit()}
     if "refusal" in trace:
         return row | {"refusal": trace["refusal"][:300]}
     row |= {"allocated": trace["peak_allocated"], "reserved": trace["peak_reserved"]}
-    if options.truth and script["file"] != "benchmarks/golden_training.py":
+    before = options.known.get(row["script"], {})
+    if "no_truth" in before:
+        return row | {"no_truth": before["no_truth"]}
+    if "true_allocated" in before:
+        truth, why = {"allocated": before["true_allocated"], "reserved": before["true_reserved"]}, ""
+    elif options.truth and script["file"] != "benchmarks/golden_training.py":
         answer = corpus.truth(script, options.scripts.resolve(), shlex.split(options.truth), corpus.TIME_OUT)
         truth = {"allocated": answer.get("true_allocated"), "reserved": answer.get("true_reserved")}
         why = "" if truth["allocated"] else answer["truth"]
@@ -234,8 +287,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 HEAD = (
-    "| PyTorch | scripts traced, of those tried | with a truth | allocated equal | reserved equal | in 2 % | worst |",
-    "|---|---:|---:|---:|---:|---:|---:|",
+    "| PyTorch | traced, of those tried | with a truth | allocated equal | reserved equal | in 2 % | worst | at |",
+    "|---|---:|---:|---:|---:|---:|---:|---|",
 )
 
 
@@ -246,6 +299,7 @@ def table(releases: dict[str, Any]) -> list[str]:
         counts = summary(found["scripts"])
         cells = [f"{counts['traced']} of {counts['tried']}", counts["known"], counts["allocated_equal"]]
         cells += [counts["reserved_equal"], counts["reserved_near"], f"{counts['worst']:.2%}".replace("%", " %")]
+        cells.append(", ".join(sorted({row.get("run_at", "before") for row in found["scripts"]})))
         lines.append(f"| {version.partition('+')[0]} | {' | '.join(map(str, cells))} |")
     return lines
 
@@ -260,16 +314,30 @@ def with_table(page: str, releases: dict[str, Any]) -> str:
     return "\n".join([*lines[:first], *table(releases), *lines[last:]]) + "\n"
 
 
-def look_at_rules(options: argparse.Namespace) -> tuple[str, dict[str, int]]:
-    """Print what is not as `torch_facts` says; the release, and by how many bytes each rule is off."""
-    prefix = shlex.split(options.under)
-    found = ask_release(options.python, prefix)
-    stated = list(rules(found, cudnn=not options.emulated))
+def answers_of(options: argparse.Namespace) -> dict[str, Any]:
+    """What the release answers, or with `--kept` did to the same questions."""
+    if options.kept:
+        script = (ROOT / "benchmarks" / "release_facts.py").read_text(encoding="utf-8")
+        answers: dict[str, Any] = recorded_of(version_of(options.python)).get("answers", {})
+        if answers.get("asked") == digest(script + questions()):
+            return answers
+    return ask_release(options.python, shlex.split(options.under)) | {"cudnn": not options.emulated}
+
+
+def version_of(python: str) -> str:
+    """Of the torch that this interpreter has."""
+    said = "import torch; print(torch.__version__)"
+    return subprocess.run([python, "-c", said], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def look_at_rules(found: dict[str, Any]) -> dict[str, int]:
+    """Print what is not as `torch_facts` says; by how many bytes each rule is off."""
+    stated = list(rules(found, cudnn=found["cudnn"]))
     broken = [one for one in stated if one[2] != one[3]]
     for name, file, said, does in broken:
         print(f"rule  {name}: {said} by {file}, {does} in {found['torch']}", flush=True)
     print(f"torch {found['torch']}: {len(stated) - len(broken)} of {len(stated)} rules hold", flush=True)
-    return found["torch"], {name: said - does for name, _, said, does in broken if isinstance(does, int)}
+    return {name: said - does for name, _, said, does in broken if isinstance(does, int)}
 
 
 def main() -> int:
@@ -283,6 +351,7 @@ def main() -> int:
     parser.add_argument("--truth", default="", help="a command that takes a public script and prints its true peaks")
     parser.add_argument("--under", default="", help="a command that gives what follows a card; else it is emulated")
     parser.add_argument("--record", type=Path, help="keep the rows of this release in this file")
+    parser.add_argument("--kept", action="store_true", help="take answers and true peaks that are recorded")
     parser.add_argument(
         "--page", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}; nothing runs"
     )
@@ -295,15 +364,20 @@ def main() -> int:
     options.under = options.under or shlex.join(
         [sys.executable, "-m", "vramtui", "run", "--on", CARD, "--keep-files", "--"]
     )
-    version, broken = look_at_rules(options)
+    answers = answers_of(options)
+    broken = look_at_rules(answers)
+    rows = recorded_of(answers["torch"]).get("scripts", []) if options.kept else []
+    options.known = {row["script"]: row for row in rows if "script" in row}
     wanted = options.only or [""]
     kept: dict[str, list[dict[str, Any]]] = {"runs": [], "scripts": []}
+    if options.record:
+        _record(options.record, answers, kept)
     for kind, script, root in _jobs(options):
         if any(part in script["name"] for part in wanted):
             kept[kind].append(held(script, root, options, broken))
             print(line(kept[kind][-1]), flush=True)
             if options.record:
-                _record(options.record, version, kept)
+                _record(options.record, answers, kept)
     return report(kept["runs"] + kept["scripts"], rules_hold=not broken)
 
 
@@ -319,11 +393,12 @@ def _jobs(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any], Pa
             yield "scripts", script, root
 
 
-def _record(file: Path, version: str, kept: dict[str, list[dict[str, Any]]]) -> None:
+def _record(file: Path, answers: dict[str, Any], kept: dict[str, list[dict[str, Any]]]) -> None:
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    version = answers["torch"]
     before = known.get(version, {"runs": [], "scripts": []})
-    known[version] = {
-        kind: sorted({row["name"]: row for row in [*before[kind], *rows]}.values(), key=lambda row: row["name"])
+    known[version] = {"answers": answers} | {
+        kind: sorted({row["name"]: row for row in [*before.get(kind, []), *rows]}.values(), key=lambda row: row["name"])
         for kind, rows in kept.items()
     }
     file.write_text(json.dumps(known, indent=1) + os.linesep, encoding="utf-8")

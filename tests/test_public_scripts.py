@@ -123,12 +123,30 @@ def test_the_table_by_release_is_that_of_the_recorded_rows() -> None:
         assert {row["name"] for row in found["scripts"]} <= {script["name"] for script in SCRIPTS}
 
 
+def test_each_rule_holds_for_the_answers_that_are_recorded_of_a_release() -> None:
+    for version, found in json.loads(releases.RECORDED.read_text(encoding="utf-8")).items():
+        answers = found["answers"]
+        assert answers["torch"] == version
+        assert [one for one in releases.rules(answers, cudnn=answers["cudnn"]) if one[2] != one[3]] == []
+
+
+def test_a_truth_is_kept_for_the_same_script_of_the_same_release_alone() -> None:
+    kept = releases.recorded_of("2.14.1+cpu")
+    assert kept["scripts"] == releases.recorded_of("2.14.1+cu130")["scripts"]
+    assert releases.recorded_of("2.11.0") == {}
+    script = SCRIPTS[0]
+    assert releases.identity(script | {"note": "other words", "flags": ["--share", "1"]}) == releases.identity(script)
+    assert releases.identity(script | {"arguments": ["--other"]}) != releases.identity(script)
+
+
 def test_a_rule_that_a_release_breaks_is_named_with_its_file() -> None:
     questions = releases.attention_calls()
     good = {
         "torch": "2.13.0+cu130",
         "blocks": {"one byte": 512, "small": 2 << 20, "middle": 20 << 20, "large": 10 << 20},
         "workspaces": {"kept": 32 << 20, "peak": 32 << 20, "fused": 0, "thread": 32 << 20, "stream": 32 << 20},
+        "free block": "lowest",
+        "written views": {"base": 100, "flattened": 200, "transposed": 200, "half": 0},
         "optimizers": {"fp32": [False, True]},
         "settings": [],
         "attention": [call["backend"] for call in questions],
@@ -137,6 +155,8 @@ def test_a_rule_that_a_release_breaks_is_named_with_its_file() -> None:
     newer = [one for one in releases.rules(good | {"torch": "2.15.0"}, cudnn=True) if one[2] != one[3]]
     assert ("workspace, kept", "torch_facts/cublas.py", 0, 32 << 20) in newer
     assert sum(file == "torch_facts/sdpa_backend.py" for _, file, _, _ in newer) == 5
+    older = [one for one in releases.rules(good | {"torch": "2.12.1"}, cudnn=True) if one[2] != one[3]]
+    assert ("free block of two of one size", "torch_facts/allocator_sizes.py", "oldest", "lowest") in older
     off = {"name": "x", "allocated": 3, "reserved": 4, "true_allocated": 2, "true_reserved": 4}
     assert releases.explained(64 << 20, {"workspace, kept": 32 << 20}) == "2 x workspace, kept"
     assert releases.summary([off, {"name": "y", "refusal": "no"}])["worst"] == 0.5
