@@ -17,6 +17,7 @@ PYTHON = """\
 case "$*" in
 "-c import torch") {torch}; exit ;;
 "-c import vramtui.cli") {vramtui}; exit ;;
+"-m pip"*" uv") mkdir -p uv/bin; cp uv.sh uv/bin/uv; exit ;;
 "-m pip"*) echo "$@" >> installed; exit ;;
 "-m vramtui"*) ;;
 *) exec {real} "$@" ;;
@@ -28,6 +29,10 @@ echo "| a table |" >> "$2"
 echo '{{"peak_allocated": 123}}'
 echo "vramtui: peak allocated grew" >&2
 exit {code}
+"""
+UV = """\
+#!/bin/sh
+echo "uv $@" >> installed
 """
 GH = """\
 #!/bin/sh
@@ -43,7 +48,7 @@ def expanded(value: str, values: dict[str, str]) -> str:
 def run(folder: Path, code: int, known: str, write: str = "true", has: str = "true", **inputs: str) -> int:
     """The exit code of the last step; what was printed and asked is in the folder."""
     python = PYTHON.format(code=code, torch=has, vramtui=has, real=sys.executable)
-    for name, text in (("python", python), ("gh", GH.format(known=known, write=write))):
+    for name, text in (("python", python), ("uv.sh", UV), ("gh", GH.format(known=known, write=write))):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     (folder / "event.json").write_text(json.dumps({"action": "synchronize", "number": 7}))
@@ -109,7 +114,8 @@ def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None
     assert run(tmp_path, 0, "true", has="false", target="train.py") == 0
     torch, own = (tmp_path / "installed").read_text().splitlines()
     limits = "-m pip install --quiet -c /the/action/constraints.txt"
-    assert (torch, own) == (f"{limits} torch", f"{limits} /the/action")
+    cpu = "uv pip install --quiet --python python --torch-backend cpu -c /the/action/constraints.txt torch"
+    assert (torch, own) == (cpu, f"{limits} /the/action")
     inputs = {"version": "vramtui==0.2.0", "torch-index": "../cpu-wheels"}
     assert run(tmp_path, 0, "true", has="false", target="train.py", **inputs) == 0
     assert (tmp_path / "installed").read_text().splitlines()[2:] == [

@@ -107,7 +107,18 @@ def test_with_the_fixture(vram):
 def test_ordinary():
     assert not torch.empty(1).is_cuda
 """
+LOCAL = """
+import torch
 
+
+def test_local(vram):
+    size, kept = 1 << 20, []
+
+    def step():
+        kept.append(torch.empty(size, device="cuda"))
+
+    vram.check(vram.trace(step, steps=1), peak="4 MiB")
+"""
 
 OTHERS_SHRINK = "torch.optim.AdamW if kind == 'mlp' else torch.optim.SGD"
 
@@ -174,3 +185,14 @@ def test_every_other_outcome(tmp_path: Path) -> None:
     assert "nothing is accepted yet: it peaks at " in told
     assert "pytest --vram-update writes that to vram_baseline.json" in told
     assert "did you mean peak?" in told
+
+
+def test_a_function_local_to_a_test_goes_by_cloudpickle(tmp_path: Path) -> None:
+    (tmp_path / "test_local.py").write_text(LOCAL)
+    assert "1 passed" in run(tmp_path, "-n", "0")
+    (tmp_path / "conftest.py").write_text("import sys\n\nsys.modules['cloudpickle'] = None\n")
+    told = run(tmp_path, "-n", "0", code=1)
+    assert "step cannot be sent to the process that traces it" in told
+    assert "or install cloudpickle" in told
+    assert "Traceback" not in told
+    assert "limits.py" not in told, "one sentence, without the lines that led to it"

@@ -57,6 +57,19 @@ def test_categories_are_those_of_the_same_loop_in_a_script(tmp_path: Path) -> No
     assert [(row.phase, row.step) for row in by_call.timeline] == [(row.phase, row.step) for row in by_script.timeline]
 
 
+def test_functions_of_a_test_are_followed_with_what_they_hold() -> None:
+    """By cloudpickle: a closure, and one without a name."""
+    model, width = torch.nn.Linear(256, 256), 1 << 12
+
+    def step(model: torch.nn.Module) -> None:
+        model(torch.randn(width, 256, device="cuda")).sum().backward()
+
+    traced = vramtui.trace(step, model)
+    assert traced.peak_categories["inputs"] == width * 256 * 4
+    unnamed = vramtui.trace(lambda model: model(torch.randn(width, 256, device="cuda")).sum().backward(), model)
+    assert unnamed.peak_categories == traced.peak_categories
+
+
 def test_it_prints_a_few_lines() -> None:
     model = torch.nn.Linear(256, 256)
     traced = vramtui.trace(one_step, model, torch.optim.SGD(model.parameters()), device="H100")
