@@ -16,7 +16,7 @@ from typing import Any
 import tomlkit
 
 ROOT = Path(__file__).parent.parent
-OF_CORE = ("__init__.py", "__init__.pyi", "py.typed")
+OF_CORE = ("__init__.py", "__init__.pyi", "__main__.py", "py.typed")
 CORE, PROGRAM = "vramtui-core", "vramtui"
 
 

@@ -142,6 +142,25 @@ def test_the_readme_is_short_and_has_three_pictures() -> None:
     assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 3
 
 
+def test_the_readme_states_the_errors_of_the_table() -> None:
+    """Public models, by what `estimate` takes for each unless it is told another method."""
+    hard = {"generic", "compiled", "conv net", "multi-gpu", "ddp"}
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| ([^|]+) \(public models\) \| peak of reserved \|.*\| ([\d.]+)% \| [+-]([\d.]+)% \|", page)
+    figures = [(kind in hard, float(median), float(worst)) for kind, median, worst in rows]
+    assert {kind for kind, _, _ in rows} > hard
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = re.search(
+        r"below ([\d.]+) % .*?worst of them (\d+) %\), and ([\d.]+) to (\d+) % .*?worst of them (\d+) %\)", text
+    )
+    assert said is not None
+    median, worst, least, most, worst_of_all = map(float, said.groups())
+    assert median - 0.1 <= max(middle for harder, middle, _ in figures if not harder) < median
+    assert worst - 1 < max(far for harder, _, far in figures if not harder) <= worst + 0.1
+    assert all(least < middle < most for harder, middle, _ in figures if harder)
+    assert worst_of_all - 1 < max(far for harder, _, far in figures if harder) <= worst_of_all
+
+
 def test_every_flag_of_a_job_is_on_the_page_of_commands() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert [flag.name for flag in FLAGS if f"| `--{flag.name}" not in page] == []

@@ -7,16 +7,31 @@ import time
 
 from vramtui.core.base.clock import clock_problem
 
+CORE_ALONE = (
+    "vramtui-core has no commands; the program is the distribution vramtui, which moves no package of this environment "
+    "where it has one of its own (`uv tool install vramtui` or pipx):"
+)
+
 
 def main() -> None:
-    """Run the command line.
-
-    The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, go past the parser: loading
-    that takes longer than their own work.
-    """
+    """Run the command line; where vramtui-core stands alone, which has none, say where it is to be had."""
     _make_streams_writable()
     _require_clock()
-    arguments = sys.argv[1:]
+    try:
+        _run_command_line(sys.argv[1:])
+    except ModuleNotFoundError as error:
+        if error.name != "vramtui.cli":
+            raise
+        sys.stderr.write(
+            f"vramtui: {CORE_ALONE} `vramtui trace --python {sys.executable}` traces with the torch of this one\n"
+        )
+        raise SystemExit(2) from None
+
+
+def _run_command_line(arguments: list[str]) -> None:
+    """The ways it is most often started, `vramtui` alone or with `--monitor` and `--version`, go past the parser, whose
+    loading takes longer than their own work.
+    """
     if arguments in (["--version"], ["-V"]):
         _print_version()
     elif arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:

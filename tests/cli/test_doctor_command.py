@@ -2,6 +2,8 @@
 
 import errno
 import threading
+import venv
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from vramtui.cli.doctor import machine
 from vramtui.cli.doctor.check import Check, Finding, ask_all
 from vramtui.cli.doctor.command import exit_code
 from vramtui.cli.main import program
+from vramtui.estimators.traced.process.interpreters import Interpreter, import_problem
 
 
 def found(check: str, verdict: str) -> Finding:
@@ -89,10 +92,43 @@ def test_a_folder_that_may_not_be_looked_into_cannot_be_written(monkeypatch: pyt
 
 
 @pytest.mark.torch
-def test_this_pythons_torch_is_found_without_importing_it() -> None:
+def test_this_pythons_torch_is_found() -> None:
     finding = machine.torch()
     assert finding.verdict == "ok"
     assert "torch 2." in finding.message
+    assert "run, trace" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "told"),
+    [
+        (
+            "raise OSError('libcudart.so.13: cannot open')",
+            "warning",
+            ", which cannot be imported: libcudart.so.13: cannot",
+        ),
+        ("raise ImportError", "warning", ", which cannot be imported: ImportError"),
+        ("import os; os.abort()", "warning", ", which cannot be imported: it ended with exit code -6"),
+        ("import time; time.sleep(60)", "ok", ": run, trace (still loading when this was written)"),
+        ("", "ok", ": run, trace"),
+    ],
+)
+def test_a_torch_that_cannot_be_imported_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str, told: str
+) -> None:
+    """Its version is read from a file, which stands there whatever is missing."""
+    venv.create(tmp_path / "job", symlinks=True)
+    torch = next((tmp_path / "job" / "lib").glob("python3*")) / "site-packages" / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").write_text(text)
+    (torch / "version.py").write_text("__version__ = '2.13.0'\ncuda = '13.0'\n")
+    own = Interpreter(path=tmp_path / "job" / "bin" / "python", why="in PATH", python="3.11.7", torch="2.13.0")
+    monkeypatch.setattr(machine, "interpreters", lambda: [own])
+    monkeypatch.setattr(machine, "import_problem", partial(import_problem, limit=1.0 if "sleep" in text else 60.0))
+    finding = machine.torch()
+    assert finding.verdict == verdict
+    assert told in finding.message
+    assert ("-c 'import torch'" in finding.hint) == (verdict == "warning")
 
 
 @pytest.mark.parametrize(("TERM", "verdict"), [("dumb", "unknown"), ("xterm-256color", "unknown")])

@@ -53,7 +53,7 @@ def test_together_they_are_the_checkout(wheels: dict[str, zipfile.ZipFile]) -> N
     if listed:  # an unpacked sdist is no repository
         bundled = {name for name in core if name.startswith("vramtui/_bundled_presets/")}
         assert (core | program) - bundled == set(listed.split())
-    assert {Path(name).parts[1] for name in program} == {"__main__.py", "app", "cli", "monitor"}
+    assert {Path(name).parts[1] for name in program} == {"app", "cli", "monitor"}
 
 
 def test_what_each_of_them_asks_for(wheels: dict[str, zipfile.ZipFile]) -> None:
@@ -66,19 +66,33 @@ def test_what_each_of_them_asks_for(wheels: dict[str, zipfile.ZipFile]) -> None:
     assert f"Requires-Dist: vramtui-core[trace]=={version}; extra == 'trace'" in program
 
 
-def test_the_core_answers_with_msgspec_alone(wheels: dict[str, zipfile.ZipFile], tmp_path: Path) -> None:
-    wheels["vramtui_core"].extractall(tmp_path)
-    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+def _run_in_core(wheels: dict[str, zipfile.ZipFile], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Python that has vramtui-core and msgspec, and no other folder of installed packages (-S)."""
+    wheels["vramtui_core"].extractall(folder)
+    (folder / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     if sys.version_info < (3, 11):
         tomli = pytest.importorskip("tomli")
-        (tmp_path / "tomli").symlink_to(Path(tomli.__file__).parent)
-    # No folder of installed packages (-S) but this one.
-    command = [sys.executable, "-S", "-c", CORE]
-    env = {"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+        (folder / "tomli").symlink_to(Path(tomli.__file__).parent)
+    command = [sys.executable, "-S", *arguments]
+    env = {"PYTHONPATH": str(folder), "HOME": str(folder)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
+
+
+def test_the_core_answers_with_msgspec_alone(wheels: dict[str, zipfile.ZipFile], tmp_path: Path) -> None:
+    result = _run_in_core(wheels, tmp_path, "-c", CORE)
     assert not result.stderr
     (total, lora, fits, devices, refused), alien = msgspec.json.decode(result.stdout)
     assert (total > 1 << 30, lora > 1 << 30, fits, devices) == (True, True, True, 4)
     assert refused.startswith("sample needs ")
     assert refused.endswith("pip install 'vramtui-core[nvml]', or vramtui itself")
     assert alien == [name for name in ("msgspec", "tomli") if name in alien]
+
+
+@pytest.mark.parametrize("command", ["", "ps", "trace train.py"])
+def test_the_core_alone_says_where_the_commands_are(
+    wheels: dict[str, zipfile.ZipFile], tmp_path: Path, command: str
+) -> None:
+    result = _run_in_core(wheels, tmp_path, "-m", "vramtui", *command.split())
+    assert result.returncode == 2
+    assert result.stderr.startswith("vramtui: vramtui-core has no commands; the program is the distribution vramtui")
+    assert result.stderr.count("\n") == 1

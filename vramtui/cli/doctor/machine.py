@@ -4,11 +4,12 @@ import os
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.estimators.torch_facts.releases import TAKES
-from vramtui.estimators.traced.process.interpreters import Interpreter, interpreters
+from vramtui.estimators.traced.process.interpreters import Interpreter, import_problem, interpreters
 
 NARROWEST, LOWEST = 80, 24
 
@@ -81,7 +82,7 @@ def _writable(path: Path) -> bool:
 
 
 def torch() -> Finding:
-    """Every interpreter within reach, the torch in it, and whether that can be traced."""
+    """Every interpreter within reach, the torch in it, and whether that can be imported and traced."""
     with_torch = [one for one in interpreters() if one.torch is not None]
     if not with_torch:
         return Finding(
@@ -90,18 +91,29 @@ def torch() -> Finding:
             message="no Python within reach has torch; only `trace` needs it",
             hint="Activate the job's environment, or name its Python: vramtui trace --python PATH",
         )
-    too = all(one.refusal for one in with_torch)
+    traceable = [one for one in with_torch if not one.refusal]
+    with ThreadPoolExecutor(len(with_torch)) as pool:
+        problems = dict(zip(traceable, pool.map(import_problem, traceable), strict=True))
+    broken = [one for one, problem in problems.items() if problem]
+    hint = ""
+    if broken:
+        hint = f"`{broken[0].path} -c 'import torch'` tells more; install torch there anew, or name another by --python"
+    elif not traceable:
+        hint = f"{TAKES}; `run`, `estimate` and the dashboard work with these"
     return Finding(
         check="torch",
-        verdict="warning" if too else "ok",
-        message="; ".join(map(_line, with_torch)),
-        hint=f"{TAKES}; `run`, `estimate` and the dashboard work with these" if too else "",
+        verdict="warning" if hint else "ok",
+        message="; ".join(_line(one, problems.get(one, "")) for one in with_torch),
+        hint=hint,
     )
 
 
-def _line(interpreter: Interpreter) -> str:
-    """What works with it."""
-    return f"{interpreter.line()}: {'run' if interpreter.refusal else 'run, trace'}"
+def _line(interpreter: Interpreter, problem: str | None) -> str:
+    """What works with it; `problem` is why its torch cannot be imported, None where that is not known in time."""
+    if problem:
+        return f"{interpreter.line()}, which cannot be imported: {problem}"
+    works = "run" if interpreter.refusal else "run, trace"
+    return f"{interpreter.line()}: {works}" + (" (still loading when this was written)" if problem is None else "")
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""The job's own Python: which one it is, and whether the PyTorch in it is one that traces; none is imported."""
+"""The job's own Python: which one it is, and whether the PyTorch in it is one that traces. None is imported here."""
 
 import os
 import shlex
@@ -37,6 +37,15 @@ for package, file, names in (
             match = re.search("^" + name + r"\\b[^=]*=\\s*['\\"]([^'\\"]+)", text, re.MULTILINE)
             found[key] = match.group(1) if match else None
 print(json.dumps(found))
+"""
+# What that version is worth: a library may be missing, or be of another Python's build.
+IMPORT = """
+import sys
+sys.path[:] = [path for path in sys.path if path]
+try:
+    import torch
+except Exception as error:
+    sys.exit((str(error).strip() or type(error).__name__).splitlines()[0])
 """
 
 
@@ -124,6 +133,33 @@ def interpreter_at(path: str, environment: Mapping[str, str]) -> Interpreter:
 def own_interpreter() -> Interpreter:
     """This very Python, for what cannot be taken to another one."""
     return _ask(Path(sys.executable), "vramtui's own")
+
+
+def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None:
+    """Why its torch cannot be imported; empty where it can be.
+
+    Args:
+        interpreter: whose torch is tried, in a process of its own that takes seconds and much memory.
+        limit: seconds after which that is given up; None is the answer then.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - as `_environment`
+            [interpreter.path, "-c", IMPORT],
+            capture_output=True,
+            timeout=limit,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    except OSError as error:
+        return str(error.strerror)
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.strip().splitlines()
+    return printable(lines[-1]) if lines else f"it ended with exit code {done.returncode}"
 
 
 def require_transformers(interpreter: Interpreter) -> None:
