@@ -74,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     reset_ignored_signals()
     if config.getoption("--fast"):
         settings.load_profile("fast")
+        config.option.warn_unused_snapshots = True  # of cases that are left out, which would fail the run
 
 
 def reset_ignored_signals() -> None:
