@@ -40,8 +40,7 @@ SHORT = {
         cli/export/collector estimators/analytic/generation/forward""",
     "read by several that do not read one another": """
         estimators/torch_facts/releases
-        cli/help/words
-        core/base/clock core/base/late core/base/latest core/observation/xids
+                core/base/clock core/base/late core/base/latest core/observation/xids
         app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
         app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
         core/estimate/prediction core/observation/signals
@@ -304,7 +303,7 @@ OF_SEVERAL = {
     "the whole package, or the files around it": """
         test_current_folder test_docs test_hostile_inputs test_house_rules test_house_shape
         test_import_circles test_imports test_outside_values test_project_files test_public_scripts
-        test_worked_examples""",
+        test_words test_worked_examples""",
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramtui.cli.common.category_bars import Bars
+from vramtui.cli.common.plot import Bars
 from vramtui.cli.trace.text import print_timeline
 from vramtui.estimators.traced.process.results import TraceRow
 

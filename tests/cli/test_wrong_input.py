@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.common.category_bars import Bars
 from vramtui.cli.common.exit_codes import for_terminal
+from vramtui.cli.common.plot import Bars
 from vramtui.cli.main import program
 from vramtui.cli.trace.text import print_largest
 from vramtui.estimators.traced.process.results import LiveAllocation

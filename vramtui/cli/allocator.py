@@ -187,8 +187,7 @@ def _print_columns(trace: "AllocatorTrace", columns: list[SettingColumn], total:
 
 def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     """Allocated and reserved bytes after each event of the first column asked for."""
-    from vramtui.cli.common.category_bars import colour_wanted
-    from vramtui.cli.common.plot import drawing, finished
+    from vramtui.cli.common.plot import colour_wanted, drawing, finished
     from vramtui.estimators.allocator.replay import COLUMNS
 
     rows = column.replay.rows if column.replay else ()

@@ -13,8 +13,8 @@ from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.settings import folder_of, snapshot_settings
 from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options.hosts import open_hosts
 from vramtui.cli.options.shared_options import THIS_MACHINE, SourceOptions
-from vramtui.cli.remote.hosts import open_hosts
 from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
     Raises:
         SystemExit: some host does not answer.
     """
-    from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
+    from vramtui.cli.ps.hosts import FIRST, HostWatch, why_not
     from vramtui.monitor.job_presets import matcher_of_library
     from vramtui.monitor.predictor import LazyDefault, Predictor
     from vramtui.presets import PresetLibrary

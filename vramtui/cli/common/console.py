@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 400
 NARROWEST = 12
 NARROWEST_TEXT = 40
+WIDEST_HELP = 110
 GAP = 3
 
 
@@ -136,6 +137,17 @@ def print_wrapped(text: str, width: int) -> None:
                 printable(line), width, subsequent_indent=indent or "  ", break_on_hyphens=False, break_long_words=False
             )
         )
+
+
+def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
+    """A page's `text` in lines as wide as the terminal: `first` before the first of them, `rest` before the others."""
+    return textwrap.wrap(
+        printable(text),
+        min(WIDEST_HELP, max(NARROWEST_TEXT, shutil.get_terminal_size((WIDEST_HELP, 24)).columns)),
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_on_hyphens=False,
+    )
 
 
 def plain_console(width: int | None) -> "Console":

@@ -1,6 +1,14 @@
-"""What every drawing of the command line shares: one plotext figure, its size, its colours, and its text."""
+"""What every drawing of the command line shares: stacked bars of memory by category, in the categories' colours where
+there are any and told apart by letters always; and one plotext figure, its size, its colours, and its text.
+"""
 
+import os
+import sys
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from vramtui.core.base.colours import DARK
+from vramtui.core.estimate.ledger import CATEGORIES, LETTERS, TITLES
 
 
 def drawing(title: str, width: int, height: int, *, colour: bool) -> Any:  # noqa: ANN401 - plotext has no types
@@ -23,3 +31,63 @@ def finished(figure: Any, *, colour: bool) -> str:  # noqa: ANN401 - as above
     text = str(figure.build().string())
     plain = text if colour else str(plotext.uncolorize(text))
     return "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+# Master weights are the optimizer's own tensors to whoever looks at a job, traces and probes alike.
+_SEEN = [category for category in CATEGORIES if category != "master_weights"]
+MARKS: dict[str, str] = {category: LETTERS[category] for category in _SEEN}
+NAMES: dict[str, str] = {category: TITLES[category] for category in _SEEN}
+REST = "·"
+_OFF = "\x1b[0m"
+
+
+def colour_wanted() -> bool:
+    """Whether the output is a terminal with colours, and NO_COLOR is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Bars:
+    """Draws bars. Colours are left out where nobody wants them."""
+
+    def __init__(self, *, colour: bool | None = None) -> None:
+        self.colour = colour_wanted() if colour is None else colour
+
+    def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:
+        """Bytes by category in letters, dots to the phase's peak; `width` columns show `top` bytes.
+
+        Each boundary is rounded alone, so that a bar's length is that of its sum.
+        """
+        text, drawn, total = "", 0, 0
+        for category, letter in MARKS.items():
+            total += categories.get(category, 0)
+            cells = round(total * width / top) - drawn
+            drawn += cells
+            text += self._painted(category, letter * cells) if cells else ""
+        return text + REST * (round(max(peak, total) * width / top) - drawn)
+
+    def mark(self, category: str) -> str:
+        """The letter of a category."""
+        return self._painted(category, MARKS[category])
+
+    def legend(self, categories: Collection[str], width: int, *, peaks: bool = True) -> str:
+        """What the letters mean, in lines of at most `width` columns."""
+        known = [(f"{letter} {NAMES[name]}", name) for name, letter in MARKS.items() if name in categories]
+        lines, room = [""], width
+        for text, name in [*known, *([(f"{REST} up to the phase's peak", "")] if peaks else [])]:
+            if len(text) > room:
+                lines.append("")
+                room = width
+            shown = f"{self.mark(name)}{text[1:]}" if name else text
+            lines[-1] += f"{shown}  "
+            room -= len(text) + 2
+        return "\n".join(line.rstrip() for line in lines)
+
+    def strong(self, text: str) -> str:
+        """A heading."""
+        return f"\x1b[1m{text}{_OFF}" if self.colour else text
+
+    def _painted(self, category: str, text: str) -> str:
+        if not self.colour:
+            return text
+        red, green, blue = bytes.fromhex(DARK[category.replace("_", "-")].removeprefix("#"))
+        return f"\x1b[38;2;0;0;0;48;2;{red};{green};{blue}m{text}{_OFF}"

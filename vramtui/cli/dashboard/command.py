@@ -15,7 +15,7 @@ from vramtui.cli.common.paths import config_dir, welcome_marker
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.light_imports import without_unused
-from vramtui.cli.remote.hosts import OtherHosts, open_hosts
+from vramtui.cli.options.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample

@@ -52,7 +52,7 @@ def _machine(name: str) -> str:
 
 def _report(kept: "StoredRun", settings: SnapshotSettings) -> list[str]:
     """Write one where snapshots go, in those of their formats that a past run can have."""
-    from vramtui.cli.history.run_estimates import report_of
+    from vramtui.cli.history.report import report_of
     from vramtui.records.export.run_report import FORMATS, save_report
 
     wanted = [kind for kind in settings.formats if kind in FORMATS]

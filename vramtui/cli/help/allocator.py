@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from vramtui.cli.help.words import wrapped
+from vramtui.cli.common.console import wrapped
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from vramtui.cli.common.console import wrapped
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import beginning, cards, presets
-from vramtui.cli.help.words import wrapped
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 
@@ -129,12 +129,12 @@ def _of(module: str, name: str) -> Callable[[], Iterator[str]]:
 
 
 TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
-    "phases": ("pretraining, fine-tuning, inference: which has what in memory", _of("phases", "phases")),
+    "phases": ("pretraining, fine-tuning, inference: which has what in memory", _of("pages", "phases")),
     "allocator": ("why memory is reserved, and what each setting does", _of("allocator", "allocator")),
-    "precisions": ("number formats, mixed precision, loss scaling", _of("precisions", "precisions")),
-    "cache": ("keys and values of inference: what the KV cache is for", _of("phases", "cache")),
-    "data": ("what a DataLoader's workers and pinning hold on the host", _of("data", "data")),
-    "utilization": ("why a card is idle, and what the batch has to do with it", _of("data", "utilization")),
+    "precisions": ("number formats, mixed precision, loss scaling", _of("pages", "precisions")),
+    "cache": ("keys and values of inference: what the KV cache is for", _of("pages", "cache")),
+    "data": ("what a DataLoader's workers and pinning hold on the host", _of("pages", "data")),
+    "utilization": ("why a card is idle, and what the batch has to do with it", _of("pages", "utilization")),
     "keys": ("every key of the dashboard, and its name for the settings", keys),
     "files": ("where presets, settings, history and recordings are", files),
 }

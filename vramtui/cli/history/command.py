@@ -132,8 +132,8 @@ def document(kept: list[StoredRun]) -> dict[str, object]:
 
 
 def _print_plots(kept: list[StoredRun]) -> None:
-    from vramtui.cli.common.category_bars import Bars
-    from vramtui.cli.history.plots import plotted
+    from vramtui.cli.common.plot import Bars
+    from vramtui.cli.history.text import plotted
 
     runs = [entry.run for entry in kept]
     sys.stdout.write(f"\n{plotted(runs, time.time(), shutil.get_terminal_size().columns, colour=Bars().colour)}")

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
-from vramtui.cli.common.category_bars import MARKS, Bars
-from vramtui.cli.common.plot import drawing, finished
+from vramtui.cli.common.plot import MARKS, Bars, drawing, finished
 from vramtui.cli.trace.text import columns
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import printable

@@ -13,7 +13,7 @@ from vramtui.cli.completion import cards, presets
 from vramtui.cli.completion import settings as known_settings
 
 if TYPE_CHECKING:
-    from vramtui.cli.remote.hosts import OtherHosts
+    from vramtui.cli.options.hosts import OtherHosts
 
 MODELS = "A preset's name, a path, a downloaded model's name, or axolotl's YAML and the like."
 JobName = Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)]
@@ -89,7 +89,7 @@ class HostOptions:
     @property
     def elsewhere(self) -> "OtherHosts":
         """The same, as it is opened."""
-        from vramtui.cli.remote.hosts import OtherHosts
+        from vramtui.cli.options.hosts import OtherHosts
 
         return OtherHosts(self.host, self.slurm, self.prometheus, self.token_file)
 

@@ -17,8 +17,8 @@ import typer
 from vramtui.cli.common.exit_codes import exit_on_user_error, require_open_files
 from vramtui.cli.export.command import address_of
 from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options.hosts import open_hosts
 from vramtui.cli.options.shared_options import NO_HOSTS, Demo, HostOptions
-from vramtui.cli.remote.hosts import open_hosts
 from vramtui.core.base.errors import UserError, install_hint, os_reason
 
 if TYPE_CHECKING:

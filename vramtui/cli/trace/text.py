@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.cli.common.category_bars import NAMES, Bars
 from vramtui.cli.common.console import text_width
+from vramtui.cli.common.plot import NAMES, Bars
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, unit_of
 from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TraceResult, TraceRow

@@ -1,1 +1,0 @@
-"""Commands on other machines: which hosts, and a look at each."""
