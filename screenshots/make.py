@@ -22,8 +22,8 @@ from vramtui.app.screenshot import Look, picture
 from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.cli.dashboard.past_runs import DemoPast
+from vramtui.cli.dashboard.services import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
-from vramtui.cli.dashboard.writers import SnapshotSaver
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets import PresetLibrary

@@ -36,8 +36,8 @@ SHORT = {
         estimators/traced/experiments/marks estimators/traced/experiments/native
         integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
-        app/choosers/actions cli/common/demo_history cli/common/plot cli/common/progress cli/common/versions
-        cli/export/collector estimators/analytic/generation/forward""",
+        app/choosers/actions cli/common/plot cli/common/versions
+        estimators/analytic/generation/forward""",
     "read by several that do not read one another": """
         estimators/torch_facts/releases
                 core/base/clock core/base/late core/base/latest core/observation/xids

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.app import scenes
-from vramtui.cli.dashboard.writers import SnapshotSaver
+from vramtui.cli.dashboard.services import SnapshotSaver
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.history import History
 from vramtui.core.observation.snapshot import take_snapshot

@@ -54,7 +54,7 @@ def test_the_demo_as_a_file(tmp_path: Path) -> None:
 
 def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
-    from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
+    from vramtui.cli.export.server import SampleCollector  # noqa: PLC0415 - of an extra
 
     collector = SampleCollector()
     serve_metrics("127.0.0.1:0", Tls(), collector)
@@ -78,7 +78,7 @@ def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFix
 
 def test_clients_that_say_nothing_keep_nobody_out(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
-    from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
+    from vramtui.cli.export.server import SampleCollector  # noqa: PLC0415 - of an extra
 
     serve_metrics("127.0.0.1:0", Tls(), SampleCollector())
     address = capsys.readouterr().err.split()[-1]

@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
-from vramtui.cli.presets import command
-from vramtui.cli.presets import command as editing
-from vramtui.cli.presets.command import presets
+from vramtui.cli import presets as command
+from vramtui.cli.presets import presets
 from vramtui.presets import load_preset
 from vramtui.presets.model_presets import preset_of
 
@@ -231,7 +230,7 @@ def test_what_is_wrong_after_editing_is_said_and_kept(own_folder: Path, monkeypa
 def test_the_editor_opens_again_until_it_is_right(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = own_folder / "mine.toml"
     mine.write_text(PRESET)
-    monkeypatch.setattr(editing, "asks", lambda: True)
+    monkeypatch.setattr(command, "asks", lambda: True)
     _editor(own_folder, 'grep -q "= 0" "$1" && sed -i "s/= 0/= 32/" "$1" || sed -i "s/= 128/= 0/" "$1"', monkeypatch)
     done = RUNNER.invoke(presets, ["edit", "mine"], input="y\n")
     assert done.exit_code == 0

@@ -21,7 +21,7 @@ from tests.examples import a_run
 from tests.json_schema import problems
 from tests.pytest_plugin.test_baseline import result as trace_result
 from vramtui.api.schemas import COMMANDS, SCHEMAS
-from vramtui.cli.lab.command import document as lab_document
+from vramtui.cli.lab import document as lab_document
 from vramtui.cli.main import program
 from vramtui.cli.ps.hosts import document_of as hosts_document
 from vramtui.cli.run.emulated import document_of as emulated_document

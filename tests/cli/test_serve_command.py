@@ -29,7 +29,7 @@ from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.view_only import REFUSED, is_refused
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.past_runs import DEMO_HOST, PastRuns, ViewedRuns, viewed_runs
-from vramtui.cli.dashboard.writers import SnapshotSaver
+from vramtui.cli.dashboard.services import SnapshotSaver
 from vramtui.cli.serve.access import Access
 from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Host, Sample

@@ -14,7 +14,7 @@ from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_parts import RunLedger
 from vramtui.app.services import StartOptions
-from vramtui.cli.doctor import amd
+from vramtui.cli.doctor import driver
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.ledger import Ledger
@@ -242,10 +242,10 @@ def test_a_processors_graphics_are_no_card_beside_one(machine: Machine) -> None:
 def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(amd, "SYS", machine.sys)
-    monkeypatch.setattr(amd, "DEVICES", machine.proc)
-    asked = amd.of_nvidia(Check("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library")))
-    found = amd.amdgpu()
+    monkeypatch.setattr(driver, "SYS", machine.sys)
+    monkeypatch.setattr(driver, "DEVICES", machine.proc)
+    asked = driver.of_nvidia(Check("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library")))
+    found = driver.amdgpu()
     assert (found.verdict, "2 GPUs (AMD " in found.message, "as CUDA's" in found.message) == ("ok", True, True)
     assert asked.ask().verdict == "failed"
     for number, vendor in enumerate(("0x1002", "0x10de")):

@@ -1,14 +1,20 @@
-"""Which source a command looks through, and what is to be said about the choice."""
+"""Which source a command looks through, what is to be said about the choice, and how what --feed and --replay name is
+opened.
+"""
 
 import contextlib
+import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source, answerer
 
 if TYPE_CHECKING:
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from vramtui.monitor.session import RecordedPeaks
     from vramtui.records.recording.growing_recording import GrowingRecording
     from vramtui.records.recording.writer import Recording
+    from vramtui.sources.demo import DemoSource
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
 DEMO = "This is the built-in demo, its GPUs are not real"
@@ -120,7 +127,6 @@ def say_waiting(name: str) -> None:
 
 
 def _demo(banner: str) -> OpenedSource:
-    from vramtui.cli.common.demo_history import DemoHistory
     from vramtui.sources.demo import DemoSource
 
     demo = DemoSource()
@@ -134,7 +140,6 @@ def _demo(banner: str) -> OpenedSource:
 
 
 def _open_feed(feed: str) -> OpenedSource:
-    from vramtui.cli.common.feed import open_descriptor
     from vramtui.records.recording.live import LiveRecording
     from vramtui.sources.feed.pipe import PipeSource
 
@@ -151,7 +156,6 @@ def _open_growing(path: Path) -> OpenedSource:
 
 
 def _open_recording(path: Path) -> OpenedSource:
-    from vramtui.cli.common.progress import ReadingProgress
     from vramtui.records.recording.writer import read_recording
 
     progress = ReadingProgress(path)
@@ -167,3 +171,96 @@ def _replayed(path: Path, recording: "Recording | GrowingRecording") -> OpenedSo
 
     notes = "; ".join((f"replay of {printable(path.name)}", *recording.warnings))
     return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)
+
+
+STANDARD_INPUT = "-"
+
+
+def open_descriptor(feed: str) -> int:
+    """A file descriptor to read `feed` from; of standard input a copy, as its own may then be the terminal's.
+
+    Raises:
+        UserError: it cannot be opened, or is a terminal.
+    """
+    if feed != STANDARD_INPUT:
+        try:
+            return os.open(Path(feed), os.O_RDONLY)
+        except OSError as error:
+            why = os_reason(error)
+            raise UserError(f"--feed: {printable(feed)} cannot be read: {why}") from None
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UserError("--feed - reads standard input, which is the terminal; try `ssh HOST vramtui stream | …`")
+    return os.dup(0)
+
+
+def give_keys(feed: str | None) -> None:
+    """Where the samples come through standard input, let the keys come from the terminal itself.
+
+    Raises:
+        UserError: there is none.
+    """
+    if feed != STANDARD_INPUT:
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        raise UserError("the dashboard needs a terminal; for a script there is `vramtui ps --feed - --json`") from None
+    os.dup2(terminal, 0)
+    os.close(terminal)
+
+
+MOMENT = 0.6  # seconds that nothing is said
+BETWEEN = 0.3
+
+
+class ReadingProgress:
+    """Says how much of the file at `path` is read, where that takes longer than a moment."""
+
+    def __init__(self, path: Path) -> None:
+        self._name = printable(path.name)
+        self._next = time.monotonic() + MOMENT
+        self._said = False
+
+    def __call__(self, fraction: float) -> None:
+        """So much is read, from 0 to 1."""
+        if time.monotonic() >= self._next and sys.stderr.isatty():
+            self._next = time.monotonic() + BETWEEN
+            self._said = True
+            sys.stderr.write(f"\r\x1b[Kreading {self._name}: {fraction:.0%}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._said:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+PAST, RECENT = 900, 120  # seconds before the demo was opened that are known, and that are known by the second
+
+
+class DemoHistory:
+    """The samples of those seconds, and what jobs told in them.
+
+    Args:
+        demo: the host.
+    """
+
+    def __init__(self, demo: "DemoSource") -> None:
+        self._demo = demo
+
+    def samples(self) -> Iterator[Sample]:
+        """Its samples, the oldest first."""
+        return (self._demo.read(before) for before in _before())
+
+    def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
+        """What its jobs had told by the times of those samples."""
+        from vramtui.cli.common.demo_probe import demo_jobs
+
+        now = self._demo.began + self._demo.elapsed
+        return ((now - before, demo_jobs(self._demo, before)) for before in _before())
+
+
+def _before() -> Iterator[float]:
+    """How many seconds before it was opened the demo was looked at: every second of late, then now and then."""
+    yield from (float(seconds) for seconds in (*range(PAST, RECENT, -10), *range(RECENT, 0, -1)))

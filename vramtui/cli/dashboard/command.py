@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
-from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
-from vramtui.cli.common.open_source import OpenedSource, open_source, with_gpus
+from vramtui.cli.common.open_source import STANDARD_INPUT, OpenedSource, give_keys, open_source, with_gpus
 from vramtui.cli.common.paths import config_dir, welcome_marker
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame

@@ -30,14 +30,14 @@ def doctor(
 ) -> None:
     """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines."""
     with exit_on_user_error():
-        from vramtui.cli.doctor import amd, driver, machine
+        from vramtui.cli.doctor import driver, machine
 
         if host:
             from vramtui.cli.doctor import hosts
 
             findings = ask_all(hosts.checks(host), timeout or hosts.LIMIT)
         else:
-            findings = ask_all((*driver.CHECKS, *amd.CHECKS, *machine.CHECKS), timeout or LIMIT)
+            findings = ask_all((*driver.CHECKS, *machine.CHECKS), timeout or LIMIT)
         code = exit_code(findings)
         if json:
             print_json({"schema": 1, "exit": code, "checks": findings})

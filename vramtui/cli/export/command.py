@@ -17,7 +17,7 @@ from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_r
 
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
-    from vramtui.cli.export.collector import SampleCollector
+    from vramtui.cli.export.server import SampleCollector
     from vramtui.core.schema.preset import PresetFile
     from vramtui.monitor.poller import ReadQueue
     from vramtui.monitor.session import MonitorSession
@@ -99,7 +99,7 @@ def address_of(listen: str) -> tuple[str, int]:
 
 def _export(options: ExportOptions, tls: Tls) -> None:
     try:
-        from vramtui.cli.export.collector import SampleCollector
+        from vramtui.cli.export.server import SampleCollector
     except ImportError:
         raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
     from vramtui.cli.common.open_source import open_source

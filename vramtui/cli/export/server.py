@@ -9,10 +9,15 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from vramtui.records.export.metrics import MetricFamily
 
 PATIENCE = 5.0  # seconds of a whole exchange, and of each read within it
 MOST_CLIENTS = 64
@@ -106,3 +111,30 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
         """A client that went, was late or spoke no TLS is nobody's error."""
+
+
+class SampleCollector:
+    """What a registry collects from: the families that were put in last, and no older ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._families: Sequence[MetricFamily] = ()
+
+    def put(self, families: Sequence[MetricFamily]) -> None:
+        """Let these be what is scraped from now on."""
+        with self._lock:
+            self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """What is scraped."""
+        with self._lock:
+            families = self._families
+        for family in families:
+            gauge = GaugeMetricFamily(family.name, family.text, labels=family.labels)
+            for labels, value in family.samples:
+                gauge.add_metric(labels, value)
+            yield gauge
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing before there is something."""
+        return ()

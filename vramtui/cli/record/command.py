@@ -16,8 +16,16 @@ from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.options.hosts import open_hosts
 from vramtui.cli.options.shared_options import NO_HOSTS, Demo, HostOptions
-from vramtui.cli.record.follow import OVERDUE, Follower, TickSink, fast_targets, preset_matchers, recording_session
-from vramtui.cli.record.host_follower import FollowOptions, HostFollower
+from vramtui.cli.record.follow import (
+    OVERDUE,
+    Follower,
+    FollowOptions,
+    HostFollower,
+    TickSink,
+    fast_targets,
+    preset_matchers,
+    recording_session,
+)
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample

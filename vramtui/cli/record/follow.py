@@ -5,18 +5,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from vramtui.cli.common.open_source import OpenedSource
+from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
+from vramtui.monitor.fast_sampler import FastTargets, fast_sampler_for
+from vramtui.monitor.poller import ReadQueue
 
 if TYPE_CHECKING:
-    from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.core.observation.snapshot import RecordedTick
-    from vramtui.monitor.fast_sampler import FastTargets
-    from vramtui.monitor.poller import ReadQueue
     from vramtui.monitor.session import MonitorSession
 
 LOOK_EVERY = 1.0
@@ -43,7 +45,7 @@ class TroubleReport(Protocol):
         ...
 
 
-def fast_targets(said: str) -> "FastTargets":
+def fast_targets(said: str) -> FastTargets:
     """What `--close` says: `auto`, `none` or pids.
 
     Raises:
@@ -58,9 +60,8 @@ def fast_targets(said: str) -> "FastTargets":
     return frozenset(map(int, pids))
 
 
-def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient") -> "MonitorSession":
+def recording_session(opened: OpenedSource, targets: FastTargets, probes: ProbeClient) -> "MonitorSession":
     """What is known of the host that is recorded; this user's probes are heard where it is this machine."""
-    from vramtui.monitor.fast_sampler import fast_sampler_for
     from vramtui.monitor.session import MonitorSession
 
     sampler = fast_sampler_for(opened.source, targets)
@@ -84,7 +85,7 @@ def preset_matchers() -> Callable[[], Matcher]:
     return lambda: matcher_of(presets)
 
 
-def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
+def _read_presets(matchers: queue.SimpleQueue[Matcher]) -> None:
     """Put in one that knows every preset."""
     matchers.put(preset_matchers()())
 
@@ -103,13 +104,13 @@ class Follower:
 
     def __init__(
         self,
-        reads: "ReadQueue",
+        reads: ReadQueue,
         session: "MonitorSession",
         sink: TickSink,
         report: TroubleReport,
         *,
         newest: bool = False,
-        presets: "Callable[[], Matcher] | None" = None,
+        presets: Callable[[], Matcher] | None = None,
     ) -> None:
         self._reads = reads
         self._session = session
@@ -151,3 +152,94 @@ class Follower:
             self._session.ingest(more)
         self._sink.write(self._session.recorded_tick())
         self._report.took()
+
+
+LONG = 10**9  # seconds: until it is ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowOptions:
+    """How a host is followed.
+
+    Attributes:
+        duration: seconds.
+        newest: hand on only the newest of samples that had to wait.
+        targets: which processes are looked at between samples.
+        probes: hears this machine's jobs, where it is this machine that is followed.
+    """
+
+    duration: float = LONG
+    newest: bool = False
+    targets: FastTargets = "none"
+    probes: ProbeClient | None = None
+
+
+class HostFollower(threading.Thread):
+    """Hands on what a host shows until the time is over, or `finish`.
+
+    Args:
+        opened: its source.
+        interval: seconds between samples.
+        open_sink: opens what the samples go to, when the first has come.
+        report: is told how it goes.
+        presets: gives what matches its processes. It is read once for all hosts, on one thread.
+        options: how.
+
+    Attributes:
+        problem: what ended it before its time; empty while nothing has.
+    """
+
+    def __init__(
+        self,
+        opened: OpenedSource,
+        interval: float,
+        open_sink: Callable[[Sample], AbstractContextManager[TickSink]],
+        report: TroubleReport,
+        presets: Callable[[], Matcher],
+        options: FollowOptions,
+    ) -> None:
+        super().__init__(name="follow host", daemon=True)
+        self.problem = ""
+        self._opened = opened
+        self._open_sink = open_sink
+        self._report = report
+        self._presets = presets
+        self._options = options
+        self._probes = options.probes or ProbeClient("record")
+        self._until = time.monotonic() + options.duration
+        self._reads = ReadQueue(opened.source, interval)
+        self._follower: Follower | None = None
+        self._is_over = False
+
+    def run(self) -> None:
+        """Until the time is over, or `finish`."""
+        try:
+            first = self._first()
+            if first is None:
+                return
+            session = recording_session(self._opened, self._options.targets, self._probes)
+            with self._open_sink(first) as sink:
+                self._follower = Follower(
+                    self._reads, session, sink, self._report, newest=self._options.newest, presets=self._presets
+                )
+                if not self._is_over:
+                    self._follower.follow(first, self._until - time.monotonic())
+            session.close()
+        except UserError as error:
+            self.problem = str(error)
+
+    def finish(self) -> None:
+        """End it."""
+        self._is_over = True
+        if self._follower is not None:
+            self._follower.end()
+        self._reads.wake()
+
+    def _first(self) -> Sample | None:
+        while not self._is_over and time.monotonic() < self._until:
+            result = self._reads.next(1.0)
+            if isinstance(result, Sample):
+                return result
+            if isinstance(result, SourceFailed):
+                self._report.trouble(result.sentence)
+        return None

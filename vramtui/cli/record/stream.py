@@ -9,9 +9,11 @@ import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.common.open_source import open_source
+from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.options.shared_options import Demo
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.errors import UserError
+from vramtui.monitor.poller import ReadQueue
 
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import RecordedTick
@@ -41,9 +43,7 @@ def stream(
 
 
 def _stream(targets: "FastTargets", interval: float, duration: float, *, demo: bool) -> None:
-    from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.cli.common.versions import versions
-    from vramtui.monitor.poller import ReadQueue
     from vramtui.records.recording.recording import RecordingHeader
 
     opened = open_source(demo=demo, replay=None)

@@ -116,8 +116,7 @@ def place_of(listen: str, name: str, certificate: Path | None, key: Path | None)
 
 def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, OpenedSource]") -> None:
     from vramtui.cli.common.probe_client import ProbeClient
-    from vramtui.cli.record.follow import preset_matchers
-    from vramtui.cli.record.host_follower import FollowOptions, HostFollower
+    from vramtui.cli.record.follow import FollowOptions, HostFollower, preset_matchers
     from vramtui.cli.serve.broadcast import Broadcast
     from vramtui.records.recording.recording import RecordingHeader
     from vramtui.sources.feed.served import ServedHeader
