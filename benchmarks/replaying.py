@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.recording import a_second_later, host, jobs_of, predictions_of, tell
 from vramtui.app.app import Dashboard
-from vramtui.app.replay.controller import ReplayController
+from vramtui.app.replay import ReplayController
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.growing_recording import GrowingRecording, open_recording

@@ -36,13 +36,13 @@ SHORT = {
         estimators/traced/experiments/marks estimators/traced/experiments/native
         integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """
-        app/choosers/actions cli/common/plot cli/common/versions
+        cli/common/plot cli/common/versions
         estimators/analytic/generation/forward""",
     "read by several that do not read one another": """
         estimators/torch_facts/releases
                 core/base/clock core/base/late core/base/latest core/observation/xids
-        app/editor/host app/editor/keys app/feature app/terminal/delayed_calls
-        app/terminal/screen_size app/terminal/textual_private app/timeline/view app/view_only
+        app/editor/host app/editor/keys app/terminal/delayed_calls
+        app/terminal/screen_size app/terminal/textual_private app/timeline/view
         core/estimate/prediction core/observation/signals
         estimators/analytic/sizes/nccl
         estimators/torch_facts/cublas
@@ -56,7 +56,7 @@ SHORT = {
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm
         estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """
-        app/help/controller app/live/presets estimators/analytic/ops/skip_connections
+        app/help/controller estimators/analytic/ops/skip_connections
         estimators/analytic/serving/engine probe/allowance""",
 }
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.

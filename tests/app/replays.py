@@ -10,7 +10,7 @@ from tests.app.driver import Clock, climbing, settle
 from tests.app.fakes import Announcing, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
-from vramtui.app.replay.controller import ReplayController
+from vramtui.app.replay import ReplayController
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample

@@ -5,7 +5,7 @@ import msgspec
 from tests.app import scenes
 from tests.app.driver import climbing
 from tests.app.fakes import PRESETS, RoundEstimator
-from vramtui.app.live.alerts import without_predicted
+from vramtui.app.live import without_predicted
 from vramtui.app.state.dashboard_state import MANY, DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB

@@ -10,9 +10,8 @@ from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.context import ONLY_MONITOR
 from vramtui.app.help.bindings import commands, keys_shown
-from vramtui.app.keys import APP_BINDINGS, PREDICTING, SCREENS
+from vramtui.app.keys import APP_BINDINGS, PREDICTING, SCREENS, is_refused
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
-from vramtui.app.view_only import is_refused
 
 WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import Clock, dashboard, give, screen_text, settle
 from tests.fuzz.pictures import palette, rows_of, view_of
-from vramtui.app.live.alerts import AlertFeature
+from vramtui.app.live import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.observation.alerts import Alert

@@ -9,7 +9,6 @@ from textual.widgets import Input
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.svg import SvgExtension
-from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
 from vramtui.app.plan.choices import CardChooser, PlanChooser
@@ -17,6 +16,7 @@ from vramtui.app.plan.screen import PlanScreen
 from vramtui.app.plan.variants import PlanName
 from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.heatmap import Heatmap
+from vramtui.app.ui.chooser import Chooser
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.app.watch.screen import Watch
 from vramtui.core.schema.workload import TrainRun

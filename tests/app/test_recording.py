@@ -179,7 +179,7 @@ async def test_leaving_ends_the_file() -> None:
 
 
 async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.app.live.recorder.LEAVING", 0.01)
+    monkeypatch.setattr("vramtui.app.live.LEAVING", 0.01)
     paper = Paper(stuck=True)
     async with dashboard(SAMPLES[:1]) as (app, pilot):
         app.parts.recording.factory = paper

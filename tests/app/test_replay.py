@@ -14,7 +14,7 @@ from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_
 from vramtui.app.app import Dashboard
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.dialog import Help
-from vramtui.app.replay.replay_bar import ReplayBar
+from vramtui.app.replay import ReplayBar
 from vramtui.app.state.view import ReplayPosition
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.units import GIB

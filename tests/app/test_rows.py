@@ -12,8 +12,7 @@ from tests.app import scenes
 from tests.app.driver import dashboard, screen_text
 from tests.app.fakes import PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
-from vramtui.app.state.process_rows import ProcessRows
-from vramtui.app.state.row import REMAINDERS
+from vramtui.app.state.row import REMAINDERS, ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, RowId, SortColumn
 from vramtui.core.base.units import GIB, MIB

@@ -14,7 +14,7 @@ from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.fakes import MODEL, FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
-from vramtui.app.timeline.fine_trace import sampled
+from vramtui.app.timeline.allocations import sampled
 from vramtui.app.timeline.phases import lines_of
 from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.ui.bars import stack

@@ -24,9 +24,9 @@ from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
+from vramtui.app.keys import REFUSED, is_refused
 from vramtui.app.plan.screen import PlanScreen
 from vramtui.app.timeline.screen import TimelineScreen
-from vramtui.app.view_only import REFUSED, is_refused
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.past_runs import DEMO_HOST, PastRuns, ViewedRuns, viewed_runs
 from vramtui.cli.dashboard.services import SnapshotSaver

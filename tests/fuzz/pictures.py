@@ -6,10 +6,10 @@ from functools import cache
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import View
 from vramtui.app.themes import INKS, Palette, palette_variables
-from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.lines import Lines
+from vramtui.app.ui.view_screen import Banner
 from vramtui.app.watch.details import Details
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel

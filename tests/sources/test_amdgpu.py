@@ -12,7 +12,7 @@ from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.test_process_columns import PALETTE
 from tests.examples import a_run
 from vramtui.app.app import Dashboard
-from vramtui.app.history.run_parts import RunLedger
+from vramtui.app.history.run_window import RunLedger
 from vramtui.app.services import StartOptions
 from vramtui.cli.doctor import driver
 from vramtui.cli.doctor.check import Check, Finding

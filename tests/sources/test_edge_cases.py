@@ -20,8 +20,8 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.signals.controller import refused
-from vramtui.app.state.process_rows import ProcessRows
+from vramtui.app.signals import refused
+from vramtui.app.state.row import ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.details import process_facts

@@ -11,26 +11,23 @@ from textual.binding import BindingsMap
 from textual.screen import ModalScreen, Screen
 
 from vramtui.app import messages
-from vramtui.app.context import AppContext
+from vramtui.app.context import AppContext, ScreenRouter
 from vramtui.app.features import Features
 from vramtui.app.feed import FeedStatus
 from vramtui.app.help.bindings import commands
-from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, REPLAY_BINDINGS, REPLAY_KEYS
+from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
 from vramtui.app.redraw import RedrawThrottle
-from vramtui.app.screens import ScreenRouter
 from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
-from vramtui.app.terminal.job_control import suspend_job
 from vramtui.app.terminal.key_queue import KeyQueue
-from vramtui.app.terminal.terminal_driver import is_behind
+from vramtui.app.terminal.terminal_driver import is_behind, suspend_job
 from vramtui.app.themes import APP_CSS, Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
-from vramtui.app.ui.notice_line import NoticeLine
+from vramtui.app.ui.keybar import NoticeLine
 from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.app.view_only import NOTICE, is_refused
 from vramtui.app.watch.screen import Watch
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source, TrafficSource, answerer
@@ -209,7 +206,7 @@ class Dashboard(App[None]):
 
     def action_command_palette(self) -> None:
         """Every action of the screen that is shown, by its name."""
-        from vramtui.app.choosers.actions import ActionChooser
+        from vramtui.app.ui.action_chooser import ActionChooser
 
         if isinstance(self.screen, ModalScreen):
             return
@@ -371,7 +368,7 @@ class Dashboard(App[None]):
 
     def action_change_theme(self) -> None:
         """Choose a theme, each shown as the cursor comes to it."""
-        from vramtui.app.choosers.actions import choose_theme
+        from vramtui.app.ui.action_chooser import choose_theme
 
         choose_theme(self, self.colours.show, self.shared.keep)
 

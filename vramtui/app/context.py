@@ -1,16 +1,90 @@
-"""What the dashboard hands to each of its features."""
+"""What the dashboard and its features give one another: its shared parts, the way from one whole screen to another, and
+what each feature does for it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from textual.app import App
 
+from vramtui.app.keys import FIRST
 from vramtui.app.redraw import RedrawThrottle
-from vramtui.app.screens import ScreenRouter
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.ui.notice_line import NoticeLine
+from vramtui.app.ui.keybar import NoticeLine
+from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import PcieTraffic
+
+
+class Feature(Protocol):
+    """Owned by the dashboard, which asks its features in one order, written in one place.
+
+    Who derives from it says only what it does: the rest is as it is here.
+    """
+
+    def on_sample(self, sample: Sample) -> None:
+        """Take a sample that the state has taken already."""
+        del sample
+
+    @property
+    def busy(self) -> bool:
+        """Whether work runs in the background that the screen waits for."""
+        return False
+
+    def close(self) -> None:
+        """The dashboard ends: leave everything at once, or within a second."""
+        return
+
+
+class ScreenRouter:
+    """Shows one whole screen after another. Watch stays below whatever else is shown, so it is there at once.
+
+    Args:
+        app: whose stack of screens this is.
+        draw: fills the new screen.
+
+    Attributes:
+        makers: what makes each screen but the first, by its name.
+    """
+
+    def __init__(self, app: App[None], draw: Callable[[], None]) -> None:
+        self._app = app
+        self.makers: Mapping[str, Callable[[], ViewScreen]] = {}
+        self._drawn: ViewScreen | None = None
+        self._draw = draw
+
+    @property
+    def current(self) -> ViewScreen | None:
+        """The whole screen that is shown, whatever window lies on top of it."""
+        return next((screen for screen in reversed(self._app.screen_stack) if isinstance(screen, ViewScreen)), None)
+
+    @property
+    def first(self) -> ViewScreen | None:
+        """The Watch screen, whatever lies on top of it."""
+        shown = (screen for screen in self._app.screen_stack if isinstance(screen, ViewScreen))
+        return next((screen for screen in shown if screen.PLACE == FIRST), None)
+
+    def to_draw(self) -> ViewScreen | None:
+        """The current one; the one that was drawn before is put away where that is another."""
+        current = self.current
+        if self._drawn is not None and self._drawn is not current:
+            self._drawn.put_away()
+        self._drawn = current
+        return current
+
+    def show(self, name: str) -> None:
+        """Show the screen called `name`; what lies on top of the present one is to be answered first."""
+        current = self.current
+        if current is None or name == current.PLACE or self._app.screen is not current:
+            return
+        if current.PLACE != FIRST:
+            self._app.pop_screen()
+        if name != FIRST:
+            self._app.push_screen(self.makers[name]())
+        self._draw()
+
 
 MOST_RECENT = 5
 CHOOSE_PRESET, NOT_READ = "Choose a preset first: p", "The presets are still being read: try again in a moment."

@@ -5,20 +5,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.app.context import AppContext
+from vramtui.app.context import AppContext, Feature
 from vramtui.app.editor.controller import EditorController
-from vramtui.app.export.controller import ExportController
-from vramtui.app.feature import Feature
+from vramtui.app.export import ExportController
 from vramtui.app.feed import FeedStatus
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.keys import FLEET
-from vramtui.app.live.alerts import AlertFeature, without_predicted
-from vramtui.app.live.presets import PresetReader
-from vramtui.app.live.recorder import RecordingFeature
+from vramtui.app.live import AlertFeature, PresetReader, RecordingFeature, without_predicted
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.services import Services
-from vramtui.app.signals.controller import SignalController
+from vramtui.app.signals import SignalController
 from vramtui.app.state.view import View
 from vramtui.app.state.view_builder import reported_alone
 from vramtui.app.timeline.process_tracer import ProcessTracer
@@ -33,7 +30,7 @@ from vramtui.monitor.session import Presets
 
 if TYPE_CHECKING:
     from vramtui.app.fleet.controller import FleetController
-    from vramtui.app.replay.controller import ReplayController
+    from vramtui.app.replay import ReplayController
     from vramtui.monitor.fleet import Fleet
     from vramtui.monitor.replay import Recorded
 
@@ -108,7 +105,7 @@ class Features:
 
     def play(self, recording: "Recorded", clock: Callable[[], float]) -> None:
         """Show this recording in place of the source."""
-        from vramtui.app.replay.controller import ReplayController  # only where a recording is played
+        from vramtui.app.replay import ReplayController  # only where a recording is played
 
         self.alerts.mute()
         self.replay = ReplayController(self._shared, recording, clock)

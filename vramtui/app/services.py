@@ -14,7 +14,7 @@ from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
-    from vramtui.app.export.controller import Save, SnapshotWriter
+    from vramtui.app.export import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.estimate.estimate import Estimator
@@ -62,13 +62,13 @@ class Services:
     recorder: "RecordingFactory | None" = None
     run_writer: "RunWriter | None" = None
     sampler: "FastSampler | None" = None
-    leave: "Callable[[], None] | None" = None
+    leave: Callable[[], None] | None = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
     derived: "DerivedPresets | None" = None
     peaks: "RecordedPeaks | None" = None
     fleet: "Fleet | None" = None
     view_only: bool = False
-    keep_settings: "Callable[[Mapping[str, object]], None] | None" = None
+    keep_settings: Callable[[Mapping[str, object]], None] | None = None
     refiner: "Refiner | None" = None
 
     def predictor(
@@ -95,7 +95,7 @@ class StartOptions:
 
     banner: str | None = None
     preset: "PresetFile | None" = None
-    now: "Callable[[], float]" = time.time
+    now: Callable[[], float] = time.time
     estimator: "Estimator | None" = None
     settings: Settings = field(default_factory=Settings)
     hint: str = ""

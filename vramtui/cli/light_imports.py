@@ -18,7 +18,7 @@ _UNUSED = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 _ABSENT = ("ssl", "_hashlib")
 # urllib.parse (from Python 3.11.4 on) has it for addresses in brackets.
 _LATER = ("ipaddress",)
-# textual/app.py and theme.py (8.2): Textual's own palette, with its lists and inputs; ours is app/choosers/actions.py.
+# textual/app.py and theme.py (8.2): Textual's own palette, with its lists and inputs; ours is app/ui/action_chooser.py.
 _PALETTE = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
 
 

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from vramtui.app.context import AppContext
-from vramtui.app.feature import Feature
+from vramtui.app.context import AppContext, Feature
 from vramtui.app.feed import FeedStatus
 from vramtui.app.fleet.model import FleetModel
 from vramtui.app.keys import FIRST

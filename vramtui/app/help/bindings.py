@@ -6,10 +6,9 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-from vramtui.app.keys import PREDICTING
+from vramtui.app.keys import PREDICTING, is_refused
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.app.view_only import is_refused
 
 
 def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Binding]]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from vramtui.app.context import AppContext
-from vramtui.app.feature import Feature
+from vramtui.app.context import AppContext, Feature
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate

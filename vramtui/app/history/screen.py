@@ -8,15 +8,15 @@ from textual.containers import Container
 from vramtui.app.context import AppContext
 from vramtui.app.history.model import HistoryModel, HistoryView
 from vramtui.app.history.run_errors import RunCalibration, RunErrors
-from vramtui.app.history.run_parts import RunPreview
 from vramtui.app.history.run_table import RunTable
+from vramtui.app.history.run_window import RunPreview, RunWindow
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.ui.cursor_list import RowChosen
-from vramtui.app.ui.filter_bar import FilterBar
+from vramtui.app.ui.dialog import Confirm
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortChosen
+from vramtui.app.ui.list_frame import FilterBar, SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun
@@ -149,8 +149,6 @@ class HistoryScreen(ViewScreen):
 
     def action_open_run(self) -> None:
         """Details of the selected run."""
-        from vramtui.app.history.run_window import RunWindow
-
         run = self._chosen_run()
         if run is not None and self.palette is not None:
             window = RunWindow(run, self.palette, self._shared.clock(), self.action_report_run, self.action_forget_run)
@@ -171,7 +169,6 @@ class HistoryScreen(ViewScreen):
         if refused:
             self.notify(f"Not deleted: {refused}.", severity="warning", markup=False)
             return
-        from vramtui.app.ui.dialog import Confirm
 
         run = stored.run
         what = f"run {stored.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"

@@ -9,12 +9,11 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.grid import CardAnswers
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel
 from vramtui.app.themes import FIT_COLOURS
+from vramtui.app.ui.chooser import Chooser, ranked
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from vramtui.app.context import AppContext
-from vramtui.app.feature import Feature
+from vramtui.app.context import AppContext, Feature
 
 if TYPE_CHECKING:
     from vramtui.app.plan.model import PlanModel

@@ -8,8 +8,7 @@ import msgspec
 
 from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.memory_series import series
-from vramtui.app.state.process_rows import ProcessRows
-from vramtui.app.state.row import last_answer, rare_columns
+from vramtui.app.state.row import ProcessRows, last_answer, rare_columns
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View

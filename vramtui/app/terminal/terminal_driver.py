@@ -13,7 +13,9 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 from textual import events
+from textual.app import App
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.keys import Keys
@@ -238,3 +240,36 @@ def use_terminal_driver() -> None:
     linux_driver.XTermParser = TerminalParser  # type: ignore[attr-defined]  # as above
     decoder = partial(codecs.getincrementaldecoder("utf-8"), "replace")
     linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined]  # as above
+
+
+NO_SHELL = "No shell started this dashboard, so none could continue it: Ctrl+Z does nothing here."
+
+
+def suspend_job(app: App[None]) -> None:
+    """Ctrl+Z: stop, with all that the shell started as one job, where there is a shell to come back from.
+
+    In raw mode the terminal makes no signal of the key, so the whole job is sent one here, as the terminal would: a
+    program that started this one waits for it otherwise, and the shell never hears that the job has stopped.
+    """
+    driver = app._driver  # noqa: SLF001 - there is no public way to it
+    if not isinstance(driver, TerminalDriver):
+        return
+    if shell_waits():
+        driver.stop_job()
+    else:
+        app.notify(NO_SHELL, markup=False)
+
+
+def shell_waits() -> bool:
+    """Whether somebody is there to continue this job: a process of this terminal's session outside the job, which
+    started it. Where there is none (`ssh -t host vramtui`, a container's first process, `xterm -e`) the kernel lets a
+    key stop no program either (POSIX: an orphaned process group).
+    """
+    group, session = os.getpgrp(), os.getsid(0)
+    try:
+        for parent in psutil.Process().parents():
+            if os.getpgid(parent.pid) != group:
+                return os.getsid(parent.pid) == session
+    except (psutil.Error, OSError):
+        return False
+    return False

@@ -12,8 +12,7 @@ from vramtui.app.keys import FIRST, TIMELINE_BINDINGS
 from vramtui.app.state.run_fields import fields_of, value_of
 from vramtui.app.state.view import Panel, ProcessRow, View
 from vramtui.app.themes import Palette
-from vramtui.app.timeline.allocations import Largest, at_peak
-from vramtui.app.timeline.fine_trace import FineTrace
+from vramtui.app.timeline.allocations import FineTrace, Largest, at_peak
 from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.header import Header

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App
 
-from vramtui.app.context import AppContext
-from vramtui.app.feature import Feature
+from vramtui.app.context import AppContext, Feature
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.state.view import Panel, ProcessRow
 from vramtui.app.timeline.tracer import Tracer

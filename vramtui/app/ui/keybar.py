@@ -1,19 +1,24 @@
-"""The last line: the keys that matter most, each of which can also be clicked; for a moment what there is to say."""
+"""The last line: the keys that matter most, each of which can also be clicked, or the newest of what the program has to
+say: never over what somebody is looking at.
+"""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual import events
+from textual.app import App
 from textual.binding import Binding
+from textual.notifications import Notification
 from textual.strip import Strip
 
-from vramtui.app.keys import PREDICTING
+from vramtui.app.keys import PREDICTING, is_refused
 from vramtui.app.state.view import View
 from vramtui.app.terminal.colours import key_shown
+from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, strip
-from vramtui.app.view_only import is_refused
 from vramtui.core.base.text import printable
 
 GAP = 2
@@ -119,3 +124,48 @@ def fitting(hints: list[Hint], width: int) -> list[Hint]:
             room -= hint.width + GAP
             found.append(hint)
     return [*found, *kept]
+
+
+KEPT = 30
+
+
+def one_line(note: Notification) -> str:
+    """Title and message of a notification, without line breaks."""
+    title = note.title.rstrip(".:")
+    message = " · ".join(note.message.split("\n"))
+    return f"{title}: {message}" if title else message
+
+
+class NoticeLine:
+    """Follows an app's notifications.
+
+    Textual shows them as toasts, which lie over the table and the graph for as long as they last. Here the newest
+    stands in the last line until its time is over, and all of them among the alerts and errors (`!`).
+
+    Args:
+        app: whose they are.
+        clock: seconds since the epoch.
+
+    Attributes:
+        said: the latest, the newest last: seconds since the epoch, and what was said.
+    """
+
+    def __init__(self, app: App[None], clock: Callable[[], float]) -> None:
+        self._app = app
+        self._clock = clock
+        self._newest: Notification | None = None
+        self.said: deque[tuple[float, str]] = deque(maxlen=KEPT)
+
+    def refresh(self) -> None:
+        """Show the newest that is not over, in every key bar there is; the keys again where there is none."""
+        if self._app._disable_notifications:  # noqa: SLF001 - as below
+            return
+        notes = list(self._app._notifications)  # noqa: SLF001 - Textual has no public list of them
+        newest = max(notes, key=lambda note: note.raised_at, default=None)
+        if newest is not None and newest is not self._newest:
+            self.said.append((self._clock(), one_line(newest)))
+            call_after(self._app, newest.time_left + 0.1, self.refresh)
+        self._newest = newest
+        for screen in self._app.screen_stack:
+            for bar in screen.query(KeyBar):
+                bar.say(None if newest is None else (newest.severity, one_line(newest)))

@@ -1,13 +1,15 @@
-"""A list with a heading, in a frame that tells how many there are."""
+"""A list with a heading, in a frame that tells how many there are, and the line in which its filter is typed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from textual import events
+from textual.binding import Binding
 from textual.containers import Vertical
 from textual.message import Message
 from textual.strip import Strip
+from textual.widgets import Input
 
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Columns, column_at, heading
@@ -95,3 +97,48 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
             part.take(view, palette)
         if self._foot is not None:
             self._foot.take(view, palette)
+
+
+class FilterBar(Input):
+    """Filters while it is typed; Enter keeps the filter, Escape gives it up.
+
+    Args:
+        text: the filter as it is.
+        placeholder: what stands there while nothing is typed.
+        rows: selects the list that has the keys afterwards.
+        typed: takes the filter whenever it is another.
+    """
+
+    DEFAULT_CSS = """
+    FilterBar { border: none; height: 1; padding: 0 1; background: $panel; }
+    FilterBar:focus { border: none; }
+    """
+    BINDINGS = [
+        Binding("escape", "give_up", "clear", id="filter.give_up", tooltip="Clear the filter"),
+        Binding("enter", "keep", "keep", id="filter.keep", tooltip="Apply the filter and return to the list"),
+    ]
+
+    def __init__(self, text: str, *, placeholder: str, rows: str, typed: Callable[[str], None]) -> None:
+        super().__init__(text, placeholder=placeholder)
+        self.cursor_blink = False
+        self._rows = rows
+        self._typed = typed
+
+    def on_mount(self) -> None:
+        """Take the keys."""
+        self.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show what matches so far."""
+        event.stop()
+        self._typed(self.value)
+
+    def action_keep(self) -> None:
+        """Back to the list with the filter on."""
+        self.screen.query_one(self._rows).focus()
+        self.remove()
+
+    def action_give_up(self) -> None:
+        """Back to the list with all rows."""
+        self._typed("")
+        self.action_keep()

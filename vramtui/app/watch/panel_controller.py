@@ -1,7 +1,6 @@
 """The preset of the estimate panel, which all screens share: chosen, stepped, and with the largest batch that fits."""
 
-from vramtui.app.context import AppContext, why_no_preset
-from vramtui.app.feature import Feature
+from vramtui.app.context import AppContext, Feature, why_no_preset
 from vramtui.app.state.run_fields import LENGTHS, SIZES, first_of
 from vramtui.app.state.view import Panel
 from vramtui.app.terminal.delayed_calls import call_after

@@ -10,10 +10,9 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.ui.chooser import Chooser, ranked
 from vramtui.app.ui.columns import short_name
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state.process_tree import BRANCH, TREE
+from vramtui.app.state.grouped_rows import BRANCH, TREE
 from vramtui.app.state.row import job_id, worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette

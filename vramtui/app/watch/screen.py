@@ -11,13 +11,12 @@ from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.messages import FieldStepped, GpuChosen
 from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortChosen
-from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.ui.list_frame import FilterBar, SortChosen
+from vramtui.app.ui.view_screen import Banner, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import ProcessTable
@@ -170,8 +169,6 @@ class Watch(ViewScreen):
 
     def action_filter(self) -> None:
         """Ask for the text that rows must hold."""
-        from vramtui.app.ui.filter_bar import FilterBar  # loads Input, not needed for the first paint
-
         if not self.query(FilterBar):
             line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter)
             self.mount(line, before="KeyBar")

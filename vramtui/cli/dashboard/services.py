@@ -121,7 +121,7 @@ HINT = (
 
 def viewed_services(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> Services:
     """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
-    from vramtui.app.view_only import NOTICE  # only where it is only looked at
+    from vramtui.app.keys import NOTICE  # only where it is only looked at
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     runs = viewed_runs(saver, feed.run_hosts) if feed is not None and feed.header.runs_of else None

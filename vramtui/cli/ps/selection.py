@@ -5,9 +5,8 @@ import io
 from collections.abc import Sequence
 
 from vramtui.app.state.grouped_rows import groups_of, together
-from vramtui.app.state.process_filter import conditions, doubt, holds
 from vramtui.app.state.row import SORT_KEYS
-from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
+from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST, conditions, doubt, holds
 from vramtui.app.state.view import ProcessRow
 from vramtui.cli.common.console import print_table
 from vramtui.cli.ps.tables import HEADINGS, NUMBERS, Selection, gpu_name, print_tables, process_row

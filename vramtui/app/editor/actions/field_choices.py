@@ -9,10 +9,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets.option_list import Option
 
-from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.fuzzy_rank import ranked
 from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption
 from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.ui.chooser import Chooser, ranked
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN

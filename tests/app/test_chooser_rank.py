@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramtui.app.choosers.fuzzy_rank import rank, ranked
+from vramtui.app.ui.chooser import rank, ranked
 
 PRESETS = (
     ("qwen-2.5-32b-infer", "Qwen 2.5 32B, 8 sequences, 3 of them long"),

@@ -9,8 +9,7 @@ from textual.theme import Theme
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from vramtui.app.choosers.chooser import Chooser
-from vramtui.app.choosers.fuzzy_rank import ranked
+from vramtui.app.ui.chooser import Chooser, ranked
 
 WIDTH = 76
 

@@ -1,1 +1,0 @@
-"""Windows in which one thing is chosen from a list with a filter."""

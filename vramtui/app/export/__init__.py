@@ -1,1 +1,0 @@
-"""Snapshots from the dashboard: the key that writes one, and the window of formats and folder."""

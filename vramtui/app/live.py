@@ -1,0 +1,214 @@
+"""What the dashboard does beside its screens, sample by sample: it reads the presets, records what is watched, and says
+alerts on the screen, by bell, desktop notification or a command where the settings want it.
+"""
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterable
+
+import msgspec
+from textual.app import App
+
+from vramtui.app.context import AppContext, Feature
+from vramtui.app.messages import PresetsRead
+from vramtui.app.state.view import RecordingStatus
+from vramtui.core.base.text import printable
+from vramtui.core.observation.alerts import PREDICTED, Alert
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.settings import AlertRules, Kind
+from vramtui.monitor.recorder import RecorderThread, RecordingFactory, RecordingResult
+from vramtui.monitor.session import Presets
+
+
+class PresetReader(Feature):
+    """Reads every preset on a thread, once the first sample is on the screen; then posts PresetsRead."""
+
+    def __init__(self, shared: AppContext, presets: Presets) -> None:
+        self._app = shared.app
+        self._state = shared.state
+        self._presets = presets
+        self._begun = False
+
+    def on_sample(self, sample: Sample) -> None:
+        """Begin at the first, unless nothing is to be predicted."""
+        del sample
+        if not self._begun and not self._state.is_monitor:
+            self._begun = True
+            self._app.call_after_refresh(self._read)
+
+    def _read(self) -> None:
+        def read() -> None:
+            self._app.post_message(PresetsRead(self._presets.all(), self._presets.problems))
+
+        threading.Thread(target=read, name="read presets", daemon=True).start()
+
+
+LEAVING = 1.0  # seconds that ending the file may take while the dashboard ends
+
+
+class RecordingFeature(Feature):
+    """Records what is watched, between two presses of the key.
+
+    Args:
+        shared: the dashboard's own parts.
+        factory: begins recordings; None where nothing can be recorded.
+
+    Attributes:
+        last_words: what is written on the terminal after the dashboard has left it.
+    """
+
+    def __init__(self, shared: AppContext, factory: RecordingFactory | None) -> None:
+        self._shared = shared
+        self.factory = factory
+        self._thread: RecorderThread | None = None
+        self.last_words = ""
+
+    def toggle(self) -> None:
+        """Begin to record what is watched; again: end it."""
+        if self.factory is None:
+            self._shared.app.notify("Only live data can be recorded.", markup=False)
+        elif self._thread is not None:
+            self._thread.finish()
+            self._thread = None
+        else:
+            self._thread = RecorderThread(
+                self.factory,
+                self._shared.interval,
+                lambda thread, result: self._shared.app.call_later(self._ended, thread, result),
+            )
+            self._thread.start()
+            if self._shared.state.sample is not None:
+                self.on_sample(self._shared.state.sample)
+        self._shared.redraw.now()
+
+    def on_sample(self, sample: Sample) -> None:
+        """Record the sample."""
+        del sample
+        if self._thread is not None:
+            self._thread.put(self._shared.state.session.recorded_tick())
+
+    def status(self) -> RecordingStatus | None:
+        """How long it has been recording; None while it does not."""
+        thread, sample = self._thread, self._shared.state.sample
+        if thread is None or sample is None:
+            return None
+        passed = max(0.0, sample.taken_at - (sample.taken_at if thread.began is None else thread.began))
+        return RecordingStatus(passed, thread.dropped)
+
+    def close(self) -> None:
+        """End the file as well, if it does not take long."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.finish()
+            thread.join(LEAVING)
+            if thread.where:
+                cut = " (not ended: the disk does not answer)" if thread.is_alive() else ""
+                self.last_words = f"vramtui: recorded in {thread.where}{cut}\n"
+
+    def _ended(self, thread: RecorderThread, result: RecordingResult) -> None:
+        """Say where it is, and what is not in it."""
+        if self._thread is thread:
+            self._thread = None
+        notify = self._shared.app.notify
+        if result.problem:
+            written = f" What was written so far is in {result.where}." if result.samples else ""
+            notify(f"{result.problem}.{written}", title="Recording ended", severity="error", markup=False)
+        elif result.samples:
+            lost = f" · {result.dropped} dropped: the disk was too slow" if result.dropped else ""
+            words = f"{result.where}\n{result.samples} samples{lost}"
+            notify(words, title="Recording written", timeout=8, markup=False)
+        self._shared.redraw.now()
+
+
+LIMIT = 30.0  # seconds that a command may take
+
+
+def title_of(kind: Kind) -> str:  # noqa: PLR0911 - a return a kind, which mypy holds to be all of them
+    """What an alert is called; a kind without a name here is no program that type-checks."""
+    match kind:
+        case "will_not_fit":
+            return "It will not fit"
+        case "growth":
+            return "Memory grows"
+        case "over":
+            return "More than predicted"
+        case "held_by_exited":
+            return "Memory held by exited processes"
+        case "lost":
+            return "GPU lost"
+        case "xid":
+            return "Error of the driver"
+        case "out_of_memory":
+            return "Out of memory"
+
+
+def without_predicted(alerts: Iterable[Alert], *, is_monitor: bool) -> tuple[Alert, ...]:
+    """`alerts`; where only the monitor is shown none that speaks of a prediction."""
+    return tuple(alert for alert in alerts if not (is_monitor and alert.kind in PREDICTED))
+
+
+class AlertFeature(Feature):
+    """Says what the latest sample is the first to show.
+
+    Args:
+        shared: the dashboard.
+        rules: how it is said.
+    """
+
+    def __init__(self, shared: AppContext, rules: AlertRules) -> None:
+        self._shared = shared
+        self._rules = rules
+
+    def mute(self) -> None:
+        """Say it on the screen alone: what was alarming when it was recorded calls nobody now."""
+        self._rules = msgspec.structs.replace(self._rules, bell=False, notification=False, command=None)
+
+    def on_sample(self, sample: Sample) -> None:
+        """Say what is new in it."""
+        del sample
+        state = self._shared.state
+        self.say(without_predicted(state.session.new_alerts, is_monitor=state.is_monitor))
+
+    def say(self, alerts: Iterable[Alert]) -> None:
+        """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""
+        app, rules = self._shared.app, self._rules
+        kinds: dict[Kind, list[Alert]] = {}
+        for alert in alerts:
+            kinds.setdefault(alert.kind, []).append(alert)
+            if rules.command:
+                threading.Thread(target=_run, args=(rules.command, alert), name="alert", daemon=True).start()
+        for kind, same in kinds.items():
+            sentence = same[0].sentence
+            if len(same) > 1:
+                indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
+                sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
+            app.notify(sentence, title=title_of(kind), severity="warning", timeout=10, markup=False)
+            if rules.notification:
+                _notify_desktop(app, sentence)
+        if kinds and rules.bell:
+            app.bell()
+
+
+def _notify_desktop(app: App[None], sentence: str) -> None:
+    driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
+    if driver is not None and not app.is_headless:
+        driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")
+
+
+def _run(command: str, alert: Alert) -> None:
+    """Run the person's own command, whose output goes nowhere: the screen belongs to the dashboard."""
+    environment = {**os.environ, "VRAMTUI_ALERT": printable(alert.sentence), "VRAMTUI_ALERT_KIND": alert.kind}
+    try:
+        subprocess.run(  # noqa: S602 - it is a line of the person's own config file
+            command,
+            shell=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return

@@ -1,1 +1,0 @@
-"""What the dashboard does with each sample, beside showing it."""

@@ -1,1 +1,0 @@
-"""Playing a recording in the dashboard."""
