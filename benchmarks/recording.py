@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.observation.probe_messages import (
     Beat,
     Hello,

@@ -40,16 +40,16 @@ SHORT = {
         estimators/analytic/generation/forward""",
     "read by several that do not read one another": """
         estimators/torch_facts/releases
-                core/base/clock core/base/late core/base/latest core/observation/xids
+                core/base/clock core/base/late core/base/latest
         app/editor/host app/editor/keys app/terminal/delayed_calls
         app/terminal/screen_size app/terminal/textual_private app/timeline/view
-        core/estimate/prediction core/observation/signals
+        core/observation/signals
         estimators/analytic/sizes/nccl
         estimators/torch_facts/cublas
         estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
         estimators/traced/libraries/linear
-        core/base/toml probe/socket_dir records/export/html/text
-        records/export/sanitize sources/feed/line_splitter sources/host/host""",
+        core/base/toml probe/socket_dir
+        records/export/sanitize sources/host/host""",
     "a kind of module": """
         models/kinds/conv models/kinds/embedding models/kinds/linear models/kinds/mlp models/kinds/norm
         models/kinds/recurrent

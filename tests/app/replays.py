@@ -11,7 +11,7 @@ from tests.app.fakes import Announcing, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
 from vramtui.app.replay import ReplayController
-from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.track import Peak

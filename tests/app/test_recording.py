@@ -12,7 +12,7 @@ from tests.app.replays import Tape as Played
 from tests.app.replays import playing
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick

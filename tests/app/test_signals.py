@@ -17,7 +17,7 @@ from vramtui.app.signals import SignalWindow, pasteable
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
-from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host.host import PidNamespace
 from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.host.signals import Signals
 

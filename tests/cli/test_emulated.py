@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.api.dry_run import DryRun, dry_run
+from vramtui.api.tracing import DryRun, dry_run
 from vramtui.cli.run.emulated import EmulatedRun, document_of, lines_of, row_of, with_process
 from vramtui.cli.run.history_entry import completed_runs, prediction_run
 from vramtui.cli.run.results import CompletedRun, seen_in

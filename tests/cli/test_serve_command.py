@@ -35,7 +35,7 @@ from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Host, Sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.schema.settings import SnapshotSettings
-from vramtui.records.recording.live import LiveRecording
+from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.run_history import RunHistory
 
 if importlib.util.find_spec("textual_serve") is None:

@@ -26,7 +26,7 @@ READERS = {
     "vramtui/records/shared_runs.py": "SHARED",
     "vramtui/records/allocator_traces": "SNAPSHOT",
     "vramtui/api/baseline.py": "BASELINE",
-    "vramtui/api/dry_run.py": "this program's own child",
+    "vramtui/api/tracing.py": "this program's own child",
     "vramtui/core/base/compatibility.py": "the text is bounded by who calls it",
     "vramtui/core/observation/readings.py": "`sample_in` bounds what it decodes",
     "vramtui/core/observation/probe_messages.py": "each field has its bounds, LONGEST_MESSAGE the whole",

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Run
-from vramtui.core.runs.run_identity import merged, run_key, same_process
+from vramtui.core.runs.run import Run, merged, run_key, same_process
 
 GIB = 1 << 30
 STARTED = Run(

@@ -23,7 +23,7 @@ from vramtui.app.help.dialog import problems_of
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
-from vramtui.sources.host import pid_namespace
+from vramtui.sources.host import host
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 from vramtui.sources.nvml.source import NvmlSource
 
@@ -136,7 +136,7 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
     library = None if fault.world is None else build(fault.variant) / LIBRARY
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment))
-        stack.enter_context(patch.object(pid_namespace, "own_namespace", lambda: fault.namespace))
+        stack.enter_context(patch.object(host, "own_namespace", lambda: fault.namespace))
         stack.enter_context(patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}))
         if fault.world is None:
             stack.enter_context(patch.object(pynvml, "nvmlLib", None))

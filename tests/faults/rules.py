@@ -21,7 +21,7 @@ from vramtui.app.help.dialog import problems_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.limits import is_possible, is_size
+from vramtui.core.observation.bounded_samples import is_possible, is_size
 from vramtui.core.observation.readings import METRICS, Gpu, Sample, decode_sample, encode_sample
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession

@@ -21,12 +21,11 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 from vramtui.records.export.metrics import metrics_of
-from vramtui.records.recording.live import LiveRecording
+from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.shared_runs import encoded, read_shared
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
+from vramtui.sources.feed.latest import LineSplitter, LineTooLargeError
 from vramtui.sources.feed.pipe import LineDecoder
-from vramtui.sources.ssh.failures import failure_of
-from vramtui.sources.ssh.far_command import SMI_MARK
+from vramtui.sources.ssh.far_command import SMI_MARK, failure_of
 from vramtui.sources.ssh.host_names import MOST_HOSTS, host_names
 from vramtui.sources.ssh.smi_frames import FarLines
 

@@ -18,9 +18,9 @@ from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE
 from vramtui.core.observation.readings import Sample
-from vramtui.records.recording.live import LiveRecording
+from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.recording.writer import read_recording
-from vramtui.sources.feed.line_splitter import LineSplitter
+from vramtui.sources.feed.latest import LineSplitter
 
 
 def _streamed(program: str, stand_in: StandIn, *more: str) -> "subprocess.Popen[bytes]":

@@ -8,9 +8,8 @@ import msgspec
 from tests.loaded_once import bundled_presets
 from tests.records.moments import moment
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.predictions import MOST_PREDICTIONS

@@ -14,7 +14,7 @@ from tests.stub.nvidia_smi import install
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.core.observation.readings import Sample
-from vramtui.sources.host import pid_namespace
+from vramtui.sources.host import host
 from vramtui.sources.nvml.source import NvmlSource
 
 OTHER = (1 << 22) - 2  # a pid that nobody has
@@ -64,7 +64,7 @@ class Stage:
 @pytest.fixture(autouse=True)
 def _on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the tests run, pids mean what they mean on a host; tests of containers say so themselves."""
-    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: HOST_NAMESPACE)
+    monkeypatch.setattr(host, "own_namespace", lambda: HOST_NAMESPACE)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.details import process_facts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Sample
-from vramtui.sources.host import pid_namespace
+from vramtui.sources.host import host
 from vramtui.sources.nvml.source import NvmlSource
 
 ME = os.getpid()
@@ -181,8 +181,8 @@ def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) ->
 
 def test_in_a_container_nobody_is_taken_for_somebody_else(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver gives the host's pids. The process that has such a number in here is another one."""
-    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: "pid:[4026532200]")
-    monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: pid == ME)
+    monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(host, "has_device_open", lambda pid: pid == ME)
     stage.source = NvmlSource(monotonic=stage.clock, timeout=20.0)
     stage.hold(CARD, StubProcess(os.getppid(), 500 * MIB))
     card(stage).used += 300 * MIB

@@ -18,12 +18,11 @@ from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.source import silence_limit
 from vramtui.core.observation.track import Peak
 from vramtui.records.recording.decoder import MOST_WAITING
-from vramtui.records.recording.encoder import RecordingEncoder
+from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.recording.jobs import MOST_LIVE
-from vramtui.records.recording.live import LiveRecording
 from vramtui.records.recording.recording import RecordingHeader
-from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter
+from vramtui.records.recording.writer import RecordingEncoder
+from vramtui.sources.feed.latest import LatestSample, LineSplitter
 from vramtui.sources.feed.pipe import PipeSource
 
 KEY = ProcessKey("far", "GPU-0", 7, 1.0)
@@ -217,7 +216,7 @@ def test_lines_come_out_however_they_are_cut() -> None:
 
 HOSTS = """
 import sys, threading
-from vramtui.records.recording.live import LiveRecording
+from vramtui.records.recording.growing_recording import LiveRecording
 lines, found, together = sys.stdin.buffer.read().splitlines(), [], threading.Barrier(24)
 def host():
     live = LiveRecording()

@@ -8,8 +8,8 @@ import pytest
 from tests.sources.conftest import Stage
 from tests.stub.world import MIB, StubGpu, StubProcess
 from vramtui.core.base.units import LARGEST_SIZE
+from vramtui.core.observation.bounded_samples import is_possible
 from vramtui.core.observation.history import History
-from vramtui.core.observation.limits import is_possible
 from vramtui.core.observation.readings import METRICS, Absence, decode_sample, encode_sample
 from vramtui.sources.nvidia_smi.parse import parse_value
 

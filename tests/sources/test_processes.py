@@ -23,8 +23,8 @@ from vramtui.agent import stream
 from vramtui.agent.ancestors import LONGEST_COMMAND
 from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.core.observation.readings import Absence, Process
-from vramtui.sources.host import pid_namespace, processes
-from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host import host, processes
+from vramtui.sources.host.host import PidNamespace
 from vramtui.sources.host.processes import ProcessReader, read_stat
 from vramtui.sources.nvml.processes import ProcessUse
 
@@ -216,8 +216,8 @@ def test_thousands_of_processes_have_their_turn(
 
 def private(monkeypatch: pytest.MonkeyPatch, holders: set[int]) -> PidNamespace:
     """A container's namespace, in which only these processes have the driver's device open."""
-    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: "pid:[4026532500]")
-    monkeypatch.setattr(pid_namespace, "has_device_open", holders.__contains__)
+    monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532500]")
+    monkeypatch.setattr(host, "has_device_open", holders.__contains__)
     return PidNamespace()
 
 
@@ -239,13 +239,13 @@ def test_in_a_container_whose_pids_cannot_be_told_apart(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("own", "expected"), [(HOST_NAMESPACE, False), (None, False), ("pid:[4026532500]", True)])
 def test_whether_the_namespace_is_private(monkeypatch: pytest.MonkeyPatch, own: str | None, *, expected: bool) -> None:
-    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: own)
+    monkeypatch.setattr(host, "own_namespace", lambda: own)
     assert PidNamespace().private is expected
 
 
 def test_who_has_a_device_open() -> None:
-    assert not pid_namespace.has_device_open(NOBODY)
-    assert pid_namespace.link_target("/proc/self/exe").startswith("/")
+    assert not host.has_device_open(NOBODY)
+    assert host.link_target("/proc/self/exe").startswith("/")
 
 
 def test_unchanged_rows_are_the_same_object(

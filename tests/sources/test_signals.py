@@ -13,8 +13,8 @@ import pytest
 
 from tests.sources.namespaces import run_in_namespace
 from vramtui.core.observation.signals import SIGNALS, SignalName
-from vramtui.sources.host import pid_namespace
-from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host import host
+from vramtui.sources.host.host import PidNamespace
 from vramtui.sources.host.processes import ProcessReader, read_stat
 from vramtui.sources.host.signals import Signals
 
@@ -265,8 +265,8 @@ def test_in_a_container_only_a_process_that_has_the_driver_open(
     child: Child, monkeypatch: pytest.MonkeyPatch, ours: bool, its: bool, outcome: str
 ) -> None:
     started = seen_start(child.pid)
-    monkeypatch.setattr(pid_namespace, "own_namespace", lambda: "pid:[4026532200]")
-    monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: ours if pid == os.getpid() else its)
+    monkeypatch.setattr(host, "own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(host, "has_device_open", lambda pid: ours if pid == os.getpid() else its)
     sent = Signals(PidNamespace()).send(child.pid, started, "SIGTERM")
     assert sent.outcome == outcome
     if outcome != "sent":

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
-from vramtui.records.recording.live import LiveRecording
-from vramtui.sources.ssh.failures import failure_of
-from vramtui.sources.ssh.far_command import GPU_COLUMNS, OLD_COLUMNS, far_command
+from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.sources.ssh.far_command import GPU_COLUMNS, OLD_COLUMNS, failure_of, far_command
 from vramtui.sources.ssh.handshakes import AT_ONCE, Backoff, Handshakes
 from vramtui.sources.ssh.smi_frames import FarLines, SmiFrames
 

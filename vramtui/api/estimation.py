@@ -106,7 +106,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the totals and each part with its arithmetic."""
-        from vramtui.records.export.html.text import table, tag, text  # noqa: PLC0415 - only a notebook asks
+        from vramtui.records.export.sanitize import table, tag, text  # noqa: PLC0415 - only a notebook asks
 
         rows = [
             (

@@ -13,23 +13,23 @@ DOCUMENTS = "vramtui.records.documents"
 # asked other things.
 COMMANDS = {
     "allocator": ".runs: AllocatorDocument",
-    "config show": ".settings: SettingsDocument",
+    "config show": ".observed: SettingsDocument",
     "convert": ".runs: ConvertDocument",
     "doctor": ".observed: DoctorDocument",
     "estimate": ".estimates: EstimateDocument OverDocument",
-    "fit": ".fits: FitDocument CardsDocument MapDocument",
+    "fit": ".estimates: FitDocument CardsDocument MapDocument",
     "history": ".runs: HistoryDocument CalibrationDocument",
     "lab": ".runs: LabDocument ExperimentsDocument",
     "oom": ".runs: OomDocument",
     "pick": ".observed: PickDocument",
-    "presets list": ".settings: PresetsDocument",
+    "presets list": ".observed: PresetsDocument",
     "ps": ".observed: PsDocument PsHostsDocument",
     "run": ".runs: RunDocument",
     "trace": ".runs: TraceDocument",
 }
 SCHEMAS = {
     **COMMANDS,
-    "error": ".settings: ErrorDocument",
+    "error": ".observed: ErrorDocument",
     "preset": "vramtui.core.schema.preset: Preset",
     "sample": "vramtui.core.observation.readings: Sample",
     "ledger": "vramtui.core.estimate.ledger: Ledger",

@@ -18,6 +18,7 @@ from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.shared_options import Hub, Settings
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.devices import DEFAULT_CARD, card
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.models.named_files import path_named
@@ -166,7 +167,6 @@ def _try_out(preset: Preset) -> None:
 
     On a card that holds anything: a server that no usual card holds is not wrong for it.
     """
-    from vramtui.core.estimate.devices import DEFAULT_CARD, card
     from vramtui.estimators.methods import estimates_by
 
     if isinstance(preset.model, (HuggingFaceModel, TorchModel)):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.prediction import Prediction, prediction_of
+from vramtui.core.estimate.estimate import Estimate, Prediction, prediction_of
 from vramtui.core.observation.alerts import Alert, Alerts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.matcher import MatchBasis

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary, preset_files
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
-    from vramtui.presets.toml.writer import set_values, write_preset_text
+    from vramtui.presets.toml.whole_files import set_values, write_preset_text
 
 __all__ = [
     "PresetLibrary",
@@ -33,7 +33,7 @@ _HOMES = {
     "library": ("PresetLibrary", "preset_files"),
     "overrides": ("apply_overrides",),
     "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
-    "toml.writer": ("set_values", "write_preset_text"),
+    "toml.whole_files": ("set_values", "write_preset_text"),
 }
 
 

@@ -18,8 +18,7 @@ from vramtui.api.baseline import (
     tolerance_of,
     write_baseline,
 )
-from vramtui.api.dry_run import dry_run
-from vramtui.api.tracing import trace
+from vramtui.api.tracing import dry_run, trace
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD

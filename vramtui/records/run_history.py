@@ -17,8 +17,7 @@ from vramtui.core.base.file_limits import HISTORY
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import FORMER_METHODS
-from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_identity import merged, same_process
+from vramtui.core.runs.run import Run, StoredRun, merged, same_process
 from vramtui.records.export.sanitize import clean
 
 FILE = "history.sqlite3"

@@ -15,6 +15,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.keys import with_values
 from vramtui.presets.draft.creation import checked_name
+from vramtui.presets.draft.variants import proposed_name, save_variant
 
 NO_CHANGES = "No single change found yet that frees memory."
 
@@ -53,7 +54,6 @@ class PlanVariants:
         preset_file = self._state.panel_preset()
         if chosen is None or preset_file is None:
             return
-        from vramtui.presets.draft.variants import proposed_name
 
         workload, how = chosen
 
@@ -89,8 +89,6 @@ class PlanVariants:
 
     def _save_in_background(self, preset_file: PresetFile, workload: Workload, name: str, how: str) -> None:
         def save() -> None:
-            from vramtui.presets.draft.variants import save_variant
-
             try:
                 self._app.call_later(self._saved, save_variant(preset_file, workload, name, how))
             except (UserError, OSError) as error:

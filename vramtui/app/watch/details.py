@@ -23,11 +23,11 @@ from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_duration, format_percent
 from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import Gpu, Host, Process, Reading
 from vramtui.core.observation.source import PcieTraffic
 from vramtui.core.observation.track import Peak
-from vramtui.core.observation.xids import xid_sentence
 from vramtui.monitor.fast_sampler import INTERVAL
 
 Facts = list[tuple[str, str]]

@@ -140,7 +140,7 @@ def _demo(banner: str) -> OpenedSource:
 
 
 def _open_feed(feed: str) -> OpenedSource:
-    from vramtui.records.recording.live import LiveRecording
+    from vramtui.records.recording.growing_recording import LiveRecording
     from vramtui.sources.feed.pipe import PipeSource
 
     live = LiveRecording()

@@ -216,7 +216,7 @@ def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[Opened
 
 def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
     """What a server's tab shows: the one host, or all that there are."""
-    from vramtui.records.recording.live import LiveRecording
+    from vramtui.records.recording.growing_recording import LiveRecording
     from vramtui.sources.feed.served import ServedFeed
 
     feed = ServedFeed(descriptor, LiveRecording)

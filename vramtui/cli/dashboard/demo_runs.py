@@ -12,8 +12,7 @@ from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Ending, Run, StoredRun
-from vramtui.core.runs.run_identity import run_key
+from vramtui.core.runs.run import Ending, Run, StoredRun, run_key
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.methods import DEFAULT

@@ -16,7 +16,7 @@ NARROWEST, LOWEST = 80, 24
 
 def namespaces() -> Finding:
     """Whether the driver's pids mean the same processes here."""
-    from vramtui.sources.host.pid_namespace import PidNamespace
+    from vramtui.sources.host.host import PidNamespace
 
     if not PidNamespace().private:
         return Finding(check="namespaces", verdict="ok", message="the host's process ids are visible")

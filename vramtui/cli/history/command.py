@@ -1,4 +1,6 @@
-"""`vramtui history`: past runs, predicted against observed, and how far the predictions were off."""
+"""`vramtui history`: past runs, predicted against observed, how far the predictions were off, and runs for and from
+others.
+"""
 
 import platform
 import re
@@ -15,17 +17,21 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.completion import beginning
 from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
-from vramtui.core.runs.run import StoredRun, spreads
+from vramtui.core.runs.run import Run, StoredRun, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order, why_not_deleted
+from vramtui.presets import bundled_folder
+from vramtui.presets.library import preset_files
+from vramtui.presets.toml.whole_files import write_new
+from vramtui.records.run_history import RunHistory
+from vramtui.records.shared_runs import encoded, read_shared, shareable
 
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration, Learned
-    from vramtui.records.run_history import RunHistory
 
 Share = Annotated[Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")]
 Yes = Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")]
@@ -105,9 +111,7 @@ def history(options: HistoryOptions) -> None:
             kept = in_order(every, _column(options.sort), reverse=options.reverse)[: options.limit]
         _tell_damaged(kept_in)
         if options.share is not None:
-            from vramtui.cli.history.share import share as write_shared
-
-            write_shared([entry.run for entry in kept], options.share, yes=options.yes)
+            share([entry.run for entry in kept], options.share, yes=options.yes)
         elif options.json:
             print_json(document(kept))
         elif options.run is not None:
@@ -183,7 +187,7 @@ def _figures(seen: "Learned", *, whole: bool) -> dict[str, object]:
     }
 
 
-def _import(kept_in: "RunHistory", shared: Path | None, since: str, preset: str, gpu: str, *, is_whole: bool) -> None:
+def _import(kept_in: RunHistory, shared: Path | None, since: str, preset: str, gpu: str, *, is_whole: bool) -> None:
     """Add the runs of a file that somebody shared, or Slurm's.
 
     Raises:
@@ -192,8 +196,6 @@ def _import(kept_in: "RunHistory", shared: Path | None, since: str, preset: str,
     if not is_whole:
         raise UserError("finished jobs of Slurm's: `vramtui history import --slurm --since 30d`")
     if shared is not None:
-        from vramtui.cli.history.share import import_runs
-
         import_runs(kept_in, shared)
         return
     from vramtui.cli.history.slurm import import_slurm
@@ -231,7 +233,7 @@ def _moment(text: str) -> float | None:
         raise UserError(f"--since {printable(text)} is not a time; write it like 7d, 12h, 30m or 2026-11-20") from None
 
 
-def _forget(history: "RunHistory", number: int) -> None:
+def _forget(history: RunHistory, number: int) -> None:
     """Remove a run and say which; one that is damaged cannot be shown, but it can be removed."""
     from vramtui.cli.history.text import in_a_line
 
@@ -250,6 +252,39 @@ def _forget(history: "RunHistory", number: int) -> None:
     sys.stdout.write(f"Run {number} deleted: {what}\n")
 
 
-def _tell_damaged(history: "RunHistory") -> None:
+def _tell_damaged(history: RunHistory) -> None:
     for sentence in history.damaged:
         sys.stderr.write(f"vramtui: {sentence}\n")
+
+
+def share(runs: list[Run], path: Path, *, yes: bool) -> None:
+    """Show all that would be written, ask, and write it; nothing is sent anywhere.
+
+    Raises:
+        UserError: there is nothing to share, or the file is there already or cannot be written.
+    """
+    shared = shareable(runs, (file.stem for file in preset_files(bundled_folder())))
+    if not shared:
+        raise UserError("no finished run has both a prediction and an observation, so there is nothing to share")
+    text = encoded(shared)
+    if not yes:
+        sys.stdout.write(text)
+        if not typer.confirm(f"Write these {len(shared)} runs to {path}?", err=True):
+            raise typer.Exit(NO)
+    try:
+        write_new(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    sys.stdout.write(f"{len(shared)} runs written to {path}.\n")
+
+
+def import_runs(history: RunHistory, path: Path) -> None:
+    """Take the runs of a file that somebody shared; importing it again changes nothing.
+
+    Raises:
+        UserError: it is no such file.
+    """
+    runs = read_shared(path)
+    for run in runs:
+        history.keep(run)
+    sys.stdout.write(f"{len(runs)} runs imported; they are of the host {runs[0].host if runs else '-'!r}.\n")

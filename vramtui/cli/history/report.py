@@ -13,8 +13,7 @@ from vramtui.core.base.compatibility import with_known_fields
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_report import RunReport, run_report
+from vramtui.core.runs.run import Run, RunReport, StoredRun, run_report
 from vramtui.core.schema.workload import Workload
 
 

@@ -73,7 +73,7 @@ class StandardOutput:
     """
 
     def __init__(self, header: "RecordingHeader") -> None:
-        from vramtui.records.recording.encoder import RecordingEncoder
+        from vramtui.records.recording.writer import RecordingEncoder
 
         self._encoder = RecordingEncoder()
         self._out = sys.stdout.buffer

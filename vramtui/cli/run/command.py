@@ -211,7 +211,7 @@ def emulated_need(options: RunOptions) -> str:
         SourceFailed: the GPUs cannot be read.
         UserError: there is no GPU, it is none that is known by name, or the job does not run so far without one.
     """
-    from vramtui.api.dry_run import dry_run
+    from vramtui.api.tracing import dry_run
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run.placement import say_waiting
 

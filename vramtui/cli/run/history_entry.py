@@ -14,8 +14,7 @@ from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Ending, Run
-from vramtui.core.runs.run_identity import run_key
+from vramtui.core.runs.run import Ending, Run, run_key
 from vramtui.core.runs.run_tracker import thinned
 
 EMULATED = "emulated"  # the method of what a job's own run on an emulated card predicts

@@ -15,7 +15,7 @@ import msgspec
 from vramtui.cli.record.follow import OVERDUE
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.encoder import RecordingEncoder
+from vramtui.records.recording.writer import RecordingEncoder
 from vramtui.sources.feed.served import ServedFailure, ServedHeader
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class HostBroadcast:
         self._header = header
         yield self
 
-    def write(self, tick: "RecordedTick") -> None:
+    def write(self, tick: RecordedTick) -> None:
         """Take one moment; never waits."""
         assert self._header is not None
         self._broadcast.put(self._number, BroadcastTick(self._header, tick))

@@ -9,9 +9,8 @@ import msgspec
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key

@@ -12,8 +12,7 @@ from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.snapshot import EstimateFor, device_of
 from vramtui.core.observation.track import Track
-from vramtui.core.runs.run import Ending, Run
-from vramtui.core.runs.run_identity import run_key
+from vramtui.core.runs.run import Ending, Run, run_key
 from vramtui.core.schema.preset import PresetFile
 
 EVERY = 60.0  # seconds between two words on a job that goes on
@@ -161,7 +160,7 @@ def _is_let_go(track: Track, key: ProcessKey, sample: Sample, matched: Mapping[P
     return key not in matched and track.gone_at is None and track.last_seen >= sample.taken_at
 
 
-def _observed(track: Track, told: "tuple[ObservedJob, int] | None") -> Ledger:
+def _observed(track: Track, told: tuple[ObservedJob, int] | None) -> Ledger:
     """The process as the driver shows it, and what the job itself tells."""
     peak = track.peak.bytes if track.peak is not None else None
     if told is None:
@@ -169,13 +168,13 @@ def _observed(track: Track, told: "tuple[ObservedJob, int] | None") -> Ledger:
     return told[0].ledger_beside(told[1], peak)
 
 
-def _how(track: Track, told: "tuple[ObservedJob, int] | None") -> str:
+def _how(track: Track, told: tuple[ObservedJob, int] | None) -> str:
     if told is not None and told[0].ledger(told[1]).reserved is not None:
         return "probe"
     return track.peak.how if track.peak is not None else "sampled"
 
 
-def _ending(track: Track, told: "tuple[ObservedJob, int] | None") -> Ending:
+def _ending(track: Track, told: tuple[ObservedJob, int] | None) -> Ending:
     if track.gone_at is None:
         return "running"
     end = None if told is None else told[0].end
@@ -184,7 +183,7 @@ def _ending(track: Track, told: "tuple[ObservedJob, int] | None") -> Ending:
     return "failed" if end is not None and end.error else "exited"
 
 
-def _versions(host: Host, told: "tuple[ObservedJob, int] | None") -> dict[str, str]:
+def _versions(host: Host, told: tuple[ObservedJob, int] | None) -> dict[str, str]:
     hello = None if told is None else told[0].hello
     known = {
         "driver": host.driver_version,

@@ -15,8 +15,7 @@ from vramtui.presets.draft.edited_text import EditedText, TryOut
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import OpenedFile, PresetProblem, display_path, is_written, open_text
-from vramtui.presets.toml.whole_files import NotDurableError
-from vramtui.presets.toml.writer import write_preset_text
+from vramtui.presets.toml.whole_files import NotDurableError, write_preset_text
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 

@@ -20,7 +20,7 @@ from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLA
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.importers.launcher_defaults import defaults_of_file
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.nearest_preset import nearest_preset
+from vramtui.presets.named_presets import nearest_preset
 from vramtui.presets.toml.item_edits import value_text
 
 PRESET, MODEL_FILE = "preset", "model.config"

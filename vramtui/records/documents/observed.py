@@ -1,4 +1,4 @@
-"""The documents of what is seen on a host now: `ps`, `pick`, `doctor`."""
+"""The documents of what is seen on a host now (`ps`, `pick`, `doctor`), of what a person has set up, and of errors."""
 
 from typing import Literal
 
@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from vramtui.core.estimate.comparison import Verdict
 from vramtui.core.estimate.fits import FitVerdict
 from vramtui.core.observation.readings import Gpu, Problem, Process
+from vramtui.core.schema.settings import Settings
 from vramtui.records.documents import like
 
 
@@ -119,3 +120,48 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     exit: int
     checks: tuple[PrintedFinding, ...]
+
+
+class ListedPreset(msgspec.Struct, frozen=True, kw_only=True):
+    """One preset and its file."""
+
+    name: str
+    title: str
+    path: str
+    bundled: bool
+    model_kind: str
+    run_kind: str
+
+
+class PresetsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui presets list --json` prints."""
+
+    schema: int
+    presets: tuple[ListedPreset, ...]
+
+
+class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui config show --json` prints: every setting as it holds, and the file, which need not exist.
+
+    Attributes:
+        environment: the settings that a variable gives, and its name.
+    """
+
+    schema: int
+    path: str
+    exists: bool
+    environment: dict[str, str]
+    settings: Settings
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What every command with `--json` prints on standard error, in one line, where it cannot answer.
+
+    Attributes:
+        error: the sentence.
+        exit: the exit code.
+    """
+
+    schema: int
+    error: str
+    exit: int

@@ -10,9 +10,8 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.observation.readings import SCHEMA
-from vramtui.core.runs.run import Run
+from vramtui.core.runs.run import Run, RunReport
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
-from vramtui.core.runs.run_report import RunReport
 from vramtui.records.export.csv_table import Cells, csv_text, ledger_cells
 from vramtui.records.export.files import file_stem, write_files
 from vramtui.records.export.html.drawings import over_time
@@ -26,10 +25,9 @@ from vramtui.records.export.html.parts import (
     timeline,
     two_sides,
 )
-from vramtui.records.export.html.text import table, tag, text
 from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
-from vramtui.records.export.sanitize import clean, iso_time
+from vramtui.records.export.sanitize import clean, iso_time, table, tag, text
 
 FORMATS = ("json", "csv", "md", "html")
 

@@ -1,6 +1,10 @@
-"""Values on their way into a document: text that no terminal obeys, numbers that JSON knows, times a person reads."""
+"""Values on their way into a document: text that no terminal obeys, HTML from parts that may hold anything, numbers
+that JSON knows, times a person reads.
+"""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from html import escape
 from math import isfinite
 from typing import Any
 
@@ -36,3 +40,35 @@ def iso_time(seconds: float | None) -> str:
         return UNKNOWN
     offset = when.strftime("%z")
     return f"{when:%Y-%m-%d %H:%M:%S} {offset[:3]}:{offset[3:5]}"
+
+
+def text(value: str | None) -> str:
+    """Untrusted text as text; a dash for what is not known."""
+    return escape(printable(value)) if value else UNKNOWN
+
+
+def tag(name: str, *inner: str, **attributes: str | float | None) -> str:
+    """An element. `inner` is HTML already; attributes are escaped here, and `class_` is `class`."""
+    told = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{told}>{''.join(inner)}</{name}>"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """A table whose cells are HTML already. On a narrow page each row is a block of its own, with a line for each cell
+    behind its column's name, so that nothing is cut.
+    """
+
+    def row(kind: str, cells: Sequence[str], names: Sequence[str | None]) -> str:
+        pairs = enumerate(zip(cells, names, strict=True))
+        return tag(
+            "tr",
+            *(tag(kind, cell, class_="n" if at in numbers else None, data_name=name) for at, (cell, name) in pairs),
+        )
+
+    body = "".join(row("td", cells, headings) for cells in rows)
+    inner = tag("table", tag("thead", row("th", headings, [None] * len(headings))), tag("tbody", body))
+    return tag("div", inner, class_="wide")

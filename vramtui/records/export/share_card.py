@@ -9,7 +9,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import Fit, FitVerdict
 from vramtui.core.estimate.ledger import LEAVES, TITLES, Line
 from vramtui.core.schema.preset import PresetFile
-from vramtui.records.export.html.text import tag, text
+from vramtui.records.export.sanitize import tag, text
 
 WIDE, HIGH, EDGE = 1200, 630, 70  # what social pages show of a link
 INK, DIM, PAPER = "#d7deea", "#93a0b3", "#0f131a"

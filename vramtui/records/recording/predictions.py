@@ -1,7 +1,7 @@
 """What was predicted, in a recording: each prediction once, and which process had which from when on.
 
 `{"prediction": {"number": 0, "preset": …, "title": …, "workload": {…}, "device": {…}, "estimate": {…}}}` is one as
-`vramtui.core.estimate.prediction.Prediction` has it: the preset's key and name, its exact workload, the card, and the
+`vramtui.core.estimate.estimate.Prediction` has it: the preset's key and name, its exact workload, the card, and the
 estimate with its Ledger. `{"matched": {"at": …, "processes": [{"host", "gpu_uuid", "pid", "started_at", "prediction":
 0}]}}` says which processes have another prediction than before, by its number; null is none. `at` is the time of the
 sample at which it was noted.
@@ -16,8 +16,7 @@ from msgspec import Meta
 
 from vramtui.core.base.compatibility import with_known_fields
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.schema.workload import Workload
 

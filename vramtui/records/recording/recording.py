@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, ProcessKey, Sample
 from vramtui.core.observation.track import Peak

@@ -1,5 +1,15 @@
-"""Recordings as files: one JSON object a line (`vramtui.records.recording.encoder`), so that a torn file loses one line
-and no more.
+"""Recordings as files: one JSON object a line, so that a torn file loses one line and no more; and their lines, made of
+one sample after another, wherever those go.
+
+The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
+line is one Sample in its JSON form (`vramtui.core.observation.readings`) or what changed since the one before
+(`vramtui.records.recording.deltas`); a whole sample comes at least once a minute. After a sample come lines about what
+the jobs' own probes told (`vramtui.records.recording.jobs`), what presets predicted for its processes
+(`vramtui.records.recording.predictions`) and peaks that no sample shows (`vramtui.records.recording.peaks`), where
+there is any of it.
+
+The 1 of the header, and `schema` in a whole sample, is the format's only number. It goes up where an older reader would
+be wrong about what it reads; new fields and new kinds of lines leave it as it is, and readers pass over them.
 
 A file whose name ends in `.gz` is compressed, flushed after each sample; its gzip members may be several. The reader
 goes by what is in the file, not by its name.
@@ -11,10 +21,17 @@ from gzip import GzipFile
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.encoder import RecordingEncoder
+from vramtui.records.export.sanitize import clean
+from vramtui.records.recording.deltas import DeltaLine, difference
+from vramtui.records.recording.jobs import WrittenJobs
+from vramtui.records.recording.peaks import WrittenPeaks
+from vramtui.records.recording.predictions import WrittenPredictions
 from vramtui.records.recording.reader import RecordingReader
 from vramtui.records.recording.recording import Recording, RecordingHeader
 
@@ -93,3 +110,43 @@ def read_recording(path: Path, progress: Callable[[float], None] | None = None) 
         if progress is not None:
             progress(fraction)
     return reading.recording()
+
+
+WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
+
+
+class RecordingEncoder:
+    """Makes the lines, each with its newline; what one sample brings belongs together."""
+
+    def __init__(self) -> None:
+        self._last: Sample | None = None
+        self._next_whole = float("-inf")
+        self._jobs = WrittenJobs()
+        self._predictions = WrittenPredictions()
+        self._peaks = WrittenPeaks()
+
+    @staticmethod
+    def header(header: RecordingHeader) -> bytes:
+        """The first line."""
+        return msgspec.json.encode(header) + b"\n"
+
+    def lines(self, tick: RecordedTick) -> bytes:
+        """The next sample: what changed since the last one where that will do."""
+        sample = tick.sample
+        predicted = self._predictions.lines(sample, tick.predictions)
+        told = self._jobs.lines(sample.taken_at, tick.jobs)
+        lines = (self._sample_line(sample), *predicted, *self._peaks.lines(sample, tick.peaks), *told)
+        return b"".join(line + b"\n" for line in lines)
+
+    def _sample_line(self, sample: Sample) -> bytes:
+        last, self._last = self._last, sample
+        delta = None
+        if last is not None and last.taken_at <= sample.taken_at < self._next_whole:
+            delta = difference(last, sample)
+        if delta is None:
+            self._next_whole = sample.taken_at + WHOLE_EVERY
+        try:
+            return encode_sample(sample) if delta is None else msgspec.json.encode(DeltaLine(delta))
+        except UnicodeEncodeError:
+            # A name that is no Unicode at all cannot stand in JSON.
+            return msgspec.json.encode(clean(msgspec.to_builtins(sample if delta is None else DeltaLine(delta))))

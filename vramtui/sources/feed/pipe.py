@@ -10,8 +10,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import silence_limit
-from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
+from vramtui.sources.feed.latest import LatestSample, LineSplitter, LineTooLargeError
 
 PIECE = 1 << 16
 LOOK_EVERY = 0.1  # seconds between looks at a file that may have grown

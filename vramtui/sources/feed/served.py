@@ -16,8 +16,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import silence_limit
-from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
+from vramtui.sources.feed.latest import LatestSample, LineSplitter, LineTooLargeError
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob

@@ -25,9 +25,9 @@ from vramtui.core.observation.readings import (
     ProcessState,
     ProcessType,
 )
-from vramtui.core.runs.run_identity import CLOCKS_APART
+from vramtui.core.runs.run import CLOCKS_APART
 from vramtui.core.schema.bounds import ModuleLoading
-from vramtui.sources.host import pid_namespace
+from vramtui.sources.host.host import PidNamespace
 
 if TYPE_CHECKING:
     from vramtui.sources.nvml.processes import ProcessUse
@@ -86,10 +86,10 @@ class ProcessReader:
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        namespace: "pid_namespace.PidNamespace | None" = None,
+        namespace: PidNamespace | None = None,
     ) -> None:
         self._clock = clock
-        self._namespace = namespace or pid_namespace.PidNamespace()
+        self._namespace = namespace or PidNamespace()
         self._boot = boot_time()
         self._entries: dict[int, _Entry] = {}
         self._rows: dict[str, dict[int, Process]] = {}
@@ -129,7 +129,7 @@ class ProcessReader:
         return last
 
     def rows(
-        self, device: str, held: "Mapping[int, ProcessUse]", busy: "Mapping[int, int] | None" = None
+        self, device: str, held: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None = None
     ) -> list[Process]:
         """All processes that a device lists, each as `row` gives it.
 

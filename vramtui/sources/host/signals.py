@@ -10,7 +10,7 @@ import psutil
 
 from vramtui.core.base.text import printable
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
-from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host.host import PidNamespace
 from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat
 
 SAME = 0.5 / CLOCK_TICKS  # seconds: the kernel counts start times in ticks

@@ -9,7 +9,7 @@ import msgspec
 from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE, MIB
-from vramtui.core.observation.limits import is_possible, is_size
+from vramtui.core.observation.bounded_samples import is_possible, is_size
 from vramtui.core.observation.readings import Absence
 
 _REJECTED: Final = re.compile(r'Field "([^"]+)" is not a valid field to query')

@@ -9,7 +9,7 @@ import pynvml
 from vramtui.agent.counters import CardCounters
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
-from vramtui.core.observation.limits import MOST_DEVICES, is_possible
+from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
 from vramtui.sources.nvml.accounting import Accounts
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields

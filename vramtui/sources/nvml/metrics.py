@@ -12,7 +12,7 @@ from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.nvml import NOT_AVAILABLE
 from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
-from vramtui.core.observation.limits import is_possible, is_size
+from vramtui.core.observation.bounded_samples import is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 

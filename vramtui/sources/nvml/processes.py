@@ -14,7 +14,7 @@ import pynvml
 
 from vramtui.agent.nvml import LARGEST_RECORD, NO_INSTANCE, NOT_AVAILABLE, PATTERN, PID_LIMIT
 from vramtui.core.base.units import LARGEST_SIZE
-from vramtui.core.observation.limits import MOST_PROCESSES
+from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
 from vramtui.sources.nvml.calls import Caller, Device
 

@@ -10,7 +10,7 @@ import pynvml
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE
-from vramtui.core.observation.limits import MOST_DEVICES, is_possible
+from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Process, Sample
 from vramtui.core.observation.source import PcieTraffic
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck

@@ -19,11 +19,9 @@ from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Problem, Sample
 from vramtui.core.observation.source import silence_limit
-from vramtui.sources.feed.latest import LatestSample
-from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLargeError
+from vramtui.sources.feed.latest import LatestSample, LineSplitter, LineTooLargeError
 from vramtui.sources.feed.pipe import LineDecoder
-from vramtui.sources.ssh.failures import failure_of
-from vramtui.sources.ssh.far_command import CONNECT_LIMIT, ssh_arguments
+from vramtui.sources.ssh.far_command import CONNECT_LIMIT, failure_of, ssh_arguments
 from vramtui.sources.ssh.handshakes import Backoff, Handshakes
 from vramtui.sources.ssh.smi_frames import FarLines
 
@@ -184,7 +182,7 @@ class SshSource:
 class _Conversation:
     """Reads what comes until it ends or falls silent."""
 
-    def __init__(self, host: str, process: "subprocess.Popen[bytes]", lines: FarLines, interval: float) -> None:
+    def __init__(self, host: str, process: subprocess.Popen[bytes], lines: FarLines, interval: float) -> None:
         self._host = host
         self._process = process
         self._lines = lines
@@ -260,7 +258,7 @@ class _Conversation:
         return failure_of(self._host, self._said.decode(errors="replace"), code)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill it where it lives; what waits in a driver or in a network is not waited for."""
     with contextlib.suppress(OSError):
         process.kill()

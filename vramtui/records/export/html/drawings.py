@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from vramtui.core.base.units import format_bytes, format_duration
-from vramtui.records.export.html.text import tag, text
+from vramtui.records.export.sanitize import tag, text
 
 WIDTH, HEIGHT = 1000.0, 100.0
 

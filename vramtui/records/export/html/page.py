@@ -16,8 +16,7 @@ from vramtui.records.export.html.parts import (
     timeline,
     two_sides,
 )
-from vramtui.records.export.html.text import table, tag, text
-from vramtui.records.export.sanitize import iso_time
+from vramtui.records.export.sanitize import iso_time, table, tag, text
 
 
 def html_page(snapshot: Snapshot) -> str:

@@ -11,7 +11,7 @@ from vramtui.core.estimate.comparison import ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledger, Line, title_of
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, stacked
-from vramtui.records.export.html.text import table, tag, text
+from vramtui.records.export.sanitize import table, tag, text
 
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"
 _DARK = "--ink:#d7deea;--paper:#0f131a;--dim:#93a0b3;--rule:#2a3342;--bad:#ff6f6f;--good:#63d78b;"
