@@ -1,10 +1,11 @@
 """Run many short scripts, each in a fork of one process that has loaded torch, and write down their peaks.
 
-    python benchmarks/differential_run.py SCRIPTS.json PEAKS.json [--cuda]
+    python benchmarks/differential_run.py SCRIPTS.json PEAKS.json [--cuda [--loaded]]
 
 SCRIPTS.json holds `[[device, text], ...]`, PEAKS.json `[[allocated, reserved] or words, ...]`. With `--cuda` the
 scripts run as they are, under a CUDA build of PyTorch whose card or driver the environment provides (FAKECUDA_CC names
-the capability of a driver that is not there); otherwise they are traced.
+the capability of a driver that is not there); otherwise they are traced. `--loaded` loads what the recorded jobs
+import, too.
 """
 
 import json
@@ -65,7 +66,11 @@ def in_a_fork(device: str, text: str, *, cuda: bool) -> Any:  # noqa: ANN401 - p
 def main(arguments: list[str]) -> None:
     """Run what is asked for."""
     cuda = "--cuda" in arguments
-    source, target = (Path(name) for name in arguments if name != "--cuda")
+    source, target = (Path(name) for name in arguments if not name.startswith("--"))
+    if "--loaded" in arguments:
+        from benchmarks.stated_run import load_libraries  # noqa: PLC0415 - the tracer's environment need not have them
+
+        load_libraries()
     if not cuda:
         import vramtui.estimators.traced.session  # noqa: F401,PLC0415 - loaded once for all forks
     scripts = json.loads(source.read_text(encoding="utf-8"))

@@ -236,11 +236,9 @@ def run(job: Job) -> None:
 def answer(target: Path) -> None:
     """Run every job that has no answer in the file yet."""
     from benchmarks.differential_run import in_a_fork  # noqa: PLC0415 - only where jobs run
-    from benchmarks.stated_run import LOADED  # noqa: PLC0415 - as above
+    from benchmarks.stated_run import load_libraries  # noqa: PLC0415 - as above
 
-    for name in LOADED:
-        with contextlib.suppress(ImportError):
-            import_module(name)
+    load_libraries()
     answers = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
     for job in jobs():
         if not isinstance(answers.get(job["name"]), list):

@@ -283,14 +283,19 @@ def build_no_kernels() -> None:
             setattr(import_module(module), name, value)
 
 
+def load_libraries() -> None:
+    """Import once for all forks what the jobs import."""
+    for name in LOADED:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+
+
 def main(*arguments: str) -> None:
     """Run what is asked for."""
     if "--no-kernels" in arguments:
         build_no_kernels()
     source, target = (argument for argument in arguments if not argument.startswith("--"))
-    for name in LOADED:
-        with contextlib.suppress(ImportError):
-            import_module(name)
+    load_libraries()
     jobs = json.loads(Path(source).read_text(encoding="utf-8"))
     answers: dict[str, Any] = {}
     if Path(target).exists():

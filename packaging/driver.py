@@ -1,9 +1,10 @@
-"""Compile the emulated card's libraries for wheels: `python packaging/driver.py TREE` (needs the package ziglang).
+"""Compile the emulated card's libraries for wheels: `python packaging/driver.py TREE [MACHINE …] [--wheels FOLDER]`.
 
-TREE is a source tree that holds `vramtui/driver`, as `packaging/split.py` makes one. For x86-64 and aarch64, with the
-glibc of manylinux2014, the libraries go to TREE/vramtui/driver/prebuilt/MACHINE-KEY, where KEY is that of the sources:
-whoever installs such a wheel needs no compiler. A wheel of the tree is then one machine's: `python -m build --wheel
-TREE`, `wheel tags --platform-tag manylinux2014_x86_64 WHEEL`. From an sdist `cc` compiles them at the first use.
+TREE is a source tree that holds `vramtui/driver`, as `packaging/split.py` makes one. For x86-64 and aarch64, or those
+that are named, with the glibc of manylinux2014, the package `ziglang` compiles the libraries into
+TREE/vramtui/driver/prebuilt/MACHINE-KEY, where KEY is that of the sources: whoever installs a wheel with them needs no
+compiler. `--wheels` builds a wheel for each machine, with its libraries alone and its platform in the name (needs the
+packages build and wheel). From an sdist `cc` compiles them at the first use.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 GLIBC = "2.17"
+PLATFORM = "manylinux2014"
 MACHINES = ("x86_64", "aarch64")
 
 
@@ -29,23 +31,44 @@ def build_module(tree: Path) -> ModuleType:
     return module
 
 
+def compile_for(machine: str, build: ModuleType, prebuilt: Path) -> None:
+    """Put that machine's libraries into `prebuilt`, without symbols for a debugger."""
+    folder = prebuilt / f"{machine}-{build.source_key()}"
+    folder.mkdir(parents=True)
+    for library, parts in build.libraries().items():
+        compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{GLIBC}", "-s"]
+        command = [*compiler, *build.FLAGS, f"-Wl,-soname,{library}", "-o", str(folder / library), *parts, "-ldl"]
+        subprocess.run(command, cwd=build.SOURCES, check=True)
+        print(f"{folder.name}/{library}: {(folder / library).stat().st_size:,} B")
+
+
+def build_wheel(tree: Path, machine: str, into: Path) -> Path:
+    """The wheel of what the tree holds now, in `into`, named after its machine."""
+    into.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(into), str(tree)], check=True)
+    (pure,) = into.glob("*-none-any.whl")
+    retag = [sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", f"{PLATFORM}_{machine}", str(pure)]
+    subprocess.run(retag, check=True)
+    (wheel,) = into.glob(f"*-{PLATFORM}_{machine}.whl")
+    return wheel
+
+
 def main() -> None:
     """Compile for each machine."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     asked.add_argument("tree", type=Path)
     asked.add_argument("machines", nargs="*", default=MACHINES)
+    asked.add_argument("--wheels", type=Path)
     options = asked.parse_args()
-    build = build_module(options.tree.resolve())
+    tree = options.tree.resolve()
+    build = build_module(tree)
     prebuilt = build.SOURCES.with_name("prebuilt")
     shutil.rmtree(prebuilt, ignore_errors=True)
     for machine in options.machines:
-        folder = prebuilt / f"{machine}-{build.source_key()}"
-        folder.mkdir(parents=True)
-        for library, parts in build.libraries().items():
-            compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{GLIBC}"]
-            command = [*compiler, *build.FLAGS, f"-Wl,-soname,{library}", "-o", str(folder / library), *parts, "-ldl"]
-            subprocess.run(command, cwd=build.SOURCES, check=True)
-            print(f"{folder.relative_to(options.tree.resolve()) / library}: {(folder / library).stat().st_size:,} B")
+        compile_for(machine, build, prebuilt)
+        if options.wheels is not None:
+            print(build_wheel(tree, machine, options.wheels.resolve()))
+            shutil.rmtree(prebuilt)
 
 
 if __name__ == "__main__":

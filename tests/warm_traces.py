@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,8 @@ def _answered(before: str, request: TraceRequest) -> bytes:
             exec(compile(before, "before", "exec"), {})  # noqa: S102 - the test's own
             answer = ChildLine(result=trace_here(request, lambda _progress: None))
         except BaseException as error:  # noqa: BLE001 - it is the answer
-            answer = ChildLine(error=str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+            text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            answer = ChildLine(error=text, beyond_trace=isinstance(error, BeyondTraceError))
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(msgspec.json.encode(answer))
         os._exit(0)

@@ -126,6 +126,27 @@ def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() 
 
 
 @pytest.mark.usefixtures("warm_children")
+def test_compiled_code_is_followed_by_the_command_that_knows_it_better(folder: Path) -> None:
+    write(folder, "compiled.py", "import torch\ntorch.compile(torch.nn.Linear(8, 8).cuda())(torch.ones(8, 8).cuda())\n")
+    lines = run("compiled.py", "--device", "L4", "--steps", "2").stdout.splitlines()
+    assert lines[-1].startswith("  vramtui run --on L4 --steps 2 -- ")
+    assert lines[-1].endswith("python compiled.py")
+    assert "knows more of compiled code:" in lines[-2]
+    assert "run --on" not in run("train.py", "--", "--lr", "1").stdout
+
+
+@pytest.mark.usefixtures("warm_children")
+def test_a_kernel_that_cannot_be_followed_is_refused_with_the_command_that_runs_it(folder: Path) -> None:
+    write(folder, "kernel.py", "from torch.utils import cpp_extension as c\nc.load_inline('mine', '')\n")
+    done = run("kernel.py")
+    assert done.exit_code == 2
+    assert re.search(
+        r"; `vramtui run --on H100 --steps 3 -- \S*python kernel\.py`.* runs it on an emulated card", done.stderr
+    )
+    assert "run --on" not in run("train.py").stderr  # the code's own fault
+
+
+@pytest.mark.usefixtures("warm_children")
 def test_a_script_that_misses_an_argument_says_so_itself() -> None:
     done = run("train.py")
     assert done.exit_code == 2

@@ -77,6 +77,8 @@ int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, uns
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, handle, int, size_t);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 int cudaSetDevice(int);
+int cudaGetDeviceProperties(void *, int);
+int cudaGetDeviceProperties_v2(void *, int);
 int ncclGetUniqueId(void *);
 int ncclCommInitRank(handle *, int, struct id, int);
 int ncclCommSplit(handle, int, int, handle *, void *);
@@ -107,6 +109,25 @@ static int devices(void) {
   EXPECT(cuDeviceGetAttribute(&value, 75, 0) == 0 && value == 8);    /* compute capability */
   EXPECT(cuDeviceGetAttribute(&value, 16, 0) == 0 && value == 108);  /* multiprocessors */
   EXPECT(cuDeviceGetAttribute(&value, 39, 0) == 0 && value == 2048); /* threads of one */
+  return 0;
+}
+
+/* What stands where in cudaDeviceProp of CUDA 13 and of CUDA 12.8 (driver_types.h). */
+static int properties(void) {
+  static const struct {
+    int newer, older, value;
+  } NUMBERS[] = {{384, 388, 108}, {624, 640, 167936}, {604, 624, 2048}, {752, 776, 1}};
+  char newer[2048], older[2048];
+  memset(older, 7, sizeof older);
+  EXPECT(cudaGetDeviceProperties(newer, 0) == 0 && cudaGetDeviceProperties_v2(older, 0) == 0);
+  EXPECT(strcmp(older, "NVIDIA Test") == 0 && older[1031] == 0 && older[1032] == 7);
+  for (size_t at = 0; at < sizeof NUMBERS / sizeof NUMBERS[0]; at++) {
+    int first, second;
+    memcpy(&first, newer + NUMBERS[at].newer, sizeof first);
+    memcpy(&second, older + NUMBERS[at].older, sizeof second);
+    EXPECT(first == NUMBERS[at].value && second == first);
+  }
+  EXPECT(cudaGetDeviceProperties_v2(older, 2) == INVALID_DEVICE);
   return 0;
 }
 
@@ -301,7 +322,7 @@ int main(int count, char **words) {
   static const struct {
     const char *name;
     int (*check)(void);
-  } CHECKS[] = {{"devices", devices}, {"allocation", allocation}, {"capacity", capacity},
+  } CHECKS[] = {{"devices", devices}, {"properties", properties}, {"allocation", allocation}, {"capacity", capacity},
                 {"virtual_memory", virtual_memory}, {"pools", pools}, {"values", values},
                 {"events", events}, {"collectives", collectives}, {"graphs", graphs},
                 {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}};

@@ -24,6 +24,7 @@ CARD = EmulatedCard(
 CHECKS = Path(__file__).with_name("driver_checks.c")
 NAMES = (
     "devices",
+    "properties",
     "allocation",
     "capacity",
     "virtual_memory",

@@ -29,6 +29,7 @@ def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path,
     with pytest.raises(TraceFailedError) as failure:
         traced(tmp_path, f"import torch\n{line}\n")
     assert begins in str(failure.value)
+    assert failure.value.beyond_trace is (begins == TRACE)
     assert "script.py:2" in str(failure.value)
     assert "Fake" not in str(failure.value)
 

@@ -147,7 +147,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     Raises:
         UserError: no such card is known, or the driver cannot be compiled.
     """
-    cards = [_parse_cards(name) for name in names.split(",")]
+    cards = [parse_cards(name) for name in names.split(",")]
     if shutil.which(job.command[0]) is None:
         fail(NOT_FOUND, f"{printable(job.command[0])}: no such program")
     libraries = build(cache_dir())
@@ -177,7 +177,7 @@ def _keep(runs: Sequence[EmulatedRun]) -> None:
         sys.stderr.write(f"vramtui: {error}\n")
 
 
-def _parse_cards(text: str) -> tuple[Device, int]:
+def parse_cards(text: str) -> tuple[Device, int]:
     """A card and how many of it: `8xH100`."""
     several = re.fullmatch(r"(\d{1,3})x(.+)", text.strip())
     count = 1 if several is None else int(several[1])

@@ -128,6 +128,8 @@ def trace(options: TraceOptions) -> None:
     """
     with exit_on_user_error():
         from vramtui.cli.trace.baseline import baseline_check
+        from vramtui.cli.trace.emulated_command import better_emulated, emulated_command, way_out
+        from vramtui.cli.trace.text import print_note
 
         check = baseline_check(
             options.target,
@@ -147,9 +149,13 @@ def trace(options: TraceOptions) -> None:
             keep_files=options.keep_files,
         )
         tracer = functools.partial(_trace, interpreter=interpreter, timeout=options.timeout)
-        result = _run(options.target, request, tracer, show_output=options.show_output, quiet=options.json)
+        command = emulated_command(request, interpreter)
+        result = _run(options, request, tracer, way_out(command, interpreter))
         with go_on_unread():
             _answer(request, result, tracer, json=options.json, search=options.baseline is None)
+            better = better_emulated(command, result.emulated_better, interpreter)
+            if better and not options.json:
+                print_note(_here(better))
         if options.show_output and result.cut_short:
             sys.stderr.write(
                 f"note: ended after step {options.steps}: what the code does and prints behind it has not run; --steps "
@@ -280,22 +286,23 @@ def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceReq
         return request_of(preset_file.preset.workload, device, arguments, interpreter)
 
 
-def _run(target: str, request: "TraceRequest", tracer: "Tracer", *, show_output: bool, quiet: bool) -> "TraceResult":
+def _run(options: TraceOptions, request: "TraceRequest", tracer: "Tracer", way_out: str) -> "TraceResult":
+    """The result; where a trace cannot follow the script, `way_out` stands behind the sentence that says so."""
     from vramtui.cli.trace.text import ProgressLine
     from vramtui.estimators.traced.process.run import TraceFailedError
 
     line = ProgressLine()
     try:
-        result = tracer(request, progress=None if quiet else line, show_output=show_output)
+        result = tracer(request, progress=None if options.json else line, show_output=options.show_output)
     except TraceFailedError as failed:
         line.clear()
         _tell(failed)
-        fail(BAD_INPUT, _here(str(failed)))
+        fail(BAD_INPUT, _here(str(failed) + (way_out if failed.beyond_trace else "")))
     finally:
-        if not quiet:
+        if not options.json:
             line.clear()
     if result.peak_allocated == 0 and result.out_of_memory is None:
-        fail(BAD_INPUT, f"{printable(target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
+        fail(BAD_INPUT, f"{printable(options.target)} put nothing on the GPU: it ran on the CPU, or made no tensors")
     return result
 
 

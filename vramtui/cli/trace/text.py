@@ -32,7 +32,15 @@ def print_result(result: TraceResult, verdict: str) -> None:
     print_timeline(result.timeline, width, bars)
     _print_peak(result, width, bars)
     for sentence in result.warnings:
-        print(textwrap.fill(printable(f"note: {sentence}"), width, subsequent_indent="  ", break_on_hyphens=False))
+        print_note(f"note: {sentence}")
+
+
+def print_note(note: str) -> None:
+    """Its first line broken to the width; what follows, as a command, as it is."""
+    first, *others = note.splitlines()
+    print(textwrap.fill(printable(first), columns(), subsequent_indent="  ", break_on_hyphens=False))
+    for line in others:
+        print(printable(line))
 
 
 def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:

@@ -28,6 +28,10 @@ class UserError(Error):
         super().__init__(_harmless(message))
 
 
+class BeyondTraceError(UserError):
+    """What a trace cannot follow: a limit of the trace, and perhaps no fault of the code."""
+
+
 class SourceFailed(Error):  # noqa: N818 - a public name, which changes within a major version only by additions
     """A source cannot answer at all. Exit code 3 on the command line, a banner in the dashboard.
 

@@ -52,7 +52,7 @@ KEPT(cudaMemPoolGetAttribute, cuMemPoolGetAttribute) KEPT(cudaMemPoolSetAttribut
 KEPT(cudaStreamDestroy, cuStreamDestroy_v2) KEPT(cudaStreamSynchronize, cuStreamSynchronize)
 KEPT(cudaStreamBeginCapture, cuStreamBeginCapture_v2) KEPT(cudaStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)
 KEPT(cudaStreamEndCapture, cuStreamEndCapture) KEPT(cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)
-KEPT(cudaGraphInstantiate, cuGraphInstantiateWithFlags)
+KEPT(cudaGraphInstantiate, cuGraphInstantiateWithFlags) AS(cudaStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2)
 
 WITHIN(cudaFree, cuMemFree_v2) WITHIN(cudaMallocManaged, cuMemAllocManaged) WITHIN(cudaMallocAsync, cuMemAllocAsync)
 WITHIN(cudaFreeAsync, cuMemFreeAsync) WITHIN(cudaHostAlloc, cuMemHostAlloc)

@@ -62,6 +62,7 @@ DONE(cufftXtExec) DONE(cufftDestroy) DONE(cufftSetAutoAllocation) DONE(cufftSetS
 
 MADE(cusolverDnCreate) GONE(cusolverDnDestroy) MADE(cusolverDnCreateParams) GONE(cusolverDnDestroyParams)
 MADE(cusolverDnCreateGesvdjInfo) GONE(cusolverDnDestroyGesvdjInfo) DONE(cusolverDnSetStream)
+MADE(cusolverDnCreateSyevjInfo) GONE(cusolverDnDestroySyevjInfo) BYTES_BY_KIND(syevj, heevj, 7)
 DONE(cusolverDnXgesvdjSetMaxSweeps) DONE(cusolverDnXgesvdjSetSortEig) DONE(cusolverDnXgesvdjSetTolerance)
 BYTES_BY_KIND(getrf, getrf, 5) BYTES_BY_KIND(geqrf, geqrf, 5) BYTES_BY_KIND(orgqr, ungqr, 7)
 BYTES_BY_KIND(ormqr, unmqr, 11)

@@ -51,6 +51,7 @@ class SimulatedMemory:
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
         self.guesses_read: set[str] = set()  # lines that read a value which follows from data
         self.warnings: list[str] = []
+        self.emulated_better: dict[str, None] = {}  # in the order in which they were met
         self._said: set[str] = set()
         self.sign_of_life: Callable[[], None] = lambda: None
         self.share = 1.0
@@ -99,12 +100,24 @@ class SimulatedMemory:
         if self.recording is not None:
             self.recording.born(entry)
 
-    def warn(self, sentence: str, same: str = "") -> None:
-        """Say once what the figures leave out; sentences that are the `same` count as one."""
+    def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
+        """Say once what the figures leave out.
+
+        Args:
+            sentence: what it is.
+            same: sentences that are the same count as one.
+            better: what of it an emulated card takes from PyTorch itself, in a few words; empty where nothing.
+        """
+        if better:
+            self.emulated_better[better] = None
         key = same or sentence
         if key not in self._said:
             self._said.add(key)
             self.warnings.append(sentence)
+
+    def warn_of_kernel(self, note: str, name: str, line: str) -> None:
+        """Say once, by `note`, what stands for the kernel of the operator `name`, which is not PyTorch's own."""
+        self.warn(note.format(name, line), same=name, better=f"the kernel of {name}")
 
     def bound(self, places: int, operator: Any, *, share: bool = True) -> int:
         """How many of `places` are taken where data decides; the line is told in the notes.

@@ -93,6 +93,7 @@ class TraceRecorder:
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
             warnings=(*memory.warnings, *(() if memory.largest_run else _differing_batches(self.rows))),
+            emulated_better=tuple(memory.emulated_better),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
             asked=refused.segment_size if refused is not None else None,

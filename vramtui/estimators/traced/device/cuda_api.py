@@ -289,7 +289,7 @@ def _graphs(patches: Patches, memory: SimulatedMemory) -> None:
 
     @contextlib.contextmanager
     def capture(_graph: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-        memory.warn(note)
+        memory.warn(note, better="the memory pool of CUDA graphs")
         yield
 
     patches.set(torch.cuda, "CUDAGraph", SimGraph)

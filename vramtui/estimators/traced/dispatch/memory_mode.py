@@ -146,7 +146,7 @@ class Call:
         if any(value is None for value in returned):
             return self._as_on_the_cpu()
         if self.func.namespace != "aten":
-            self.memory.warn(WRITES.format(self.func.name(), self.memory.user_line()), same=self.func.name())
+            self.memory.warn_of_kernel(WRITES, self.func.name(), self.memory.user_line())
         return returned[0] if len(returned) == 1 else tuple(returned) or None
 
     def _as_on_the_cpu(self) -> Any:
@@ -161,7 +161,7 @@ class Call:
         real = values.on_cpu(self.memory.book, (self.func, self.args, self.kwargs)) if has_kernel else None
         if real is None or self.func.namespace == "aten":
             raise UnsupportedOperatorException(self.func)
-        self.memory.warn(ON_CPU.format(name, self.memory.user_line()), same=name)
+        self.memory.warn_of_kernel(ON_CPU, name, self.memory.user_line())
         return fakes_like(real, self.args)
 
     def take(self, out: Any) -> Any:
@@ -271,7 +271,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             raise
         except Exception:  # noqa: BLE001 - it calls what needs a card, and the operator itself is asked
             return NotImplemented
-        self.memory.warn(RUNS.format(func.name(), self._where.user_line()), same=func.name())
+        self.memory.warn_of_kernel(RUNS, func.name(), self._where.user_line())
         return out
 
     def _watch_writes(self, asked: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:

@@ -86,7 +86,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     if memory.device.capability[0] == MEASURED_ON and on_tensor_cores:
         measured = measured_workspace(convolved, at)
     if measured is None or not measured[1]:
-        memory.warn(CUDNN_NOTE)
+        memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
         memory.unseen_share = CUDNN_SHARE
     nbytes = 0
     if measured is not None:
@@ -110,7 +110,7 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
         return
     memory.convolutions_tried.add((convolved, at))
     tried = tried_workspace(convolved, at)
-    memory.warn(BENCHMARK_NOTE)
+    memory.warn(BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
     nbytes = asked if tried is None else max(asked, tried[0])
     if nbytes:
         call.drop(call.scratch(nbytes))

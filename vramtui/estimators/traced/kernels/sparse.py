@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, UnsupportedOperatorException
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import BeyondTraceError
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.host import is_real
@@ -49,7 +49,7 @@ def run(call: Any) -> Any:
     """What an operator gives that is given sparse tensors; what it makes is allocated.
 
     Raises:
-        UserError: nobody has written down what it takes.
+        BeyondTraceError: nobody has written down what it takes.
     """
     if _on_host(call):
         with torch._C._DisableTorchDispatch():
@@ -61,7 +61,9 @@ def run(call: Any) -> Any:
         return _plain(call) if rule is None else rule(call)
     except UnsupportedOperatorException:
         line = call.memory.user_line()
-        raise UserError(UNKNOWN.format(call.func.overloadpacket.__name__, f" at {line}" if line else "")) from None
+        raise BeyondTraceError(
+            UNKNOWN.format(call.func.overloadpacket.__name__, f" at {line}" if line else "")
+        ) from None
     finally:
         call.end()
 

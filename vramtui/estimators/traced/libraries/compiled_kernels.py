@@ -25,7 +25,7 @@ _VARIABLE = 3  # dimensions of B and C from which they depend on the token
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Answer the imports of `KERNELS` before anything else does."""
-    finder = KernelFinder(lambda name: memory.warn(NOTE.format(name)))
+    finder = KernelFinder(lambda name: memory.warn(NOTE.format(name), better=f"kernels of {name}"))
     patches.set(sys, "meta_path", [finder, *sys.meta_path])
 
 

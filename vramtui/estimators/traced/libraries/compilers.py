@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.utils.cpp_extension
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
@@ -70,7 +70,8 @@ def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabou
             )
         memory.warn(
             f"torch.compile at {where.user_line()} is run as eager code; what compiled code keeps and makes differs: "
-            f"{measured_difference()}"
+            f"{measured_difference()}",
+            better="compiled code",
         )
 
     def eager(model: Any) -> Any:
@@ -89,7 +90,8 @@ def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts
     def traced(model: Any, example_inputs: Any = (), *_args: Any, **_kwargs: Any) -> Any:
         memory.warn(
             f"torch.jit.trace at {where.user_line()} runs the code once and leaves it as it is; TorchScript may save "
-            "more for backward"
+            "more for backward",
+            better="TorchScript",
         )
         run_once(model, example_inputs)
         if isinstance(model, torch.nn.Module):
@@ -125,7 +127,8 @@ def _script_what_compiles(patches: Patches, memory: SimulatedMemory, where: Wher
             if where.called_by_user():
                 memory.warn(
                     f"torch.jit.script at {where.user_line()} is run as the Python that it is; TorchScript may save "
-                    "more for backward"
+                    "more for backward",
+                    better="TorchScript",
                 )
             return obj
 
@@ -147,7 +150,7 @@ class ExportedAsItIs:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        raise UserError(
+        raise BeyondTraceError(
             f"torch.export makes no graph in a trace, so that what it gives has no {name}: a limit of the trace"
         )
 
@@ -180,7 +183,7 @@ def run_once(model: Any, inputs: Any) -> None:
 
 def _build_nothing(patches: Patches, where: Whereabouts) -> None:
     def build(*_args: Any, **_kwargs: Any) -> Any:
-        raise UserError(
+        raise BeyondTraceError(
             f"a CUDA kernel of the code's own is built at {where.user_line()}: a trace cannot run it, so switch to the "
             "code's way without it if it has one"
         )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
@@ -61,10 +61,10 @@ def main() -> None:
         result = trace_here(request, lambda progress: say(ChildLine(progress=progress)))
         say(ChildLine(result=with_notices(result, notices)))
     except UserError as error:
-        say(ChildLine(error=str(error), frames=_own_frames(error)))
+        say(ChildLine(error=str(error), frames=_own_frames(error), beyond_trace=isinstance(error, BeyondTraceError)))
     except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
         traceback.print_exc()
-        say(ChildLine(error=f"the trace itself failed: {type(error).__name__}: {error}"))
+        say(ChildLine(error=f"the trace itself failed: {type(error).__name__}: {error}", beyond_trace=True))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.traced.accounting.call_site import is_users
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
@@ -263,13 +263,13 @@ def in_words(error: BaseException, session: Any) -> UserError:
     line = _user_line(error, session)
     place = f" at {line}" if line else ""
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        return UserError(
+        return BeyondTraceError(
             f"{_name(error.func)}{place} gives a shape or value that depends on data, and a trace knows no bound for "
             f"it; give that line fixed sizes, or {_ANOTHER_WAY}"
         )
     if isinstance(error, UnsupportedOperatorException):
         if error.func.namespace == "aten":
-            return UserError(
+            return BeyondTraceError(
                 f"{_name(error.func)}{place} allocates what nothing tells without running it: a limit of the trace, "
                 f"not a fault of the code; {_ANOTHER_WAY}"
             )
@@ -287,8 +287,8 @@ def _asks_for_a_host(error: BaseException) -> bool:
     return cause is not None
 
 
-def _unknown_kernel(name: str, place: str) -> UserError:
-    return UserError(
+def _unknown_kernel(name: str, place: str) -> BeyondTraceError:
+    return BeyondTraceError(
         f"{name}{place} is not an operator of PyTorch itself, and allocates what nothing tells without running it: a "
         "limit of the trace; once its shapes are registered with torch.library.register_fake, the trace goes on"
     )
@@ -315,8 +315,9 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
     owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, session.escape.call_of(error))
     read = guess_read_before(error, session.memory.guesses_read) if owner is ErrorOwner.CODE else ""
-    sentence = SENTENCES[ErrorOwner.READ if read else owner]
-    return UserError(sentence.format(place=place, error=f"{name}{': ' + first if first else ''}", read=read))
+    owner = ErrorOwner.READ if read else owner
+    kind = UserError if owner is ErrorOwner.CODE else BeyondTraceError
+    return kind(SENTENCES[owner].format(place=place, error=f"{name}{': ' + first if first else ''}", read=read))
 
 
 def _name(func: Any) -> str:

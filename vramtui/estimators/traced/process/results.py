@@ -125,6 +125,8 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         peak_categories: what the bytes alive at the peak of allocated are.
         largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
+        emulated_better: what of it `vramtui run --on` takes from PyTorch's own CUDA build, where a trace has a rule or
+            nothing.
         bounded: whether sizes that depend on data are in it, at their bound; the warnings name each place.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
         out_of_memory: why the code stopped early, when the card was too small for it.
@@ -149,6 +151,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_categories: dict[str, int]
     largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
+    emulated_better: tuple[str, ...] = ()
     bounded: bool = False
     cut_short: bool = False
     out_of_memory: str | None = None
@@ -189,13 +192,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the child's answer: exactly one of progress, result and error is there.
 
-    `frames` are the user's own lines that led to the error, outermost first.
+    `frames` are the user's own lines that led to the error, outermost first; `beyond_trace` is whether the error is, or
+    may be, a limit of the trace and none of the code.
     """
 
     progress: Progress | None = None
     result: TraceResult | None = None
     error: str | None = None
     frames: tuple[str, ...] = ()
+    beyond_trace: bool = False
 
 
 class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,12 +46,16 @@ class TraceFailedError(UserError):
     Attributes:
         frames: the user's own lines that led there, outermost first.
         said: the last lines that the code itself printed.
+        beyond_trace: whether it is, or may be, a limit of the trace and none of the code.
     """
 
-    def __init__(self, sentence: str, frames: tuple[str, ...] = (), said: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, sentence: str, frames: tuple[str, ...] = (), said: tuple[str, ...] = (), *, beyond_trace: bool = False
+    ) -> None:
         super().__init__(sentence)
         self.frames = frames
         self.said = said
+        self.beyond_trace = beyond_trace
 
 
 def is_file_target(target: str) -> bool:
@@ -200,8 +204,8 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
     text = words_of(said)
     words = tuple(text.splitlines()[-_LAST_LINES:])
     if answer.error is not None:
-        raise TraceFailedError(answer.error, answer.frames, words)
-    raise TraceFailedError(sentence(child.returncode, text), (), words)
+        raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)
+    raise TraceFailedError(sentence(child.returncode, text), (), words, beyond_trace=True)
 
 
 def let_others_go_first(pid: int) -> None:
