@@ -112,9 +112,10 @@ def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     if call.causal:
         sizes = query.shape[-2], key.shape[-2]
         mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
+    keys, values = key, value  # beside those that are repeated, which C++ holds to the end
     if call.grouped and key.shape[-3] != query.shape[-3]:
-        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    weights = torch.matmul(scaled, key.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
+        keys, values = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    weights = torch.matmul(scaled, keys.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
     if mask is not None:
         weights.add_(mask)
     weights = _OPS._safe_softmax.default(weights, -1)
@@ -122,7 +123,7 @@ def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
         weights = torch.dropout(weights, call.dropout, train=True)
     # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
     second = weights.to(call.query.dtype)
-    out = torch.matmul(weights, value).to(call.query.dtype)
+    out = torch.matmul(weights, values).to(call.query.dtype)
     del second
     return out
 
@@ -147,13 +148,8 @@ def _run_flash(call: SdpaCall) -> Any:
 def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     if mask is not None:
         mask = _aligned(mask, call)
-    heads = call.query.shape[-3]
-    key, value = (
-        shared if shared.shape[-3] == heads else shared.repeat_interleave(heads // shared.shape[-3], -3)
-        for shared in (call.key, call.value)
-    )
     return _OPS._scaled_dot_product_efficient_attention.default(
-        call.query, key, value, mask, call.training, call.dropout, call.causal, scale=call.scale
+        call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, scale=call.scale
     )[0]
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.torch_facts.sdpa_backend import EfficientKernel, efficient_staging_bytes
+from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.torch_facts.sdpa_backend import SHARED_HEADS_SINCE, EfficientKernel, efficient_staging_bytes
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
 _RANDOM_STATE = 16  # two 64-bit numbers
 _CUDNN_SUMS_WANTED = 4  # its place among the arguments of cuDNN's kernel
+_SHARED_HEADS = release_of(torch.__version__) >= SHARED_HEADS_SINCE
 _HALF = (torch.float16, torch.bfloat16)
+_FORWARD_DROPOUT = 5  # its place among the arguments of the memory-efficient kernel
 _DROPOUT = 9  # its place among the arguments of the memory-efficient kernel's backward
 _FLOAT = 4
 
@@ -59,9 +62,13 @@ def cudnn_backward(call: Any) -> Any:
 
 @kernel("_scaled_dot_product_efficient_attention")
 def efficient_forward(call: Any) -> Any:
-    """The seed and offset it returns live on the host."""
+    """The seed and offset it returns live on the host, or are empty ones on the card."""
     out = call.untracked()
-    call.take(out[:2])
+    if _SHARED_HEADS and not any(call.args[_FORWARD_DROPOUT : _FORWARD_DROPOUT + 1]):  # left out where it is none
+        out = (*out[:2], *(out[0].new_empty((), dtype=torch.int64) for _ in out[2:]))
+        call.take(out)
+    else:
+        call.take(out[:2])
     query, value = call.args[0], call.args[2]
     if query.dtype in _HALF and max(query.shape[-1], value.shape[-1]) > 128:
         call.scratch(out[0].numel() * _FLOAT)
@@ -70,11 +77,16 @@ def efficient_forward(call: Any) -> Any:
 
 @kernel("_scaled_dot_product_efficient_attention_backward")
 def efficient_backward(call: Any) -> Any:
-    """Row sums of grad * output, in the kernel for halves and before it for float; then a staging area."""
+    """Row sums of grad * output, in the kernel for halves and before it for float; then a staging area. Gradients of
+    shared heads are summed from those of each query head.
+    """
     out = call.run()
-    grad, query = call.args[:2]
+    grad, query, key, value = call.args[:4]
     batch, heads, length, _ = query.shape
     delta_bytes = batch * heads * length * _FLOAT
+    if key.shape[1] != heads:
+        for shared in (key, value):
+            call.scratch(_bytes(shared) // shared.shape[1] * heads)
     if query.dtype in _HALF:
         delta = call.scratch(delta_bytes)
     else:
