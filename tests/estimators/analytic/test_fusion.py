@@ -18,6 +18,7 @@ from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.tape.fusion import fuse_tape
 from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.releases import RULES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "compiled.json"
 # GPT-2's loss stands in a graph of its own, whose zeros are counted; ALBERT's layers share their weights; of a ViT
@@ -56,7 +57,7 @@ def test_four_models_alone_are_further_off_than_a_twentieth() -> None:
 
 def _operators_on(tape: Tape) -> Operators:
     recipe = Recipe(weights=2, frozen=2, compute=2, stream=2, states=2)
-    return Operators(tape, recipe, card_limits(card("H200")), 2)
+    return Operators(tape, recipe, card_limits(card("H200")), 2, RULES)
 
 
 def test_what_stands_between_two_products_becomes_one_kernel() -> None:

@@ -28,7 +28,7 @@ from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.partition import ALONE, Share, part_of, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
-from vramtui.estimators.analytic.sizes.runtime import workspace_for
+from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
 from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass, prefilled
 from vramtui.estimators.analytic.tape.replay import TapeStage
@@ -51,7 +51,7 @@ class Generation:
         self.model = part_of(share)
         self.sequence = sequence_of(share.model, run)
         self.recipe = recipe(run.precision, lora=None)
-        self.kernel = kernel_of(self.model, run.attention, run.precision, device.capability)
+        self.kernel = kernel_of(self.model, run, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
         self.cache: GenerationCache = generation_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
@@ -120,6 +120,7 @@ class Generation:
         setting = Setting(
             recipe=self.recipe,
             card=card_limits(self.device),
+            release=torch_of(self.run),
             batch=self.run.batch_size,
             sequence=sequence,
             eager=self.run.attention == "eager",

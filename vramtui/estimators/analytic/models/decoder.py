@@ -22,6 +22,7 @@ from vramtui.estimators.analytic.ops.mla import record_mla
 from vramtui.estimators.analytic.ops.mlp import record_mlp
 from vramtui.estimators.analytic.ops.moe import record_moe
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe, tied_sum
+from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program, TowerPass
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
@@ -168,7 +169,7 @@ def window_note(model: TransformerModel, attention: Attention, sequence: int) ->
 def masked_setting(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, device: Device) -> Setting:
     """The setting of layers that slide, whose kernel gets a mask."""
     precision = multiplied_precision(run) if isinstance(run, TrainRun) else run.precision
-    kernel = kernel_of(model, run.attention, precision, device.capability, masked=True)
+    kernel = kernel_of(model, run, precision, device.capability, masked=True)
     return msgspec.structs.replace(setting, kernel=kernel, masked=True)
 
 
@@ -221,10 +222,11 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     _check(model, run)
     spec = decoder_spec(model)
     kept = recipe(run.precision, lora=run.lora)
-    kernel = kernel_of(model, run.attention, multiplied_precision(run), device.capability)
+    kernel = kernel_of(model, run, multiplied_precision(run), device.capability)
     setting = Setting(
         recipe=kept,
         card=card_limits(device),
+        release=torch_of(run),
         batch=run.batch_size,
         sequence=sequence_of(model, run),
         eager=run.attention == "eager",

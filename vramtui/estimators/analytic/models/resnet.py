@@ -10,12 +10,10 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.sequential import LayerList, cudnn_notes
 from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.loss import cross_entropy
-from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.specs.layer_list import BATCH_NORM, LayerShapes, shortcut, stage_convolutions, stem_layers
@@ -27,9 +25,8 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
     Raises:
         UserError: the image is too small for the stages.
     """
-    training = isinstance(run, TrainRun)
-    precision = recipe(run.precision, lora=None)
-    writer = LayerList(run.batch_size, precision, card_limits(device), cudnn=model.cudnn)
+    writer = LayerList(run, device, cudnn=model.cudnn)
+    training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
     stem, norm, pool = stem_layers(model)

@@ -43,12 +43,13 @@ from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.ops.recurrent import RecurrentStack
-from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
+from vramtui.estimators.analytic.sizes.precision import recipe
+from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
 from vramtui.models.kinds.embedding import EmbeddingModule
 from vramtui.models.spec import Parameter
@@ -69,22 +70,14 @@ WORKSPACES_NOTE = (
 class LayerList:
     """Writes a list of layers, one tape for each stretch that does not repeat and one for each that does."""
 
-    def __init__(
-        self,
-        batch: int,
-        precision: Recipe,
-        card: CardLimits,
-        *,
-        cudnn: bool,
-        eager: bool = False,
-        training: bool = True,
-    ) -> None:
-        self.batch = batch
-        self.recipe = precision
-        self.card = card
+    def __init__(self, run: TrainRun | InferRun, device: Device, *, cudnn: bool) -> None:
+        self.batch = run.batch_size
+        self.recipe = recipe(run.precision, lora=None)
+        self.card = card_limits(device)
+        self.release = torch_of(run)
         self.cudnn = cudnn
-        self.eager = eager
-        self.training = training
+        self.eager = run.attention == "eager"
+        self.training = isinstance(run, TrainRun)
         self.parameters: list[Parameter] = []
         self.stages: list[TapeStage] = []
         self.buffers = 0
@@ -102,7 +95,9 @@ class LayerList:
     def operators(self, tape: Tape) -> Operators:
         """Operators that write on `tape`."""
         # Layers of torch's own do not multiply in fp8.
-        return Operators(tape, msgspec.structs.replace(self.recipe, fp8=False), self.card, self.recipe.weights)
+        return Operators(
+            tape, msgspec.structs.replace(self.recipe, fp8=False), self.card, self.recipe.weights, self.release
+        )
 
     def open(self) -> tuple[Tape, Operators, Tensor]:
         """A tape that goes on where the last one ended, or takes the batch in."""
@@ -232,16 +227,8 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
     Raises:
         UserError: the layers do not fit together.
     """
-    training = isinstance(run, TrainRun)
-    precision = recipe(run.precision, lora=None)
-    writer = LayerList(
-        run.batch_size,
-        precision,
-        card_limits(device),
-        cudnn=model.cudnn,
-        eager=run.attention == "eager",
-        training=training,
-    )
+    writer = LayerList(run, device, cudnn=model.cudnn)
+    training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes(model.input_shape)
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
     loose: list[Layer] = []

@@ -5,7 +5,7 @@ s tokens, h hidden, n heads, kv key/value heads, d width of a head.
 """
 
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.workload import Attention, Precision
+from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import (
     Heads,
     Projected,
@@ -16,6 +16,7 @@ from vramtui.estimators.analytic.ops.attention_kernels import (
     repeat_kv,
 )
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Kernel, Writer
+from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
@@ -143,17 +144,17 @@ _TOKENS = 128
 
 def kernel_of(
     model: TransformerModel,
-    attention: Attention,
+    run: TrainRun | InferRun,
     precision: Precision,
     capability: tuple[int, int],
     *,
     masked: bool = False,
-    training: bool = False,
 ) -> Kernel:
     """The kernel in the type that `precision` multiplies in; cuDNN's needs what flash does and counts as it.
 
     With a mask (`masked`) transformers repeats shared key/value heads before it.
     """
+    attention = run.attention
     if attention == "eager":
         return "eager"
     module = attention_of(model)
@@ -170,7 +171,7 @@ def kernel_of(
         masked=masked,
         causal=not masked,
         grouped=grouped,
-        training=training,
+        release=torch_of(run),
     )
     if attention == "efficient":
         return "efficient" if can_use("efficient", call, capability) else "math"
@@ -195,13 +196,11 @@ def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) ->
         if grouped and not model.enable_gqa:
             note = "the model's code broadcasts its shared key/value heads, which no fused kernel takes"
             return (f"{note}: scaled_dot_product_attention spells the scores out",)
-        lack = "has no shared key/value heads" if grouped else "knows no bf16 there"
+        lack = "takes no shared key/value heads before PyTorch 2.14" if grouped else "knows no bf16 there"
         note = (
             f"{attention} attention cannot run in this precision on this card, and torch's memory-efficient kernel "
             f"{lack}: scaled_dot_product_attention spells the scores out"
         )
     elif taken == "efficient" and attention != "efficient":
         note = f"{attention} attention cannot run here; torch takes its memory-efficient kernel"
-    elif taken == "efficient" and grouped:
-        note = "the memory-efficient kernel has no shared key/value heads: they are repeated before it"
     return (note,) if note else ()

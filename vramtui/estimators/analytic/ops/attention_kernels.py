@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.replay import recompute_workspace
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
-from vramtui.estimators.torch_facts.sdpa_backend import AMPERE
+from vramtui.estimators.torch_facts.sdpa_backend import AMPERE, SHARED_HEADS_SINCE
 
 # What only a backward pass takes.
 efficient_kernel = late("vramtui.estimators.torch_facts.sdpa_backend:EfficientKernel")
@@ -21,6 +21,7 @@ efficient_backward_bytes = late("vramtui.estimators.torch_facts.sdpa_backend:eff
 fused_backward_bytes = late("vramtui.estimators.torch_facts.sdpa_backend:fused_backward_bytes")
 
 NAMES = "queries", "keys", "values"
+SEEDS = "random seed", "random offset"
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,24 +63,19 @@ Projected = tuple[Tensor, Tensor, Tensor]
 def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: bool = False) -> Tensor:
     """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
 
-    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before. In
-    bf16 no card before Ampere has one, and the scores are spelled out.
+    In fp32 it is always the memory-efficient one, which takes shared key/value heads from 2.14 on and has seeds of
+    random numbers from then on where it needs none. In bf16 no card before Ampere has one: scores are spelled out.
     """
     if ops.recipe.bf16 and ops.card.capability < AMPERE:
         return math_attention(ops, heads, qkv, causal=False)
     q, k, v = _cast(ops, qkv)
     tape, efficient = ops.tape, efficient or q.itemsize == 4
-    per_head = heads.batch * heads.keys * heads.heads
     mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
     tracked = q.tracked or k.tracked or v.tracked
     workspace = _backward_bytes(ops, heads, q.itemsize, efficient=efficient) if tracked else 0
-    length, seeds = heads.queries, []
-    if efficient:
-        k = _repeated(tape, k, per_head * heads.head_dim, "keys")
-        v = _repeated(tape, v, per_head * heads.value_dim, "values")
-        length = -(-heads.queries // 32) * 32
-    else:
-        seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
+    seeded = not efficient or (ops.release >= SHARED_HEADS_SINCE and not heads.dropout)
+    seeds = [tape.new(1, 8, name, tracked=False) for name in SEEDS] if seeded else []
+    length = -(-heads.queries // 32) * 32 if efficient else heads.queries
     out = tape.new(heads.out, q.itemsize, "attention output", tracked=tracked)
     rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
     tape.record(
@@ -99,16 +95,17 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
 
 def _backward_bytes(ops: Operators, heads: Heads, itemsize: int, *, efficient: bool) -> int:
     """What the kernel takes for itself on its way back; beside it the gradients of keys and values that are shared."""
+    needed: int
     if efficient:
-        needed: int = efficient_backward_bytes(
+        needed = efficient_backward_bytes(
             heads.batch * heads.heads,
             heads.queries,
             heads.keys,
             (heads.head_dim, heads.value_dim),
             efficient_kernel(itemsize == 2, ops.card.capability, bool(heads.dropout)),
         )
-        return needed
-    needed = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
+    else:
+        needed = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
     if heads.kv_heads < heads.heads:
         per_head = heads.batch * heads.keys * heads.heads
         needed += sum(rounded(per_head * width * itemsize) for width in (heads.head_dim, heads.value_dim))

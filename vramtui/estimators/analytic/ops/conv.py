@@ -18,6 +18,7 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     Direction,
     convolution_workspace,
     convolved_of,
+    cudnn_of,
     measured_workspace,
 )
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -104,6 +105,7 @@ class LayerOps:
         wide, narrow = (before, after) if layer.transposed else (after, before)
         form = ConvolutionForm(
             dtype="float32" if x.itemsize == FLOAT else "bfloat16",
+            cudnn=cudnn_of(self.ops.release),
             window=(layer.kernel_size, layer.kernel_size),
             stride=(layer.stride, layer.stride),
             dilation=(layer.dilation, layer.dilation),

@@ -62,6 +62,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """How one pass runs.
 
     Attributes:
+        release: of PyTorch.
         batch: sequences; `sequence` tokens in each.
         eager: whether attention is spelt out; if not, `kernel` is the one that runs, `masked` where it gets a mask.
         lora: adapters beside frozen weights; None trains everything.
@@ -73,6 +74,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     recipe: Recipe
     card: CardLimits
+    release: tuple[int, int]
     batch: int
     sequence: int
     eager: bool
@@ -115,7 +117,7 @@ class Writer:
         self.setting = setting
         self.plain = model.implementation == "plain"
         self.tape = Tape(group, selective=setting.selective == "selective-ops")
-        self.ops = Operators(self.tape, setting.recipe, setting.card, setting.parameter)
+        self.ops = Operators(self.tape, setting.recipe, setting.card, setting.parameter, setting.release)
 
     def enter(self, *, tracked: bool = True) -> Tensor:
         """The residual stream from the block before."""

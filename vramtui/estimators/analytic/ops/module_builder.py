@@ -17,6 +17,7 @@ from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
+from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
@@ -65,6 +66,7 @@ class Net:
         self.trains = self.training and self.lora is None
         self.recipe = recipe(run.precision, lora=self.lora)
         self.card = card_limits(device)
+        self.release = torch_of(run)
         self.eager = run.attention == "eager"
         self.trained: list[Parameter] = []
         self.frozen: list[Parameter] = []
@@ -140,7 +142,7 @@ class ModuleBuilder:
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
         kept = net.recipe.weights if net.trains else net.recipe.frozen
-        self.ops = Operators(Tape(group), net.recipe, net.card, kept)
+        self.ops = Operators(Tape(group), net.recipe, net.card, kept, net.release)
         self.net = net
         self.times = times
         self.layer = layer

@@ -29,17 +29,19 @@ class Operators:
         recipe: bytes of numbers, by what they are.
         card: what kernels ask of it while they run.
         parameter: bytes of one of the model's own parameters.
+        release: of PyTorch.
 
     Attributes:
         autocast: bytes of the type autocast casts matrix products to; None outside autocast.
     """
 
-    def __init__(self, tape: Tape, recipe: Recipe, card: CardLimits, parameter: int) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, card: CardLimits, parameter: int, release: tuple[int, int]) -> None:
         self.tape = tape
         self.recipe = recipe
         self.autocast = recipe.compute if recipe.autocast else None
         self.parameter = parameter
         self.card = card
+        self.release = release
 
     def for_tape(self, tape: Tape) -> "Operators":
         """The same operators writing on another tape."""
