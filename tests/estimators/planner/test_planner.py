@@ -133,6 +133,19 @@ def test_a_dent_behind_the_edge_is_seen(edge: int, later: int, start: int) -> No
     assert needs(found + 1)
 
 
+@given(edge=st.integers(64, 5000), below=st.integers(0, 30), above=st.integers(1, 30), start=st.integers(4000, 5000))
+def test_what_was_asked_before_spares_questions(edge: int, below: int, above: int, start: int) -> None:
+    asked: list[int] = []
+
+    def needs(number: int) -> int:
+        asked.append(number)
+        return number
+
+    known = {number: needs(number) for number in (edge - below, edge + above)}
+    assert largest(needs, search_largest(edge, start, known=known)) == edge
+    assert len(asked) <= 2 + 6  # between numbers that are 60 apart
+
+
 def test_a_key_that_is_no_number() -> None:
     with pytest.raises(UserError, match=r"--vary run.batch_sise: not a key with a whole number \(did you mean"):
         Planner(Known(), TRAIN, card(9000)).edge("run.batch_sise")

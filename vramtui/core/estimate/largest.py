@@ -1,6 +1,6 @@
 """The largest whole number that fits, found with few questions: the one search for it that every part asks."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 CEILING = 1 << 24
 PROBES = 16  # numbers looked at beyond an edge: the allocator's rounding makes some sizes fit again
@@ -36,7 +36,9 @@ def search_lines(room: int, first: int, second: int) -> Search:
     return at
 
 
-def search_largest(room: int, start: int = 1, *, most: int = CEILING, probes: int = 0) -> Search:
+def search_largest(
+    room: int, start: int = 1, *, most: int = CEILING, probes: int = 0, known: Mapping[int, int | None] | None = None
+) -> Search:
     """Search for the largest number up to `most` that needs at most `room` bytes, with few questions near `start`.
 
     In steps that double from there, then halved between one that fits and one that does not. Memory grows with what is
@@ -47,10 +49,16 @@ def search_largest(room: int, start: int = 1, *, most: int = CEILING, probes: in
         start: the number that is asked first.
         most: no number beyond it is asked.
         probes: so many numbers are looked at beyond the edge; if one fits after all, the search goes on from there.
+        known: bytes of numbers that were asked before; where the largest that fits and the next beyond lie within a
+            step of one another, the edge is between them.
     """
     start = min(max(start, 1), most)
     step = max(start // STRIDE, 1)
-    if _fits((yield start), room):
+    below = max((number for number, size in (known or {}).items() if _fits(size, room)), default=0)
+    above = min((number for number in known or {} if number > below), default=0)
+    if below and below < above <= below + step:
+        low = yield from _between(room, below, above)
+    elif _fits((yield start), room):
         low = yield from _above(room, start, step, most)
     elif start > 1 and _fits((yield 1), room):
         low = yield from _below(room, start, step)

@@ -316,10 +316,16 @@ class Planner:
             bound = self._answer(changed).at_least
             return bound if bound is not None and bound > self.room else _size(self._near(changed), self.room)
 
-        about = self._largest(workload, key, nearer, probes=0) or 1
-        lines = search_lines(self.room, max(value_at(workload, key), 1), about)
-        start = largest(lambda value: self._near(with_values(workload, {key: value})).process, lines)
-        return largest(needs, search_largest(self.room, start))
+        known: dict[int, int | None] = {}
+
+        def ask(value: int) -> int | None:
+            known[value] = needs(value)
+            return self._near(with_values(workload, {key: value})).process
+
+        now, about = max(value_at(workload, key), 1), self._largest(workload, key, nearer, probes=0) or 1
+        start = now if abs(about - now) <= 1 else largest(ask, search_lines(self.room, now, about))
+        # By its length a job grows steadily; of a net's batches some fit beyond one that does not.
+        return largest(needs, search_largest(self.room, start, known=known if key in LENGTHS else None))
 
     def _near(self, workload: Workload) -> FitResult:
         if self._nearest is None:
