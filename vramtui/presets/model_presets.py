@@ -122,7 +122,7 @@ def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
 
 def tables_of_config(name: str, config: "ConfigFile", weights: "CheckpointWeights | None" = None) -> dict[str, Any]:
     """A preset's tables for a config, and for the weights beside it where they are there."""
-    model: dict[str, Any] = dict(with_weights(config, weights))
+    model: dict[str, Any] = dict(config.model if weights is None else with_weights(config, weights))
     notes = f"Read from a config of {config.architecture}"
     if config.basis == "generic":
         notes = f"Generic: read from the keys that most configs share ({config.architecture})"

@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
+from vramtui.core.base.late import late
 from vramtui.models.families.family import Family
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, Keys, labels_of
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.torchvision import vision_table
 from vramtui.models.shapes.known import NamedShape
 from vramtui.models.shapes.listed import STEM, config_shapes, shape_name
 from vramtui.models.tensor_list import CacheList, TensorList
 
+vision_table = late("vramtui.models.readers.torchvision:vision_table")
 # Torchvision's nets of a type: the same layers.
 TWINS = {
     "convnext": ("convnext_tiny", "convnext_small", "convnext_base", "convnext_large"),
@@ -148,7 +149,7 @@ def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
     for name in TWINS.get(net.keys.text("model_type"), ()):
         table = vision_table(name, image_size=pixels)
         if table is not None and table.get("parameters") == parameters + (USUAL_CLASSES - labels) * (width + 1):
-            return vision_table(name, classes=labels, image_size=pixels)
+            return dict(vision_table(name, classes=labels, image_size=pixels))
     return None
 
 
@@ -286,8 +287,7 @@ def _detr(keys: Keys) -> Stream:
 
 
 def _of_backbone(keys: Keys, *, ratio: bool = False) -> Stream:
-    own = _transformer(keys, 1, "backbone_config", ratio=ratio)
-    return msgspec.structs.replace(own, staged=True)
+    return msgspec.structs.replace(_transformer(keys, 1, "backbone_config", ratio=ratio), staged=True)
 
 
 def _sam(keys: Keys) -> Stream:
