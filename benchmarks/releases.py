@@ -197,10 +197,14 @@ def traced(script: dict[str, Any], root: Path, python: str) -> dict[str, Any]:
 
 def emulated(script: dict[str, Any], root: Path, python: str) -> dict[str, Any]:
     """The peaks and phases of `vramtui run --on`, or why there are none under `why`."""
-    own = [sys.executable, "-m", "vramtui", "run", "--on", CARD, "--steps", "3", "--json", "--"]
+    ranks = script.get("torchrun", 1)
+    devices = script.get("cards", ranks)
+    card = CARD if devices == 1 else f"{devices}x{CARD}"
+    own = [sys.executable, "-m", "vramtui", "run", "--on", card, "--steps", "3", "--json", "--"]
+    launcher = [python] if ranks == 1 else [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     arguments = script.get("truth_arguments", script.get("arguments", []))
     extra = corpus.environment(script, root)
-    command = [*own, python, str(root / script["file"]), *arguments]
+    command = [*own, *launcher, str(root / script["file"]), *arguments]
     _, out, said = corpus.run(command, root / script.get("folder", "."), extra, corpus.TIME_OUT)
     cards = corpus.last_json(out[out.find("{") :].replace("\n", "")).get("cards", [])
     return cards[0] if cards and cards[0]["allocated"] else {"why": said}

@@ -19,6 +19,15 @@ def test_every_recorded_run_is_equal_to_the_byte() -> None:
         assert not run["difference"], run["name"]
 
 
+def test_every_random_script_and_saver_job_is_equal_to_the_byte() -> None:
+    """What `python -m benchmarks.emulated_recorded` kept."""
+    here = json.loads((GOLDEN / "emulated" / "recorded.json").read_text(encoding="utf-8"))
+    scripts, savers = (json.loads((GOLDEN / f"{name}.json").read_text()) for name in ("differential", "savers"))
+    named = {f"differential {number}": row for number, row in enumerate(scripts)} | {row["name"]: row for row in savers}
+    assert len(named) == 477 + 97
+    assert here == {name: [row["allocated"], row["reserved"]] for name, row in named.items()}
+
+
 EQUAL = {"gpt", "llama_checkpoint", "graphs", "compiled", "ddp", "lstm"}
 # How far peaks of allocated and reserved may be from the card's: by one segment, where memory runs out on purpose, and
 # where a scaler skipped its steps there.

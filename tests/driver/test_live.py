@@ -44,6 +44,28 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder) / "vramtui"
 
 
+def test_what_a_killed_command_announced_is_removed_though_another_has_its_number(runtime: Path) -> None:
+    program = (
+        "import time\n"
+        "from vramtui.driver.live import CardInUse, announced\n"
+        "with announced(CardInUse(card='', reports='', libraries='')):\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    assert len(cards_in_use()) == 1
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    left = runtime / f"{child.pid}{SUFFIX}"
+    reused = runtime / f"{os.getpid()}{SUFFIX}"
+    left.rename(reused)
+    assert cards_in_use() == ()
+    assert not reused.exists()
+
+
 @pytest.mark.usefixtures("runtime")
 def test_a_card_is_announced_as_long_as_its_command_runs() -> None:
     used = CardInUse(card=CARD.text, reports="/reports", libraries="/libraries")

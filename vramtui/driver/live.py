@@ -1,5 +1,10 @@
-"""Emulated cards in use on this machine: announced by the command that runs a job there, found by who watches."""
+"""Emulated cards in use on this machine: announced by the command that runs a job there, found by who watches.
 
+An announcement is a file that its command holds locked. The kernel lets go of the lock however the command ends, so
+that what a killed one has left behind is known, whatever process has its number since.
+"""
+
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,28 +36,58 @@ def announced(card: CardInUse) -> Iterator[None]:
     reach the folder, the job runs as well.
     """
     path = Path(listeners_folder()) / f"{os.getpid()}{SUFFIX}"
+    held: int | None = None
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if private(str(path.parent)):
-            path.unlink(missing_ok=True)  # of a command that was killed, and had this pid
-            path.write_bytes(msgspec.json.encode(card))
+            held = _locked(path, msgspec.json.encode(card))
     try:
         yield
     finally:
-        if private(str(path.parent)):
+        if held is not None:
             with suppress(OSError):
                 path.unlink()
+            os.close(held)
+
+
+def _locked(path: Path, content: bytes) -> int:
+    """The descriptor of a new file at `path`, which is locked before anybody can find it."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)  # of a command that was killed, and had this pid
+    held = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        os.write(held, content)
+        unfinished.replace(path)
+    except OSError:
+        os.close(held)
+        raise
+    return held
 
 
 def cards_in_use() -> tuple[CardInUse, ...]:
-    """The emulated cards of this user's running commands, the latest first."""
+    """The emulated cards of this user's running commands, the latest first; what killed ones left behind is removed."""
     folder = Path(listeners_folder())
     if not private(str(folder)):
         return ()
     found: list[tuple[float, CardInUse]] = []
     for path in islice(folder.glob(f"*{SUFFIX}"), MOST):
-        with suppress(OSError, ValueError, OverflowError, UserError, msgspec.DecodeError):
-            os.kill(int(path.stem), 0)  # asks whether it exists; sends nothing
+        with suppress(OSError, UserError, msgspec.DecodeError):
+            if _is_left_behind(path):
+                path.unlink()
+                continue
             card = msgspec.json.decode(read_plain(path, CARD_IN_USE), type=CardInUse)
             found.append((path.stat().st_mtime, card))
     return tuple(card for _, card in sorted(found, key=lambda pair: -pair[0]))
+
+
+def _is_left_behind(path: Path) -> bool:
+    """Whether nobody holds the lock of an announcement."""
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(opened)
+    return True
