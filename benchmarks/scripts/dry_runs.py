@@ -22,7 +22,9 @@ OF_TRACE = ("verdict", "peak_allocated", "peak_reserved", "bounded", "emulated_b
 def tried(script: dict[str, Any], root: Path, python: str) -> dict[str, Any]:
     """What both say of a script, bytes; `difference` where their peaks differ: the first step that ends otherwise."""
     make_data(script, root, python)
-    run, trace = emulated(script, root, python), traced(script, root, python)
+    alone = {key: value for key, value in script.items() if key != "torchrun"}
+    ranks = ["--ranks", str(script["torchrun"])] if "torchrun" in script else []
+    run, trace = emulated(script, root, python), traced(alone | {"flags": ranks}, root, python)
     peaks = trace.get("peak_allocated"), trace.get("peak_reserved")
     differ = None not in peaks and "phases" in run and peaks != (run["allocated"], run["reserved"])
     return {
