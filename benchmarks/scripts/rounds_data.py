@@ -349,12 +349,160 @@ def voices(clone: Path) -> None:
     (clone / "data" / "veri_test.txt").write_text("1 id0/v/0.wav id0/v/1.wav\n")
 
 
+def weights_of(module: str, net: str, file: Path, part: str = "") -> None:
+    """Random weights at `file`: the state of what `net` of the clone's own `module` builds, or of its attribute `part`."""
+    built = getattr(importlib.import_module(module), net)
+    made = built() if net != "resnet50" else built(pretrained=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    torch.save((getattr(made, part) if part else made).state_dict(), file)
+
+
+def voc_boxes(clone: Path) -> None:
+    """Three folders of PASCAL VOC with 60 pictures of two boxes each, and MobileNetV2's weights (pytorch-ssd)."""
+    for part in ("VOC2007", "VOC2012", "test/VOC2007"):
+        root = clone / "made" / part
+        for folder in ("ImageSets/Main", "Annotations"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        names = [f"{number:06}" for number in range(60)]
+        for name in names:
+            image(root / "JPEGImages" / f"{name}.jpg", 500, 375)
+            boxes = "".join(
+                f"<object><name>{kind}</name><difficult>0</difficult><bndbox><xmin>{at}</xmin><ymin>{at}</ymin>"
+                f"<xmax>{at + 150}</xmax><ymax>{at + 180}</ymax></bndbox></object>"
+                for kind, at in (("dog", 40), ("person", 160))
+            )
+            (root / "Annotations" / f"{name}.xml").write_text(f"<annotation>{boxes}</annotation>")
+        for listed in ("trainval", "test"):
+            (root / "ImageSets" / "Main" / f"{listed}.txt").write_text("\n".join(names) + "\n")
+    sys.path.insert(0, str(clone))
+    weights_of("vision.nn.mobilenet_v2", "MobileNetV2", clone / "models" / "mb2-imagenet-71_8.pth", "features")
+
+
+def streets(clone: Path) -> None:
+    """Cityscapes' folders with 24 pictures of 1024x512 in each of two parts, and the backbone's weights."""
+    root = clone / "data" / "cityscapes"
+    for part in ("train", "val"):
+        for number in range(24):
+            seen = root / "leftImg8bit_trainvaltest" / "leftImg8bit" / part / "ulm"
+            image(seen / f"ulm_{number:06}_leftImg8bit.png", 1024, 512)
+            known = root / "gtFine_trainvaltest" / "gtFine" / part / "ulm"
+            image(known / f"ulm_{number:06}_gtFine_labelIds.png", 1024, 512, 34)
+    sys.path.insert(0, str(clone))
+    weights_of("models.resnet", "resnet50", clone / "pretrained" / "resnet50s-a75c83cf.pth")
+
+
+def ratings(clone: Path) -> None:
+    """60,000 ratings of 6,040 people for 3,706 films, each of whom and of which occurs (MovieLens)."""
+    file = clone / "src" / "data" / "ml-1m" / "ratings.dat"
+    with file.open("w") as written:
+        for at in range(60000):
+            film = int(ROLL.integers(1, 3707)) if at >= 3706 else at + 1
+            written.write(f"{1 + at % 6040}::{film}::{int(ROLL.integers(1, 6))}::{978300000 + at}\n")
+
+
+def machines(clone: Path) -> None:
+    """What 38 gauges of a server read, 20,000 times and 5,000 times (SMD)."""
+    folder = clone / "dataset" / "SMD"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, rows in (("train", 20000), ("test", 5000)):
+        np.save(folder / f"SMD_{part}.npy", ROLL.random((rows, 38)))
+    np.save(folder / "SMD_test_label.npy", ROLL.integers(0, 2, 5000))
+
+
+def cifar_in_dataset(clone: Path) -> None:
+    """CIFAR-10 under dataset/ (minimal-diffusion)."""
+    cifar(clone)
+    (clone / "dataset").mkdir(exist_ok=True)
+    for name in ("cifar-10-batches-py",):
+        if not (clone / "dataset" / name).exists():
+            (clone / "dataset" / name).symlink_to(clone / "data" / name)
+
+
+def encoded_meals(clone: Path) -> None:
+    """E2E's pairs as GPT-2's tokens, and random weights of GPT-2 medium (LoRA)."""
+    root = clone / "examples" / "NLG"
+    for part in ("train", "valid"):
+        with (root / "data" / "e2e" / f"{part}.jsonl").open("w") as file:
+            for _ in range(200):
+                pair = [[int(one) for one in ROLL.integers(0, 50256, int(ROLL.integers(15, 45)))] for _ in range(2)]
+                file.write(json.dumps({"context": pair[0], "completion": pair[1]}) + "\n")
+    transformers = importlib.import_module("transformers")
+    medium = transformers.GPT2Config(n_embd=1024, n_layer=24, n_head=16)
+    (root / "pretrained_checkpoints").mkdir(exist_ok=True)
+    torch.save(
+        transformers.GPT2Model(medium).state_dict(), root / "pretrained_checkpoints" / "gpt2-medium-pytorch_model.bin"
+    )
+
+
+def turned_heads(clone: Path) -> None:
+    """QMUL's 29 people from 133 sides each, 100x100 (deep-kernel-transfer)."""
+    sys.path.insert(0, str(clone))
+    loader = importlib.import_module("data.qmul_loader")
+    for person in (*loader.train_people, *loader.test_people):
+        for pitch in range(30, 130, 10):
+            for angle in range(0, 190, 10):
+                name = f"{person[:-4]}_{loader.num_to_str(pitch)}_{loader.num_to_str(angle)}.jpg"
+                image(clone / "filelists" / "QMUL" / "images" / person / name, 100, 100)
+
+
+def scenes(clone: Path) -> None:
+    """ADE20K's lists of 32 pictures with their classes, and the backbone's weights (semseg)."""
+    root = clone / "dataset" / "ade20k"
+    (root / "list").mkdir(parents=True, exist_ok=True)
+    for part in ("training", "validation"):
+        for number in range(32):
+            image(root / "images" / part / f"{number}.jpg", 640, 512)
+            image(root / "annotations" / part / f"{number}.png", 640, 512, 150)
+        lines = [f"images/{part}/{number}.jpg annotations/{part}/{number}.png" for number in range(32)]
+        (root / "list" / f"{part}.txt").write_text("\n".join(lines) + "\n")
+    sys.path.insert(0, str(clone))
+    weights_of("model.resnet", "resnet50", clone / "initmodel" / "resnet50_v2.pth")
+
+
+def loops(clone: Path) -> None:
+    """What 358 loops under a motorway counted in 4,000 spells of five minutes (PEMS03)."""
+    folder = clone / "datasets" / "PEMS"
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "PEMS03.npz", data=ROLL.random((4000, 358, 1)) * 300)
+
+
+def conformers(clone: Path) -> None:
+    """ANI-1x's file with 4,000 shapes of three molecules, their energies and forces (torchani)."""
+    folder = clone / "download" / "dataset" / "ani-1x"
+    folder.mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, str(clone))
+    data_set = importlib.import_module("torchani.datasets").ANIDataset(
+        folder / "sample.h5", grouping="by_formula", verbose=False
+    )
+    for formula, atoms in (("C1H4", "CHHHH"), ("H2O1", "OHH"), ("C2H6O1", "CCOHHHHHH")):
+        data_set.append_conformers(
+            formula,
+            {
+                "species": np.array([list(atoms)] * 1300, dtype=str),
+                "coordinates": ROLL.normal(0, 1.5, (1300, len(atoms), 3)).astype(np.float32),
+                "energies": ROLL.normal(-40, 1, 1300),
+                "forces": ROLL.normal(0, 0.1, (1300, len(atoms), 3)).astype(np.float32),
+            },
+        )
+
+
+def drives(clone: Path) -> None:
+    """Twelve drives of 40 moments seen in 96x96 colours (BeT's CARLA), and ResNet-18's weights."""
+    folder = clone / "made" / "carla"
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(torch.full((12,), 40), folder / "seq_lengths.pth")
+    torch.save(torch.randint(0, 256, (12, 40, 3, 96, 96), dtype=torch.uint8), folder / "all_observations.pth")
+    torch.save(torch.rand(12, 40, 2) * 2 - 1, folder / "all_actions_pm1.pth")
+    torchvision_weights(clone / "made" / "torch", "resnet18-f37072fd.pth", "resnet18")
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
                 cifar, cifar_of_cfm, mnist, bought, lesions, series, faces, charged_bodies, voc, molecules, voices,
-                triples)
+                triples, voc_boxes, streets, ratings, machines, cifar_in_dataset, encoded_meals, turned_heads,
+                scenes, loops, conformers, drives)
 }  # fmt: skip
 
 
