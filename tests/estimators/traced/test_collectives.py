@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.estimators.traced.test_scripts import traced
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import TraceRequest
@@ -103,3 +104,36 @@ assert whole.shape == (8 << 20,)
 assert torch.cuda.max_memory_allocated() - before == 32 << 20, torch.cuda.max_memory_allocated() - before
 """,
     )
+
+
+SPAWNED = """
+    import sys
+    import torch, torch.distributed as dist, torch.multiprocessing as mp
+    from torch.nn.parallel import DistributedDataParallel
+    def work(rank, size, width):
+        torch.cuda.set_device(rank)
+        if size > 1:
+            dist.init_process_group("nccl", init_method="tcp://127.0.0.1:2345", rank=rank, world_size=size)
+        net = torch.nn.Linear(width, width).cuda(rank)
+        net = DistributedDataParallel(net, device_ids=[rank]) if size > 1 else net
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.randn(8, width, device=rank)).sum().backward()
+            optimizer.step()
+    if __name__ == "__main__":
+        size = int(sys.argv[1])
+        if {join}:
+            mp.spawn(work, args=(size, 512), nprocs=size)
+        else:
+            assert mp.start_processes(work, (size, 512), size, join=False).join()
+"""
+
+
+@pytest.mark.parametrize("join", [True, False])
+@pytest.mark.parametrize("size", [1, 4])
+def test_of_processes_that_are_spawned_the_first_is_traced(tmp_path: Path, size: int, join: bool) -> None:
+    result = traced(tmp_path, SPAWNED.format(join=join), None, str(size))
+    net = 512 * 513 * 4
+    assert result.peak_allocated > (3 if size > 1 else 2) * net  # weights, gradients, and their bucket
+    assert any(f"process 0 of the {size} that torch.multiprocessing.spawn starts" in note for note in result.warnings)

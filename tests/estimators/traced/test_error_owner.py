@@ -20,6 +20,7 @@ CODE, TRACE = "the code failed at", "the trace stopped at"
         ("import a_module_that_is_not_there", CODE),
         ('open("a file that is not there")', CODE),
         ("torch.nn.functional.math.no_such_name", CODE),  # a module without that name
+        ('__import__("numpy").no_such_name', CODE),  # what NumPy's own __getattr__ says so of
         ('assert torch.__version__.startswith("1.")', CODE),  # no tensor is in it
         ('assert torch.randn(99, 99, device="cuda").sum() > 10', TRACE),  # hangs on a value
         ('torch.zeros(4, device="cuda:1")', TRACE),  # one card is simulated

@@ -1,5 +1,6 @@
 """`vramtui trace` for people: a row for each phase with a bar of what is held, and what the peak is made of."""
 
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -31,8 +32,9 @@ def print_result(result: TraceResult, verdict: str) -> None:
     )
     print_timeline(result.timeline, width, bars)
     _print_peak(result, width, bars)
+    here = f"{Path.cwd()}{os.sep}"  # a folder of files, written whole before each of its lines
     for sentence in result.warnings:
-        print_note(f"note: {sentence}")
+        print_note(f"note: {sentence}".replace(here, ""))
 
 
 def print_note(note: str) -> None:

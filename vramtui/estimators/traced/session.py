@@ -35,7 +35,7 @@ from vramtui.estimators.traced.libraries import (
     triton_kernels,
     values_read,
 )
-from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches
+from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches, scripted
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import Progress
 from vramtui.estimators.traced.repeats.calls import RepeatedCalls
@@ -101,6 +101,7 @@ class TraceSession:
         batch_norm.install(self._patches)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory, shielded=self.shielded)
+        scripted.install(self._patches, self.memory, self.where, shielded=self.shielded)
         data_loader.install(self._patches, self.memory)
         epoch_batches.install(self._patches, self.memory, self.phases, steps=self._steps, wanted=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)

@@ -19,6 +19,7 @@ _HEAVY = {
 }  # fmt: skip
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 _COUNTED = ("randperm", "arange")
+_SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
 _aten: Any = torch.ops.aten
 
 
@@ -38,7 +39,7 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     for value in (*args, *kwargs.values()) if kwargs else args:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
-                if isinstance(tensor, FakeTensor) or not _light(func, tensor):
+                if isinstance(tensor, FakeTensor) or not (_light(func, tensor) or _takes_only_kind(func, args)):
                     return False
                 found += 1
     return found > 0 or _makes_little(func, args, kwargs)
@@ -52,6 +53,13 @@ def _light(func: Any, tensor: torch.Tensor) -> bool:
     if func.overloadpacket.__name__ in _HEAVY:
         return tensor.numel() <= MOST_FRACTIONS
     return tensor.numel() <= _MOST_READ
+
+
+def _takes_only_kind(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a factory makes few elements of a tensor's type, however many that has: as a deep copy begins."""
+    if func.overloadpacket.__name__ not in _SIZED_ANEW or args[0].device.type != "cpu" or len(args) < 2:
+        return False
+    return math.prod(int(size) for size in args[1]) <= MOST_FRACTIONS
 
 
 def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

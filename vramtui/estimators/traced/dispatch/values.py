@@ -8,6 +8,8 @@ has, `any` is False and `all` holds, as in a healthy job: `isnan(x).any()`, `isf
 torch.distributions. No guess ever tells the shape of a tensor.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,6 +37,16 @@ _MOST_ON_CPU = 1 << 28  # bytes: a quarter of a second's work for a kernel that 
 _mutable: dict[int, bool] = {}  # by the operator's id: the schema looks through its arguments each time
 
 
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """Without dispatch, and without the code's own modes: a default device of its would make tensors on a real card.
+
+    For what the code reaches by a function of Python; inside an operator no such mode is on.
+    """
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
+
+
 def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     """A real tensor that shares `tensor`'s values; None where there are none. Only without dispatch."""
     entry = book.find(tensor)
@@ -46,7 +58,7 @@ def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
 
 def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     """A real tensor with `tensor`'s values, where they do not follow from data; None otherwise."""
-    with torch._C._DisableTorchDispatch():
+    with plainly():
         if is_real(tensor):
             return tensor
         entry = book.find(tensor)
@@ -97,7 +109,7 @@ def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor of `tensor`'s shape: with its values, or with guesses where there are none."""
     if not isinstance(tensor, FakeTensor):
         return tensor
-    with torch._C._DisableTorchDispatch():
+    with plainly():
         value = value_of(book, tensor)
         return _guess(tensor.dtype).expand(tensor.shape) if value is None else value
 

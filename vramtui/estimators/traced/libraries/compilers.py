@@ -15,6 +15,7 @@ from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.libraries.triton_kernels import for_module
+from vramtui.estimators.traced.loading.scripted import give_save
 
 INDUCTOR = "inductor"  # what torch.compile takes where nobody names a backend
 TENSORBOARD = "torch.utils.tensorboard.writer"
@@ -96,6 +97,8 @@ def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts
         run_once(model, example_inputs)
         if isinstance(model, torch.nn.Module):
             inputs_of[model] = example_inputs
+        if hasattr(model, "__dict__"):
+            give_save(model)
         return model
 
     def add_graph(_writer: Any, model: Any, input_to_model: Any = (), *_args: Any, **_kwargs: Any) -> None:

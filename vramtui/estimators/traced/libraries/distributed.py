@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+import torch.multiprocessing
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
@@ -20,6 +21,10 @@ from vramtui.estimators.traced.libraries.collectives import Collectives, Finishe
 from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
+STARTED = (
+    "process 0 of the {} that torch.multiprocessing.spawn starts at {} is run, here: the others are taken to be on "
+    "cards of their own"
+)
 dist: Any = torch.distributed  # it does not export all that it holds
 _SILENT = (
     "broadcast", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced",
@@ -35,6 +40,7 @@ _IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in co
 
 def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     """Let process groups of `ranks` ranks be made; 0 is as many as the environment or the code says."""
+    _spawn_the_first_alone(patches, memory)
     if not dist.is_available():
         return
     if ranks:
@@ -82,6 +88,33 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     patches.set(dist, "_register_comm_hook", lambda *_args: None)
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
+
+
+class _EndedProcesses:
+    """What `torch.multiprocessing.spawn` gives for processes that are not waited for: these have ended."""
+
+    processes: tuple[()] = ()
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:  # noqa: ARG002 - as there
+        return True
+
+    def pids(self) -> list[int]:
+        return []
+
+
+def _spawn_the_first_alone(patches: Patches, memory: SimulatedMemory) -> None:
+    """A process for each card, as `spawn` starts them: the first is this one. A real one would be without a card.
+
+    `spawn` and `start_processes` of torch/multiprocessing/spawn.py (2.13) take their arguments in this order.
+    """
+
+    def start(fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_rest: Any, **_kwargs: Any) -> Any:
+        memory.warn(STARTED.format(nprocs, memory.user_line()))
+        fn(0, *args)
+        return None if join else _EndedProcesses()
+
+    for name in ("spawn", "start_processes"):
+        patches.set(torch.multiprocessing, name, start)
 
 
 def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:

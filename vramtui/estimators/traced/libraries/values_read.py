@@ -26,7 +26,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         if not isinstance(tensor, FakeTensor):
             return plain["numpy"](tensor, *args, **kwargs)
         value = read(tensor)
-        with torch._C._DisableTorchDispatch():
+        with values.plainly():
             return plain["numpy"](value.clone())  # numpy writes where it likes
 
     def array(tensor: torch.Tensor, dtype: Any = None, **_kwargs: Any) -> Any:
@@ -36,7 +36,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
 
     def tolist(tensor: torch.Tensor) -> Any:
         value = read(tensor)
-        with torch._C._DisableTorchDispatch():
+        with values.plainly():
             return plain["tolist"](value)
 
     def formatted(tensor: torch.Tensor, spec: str) -> str:
@@ -46,7 +46,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         if not isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
             return str(plain["__repr__"](tensor, **kwargs))
         value = values.array_of(memory.book, tensor)
-        with torch._C._DisableTorchDispatch():
+        with values.plainly():
             text = str(plain["__repr__"](value, **kwargs))
         return f"{text[:-1]}, device='cuda:0')" if is_sim(tensor) else text
 

@@ -41,7 +41,7 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
     saved: dict[str, bytes] = {}
 
     def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        kept = _marked(file) or saved.get(_place(file))
+        kept = _marked(file) or saved.get(place_of(file))
         if kept is not None:
             again = pickle.loads(kept)  # noqa: S301 - a trace has made it
             return again if map_location is None else _moved(again, map_location)
@@ -55,7 +55,7 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
         with _disable_current_modes():
             read = plain_load(file, note, *args, **kwargs)
         if map_location is not None:
-            return _moved(read, map_location) if _names_card(map_location) else read
+            return _moved(read, map_location) if names_card(map_location) else read
         return pytree.tree_map_only(
             torch.Tensor, lambda tensor: tensor.cuda() if tensor.untyped_storage()._cdata in on_card else tensor, read
         )
@@ -72,7 +72,7 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
                 with _disable_current_modes():
                     plain_save(obj, f, *args, **kwargs)
                 return
-            saved[_place(f)] = kept.getvalue()
+            saved[place_of(f)] = kept.getvalue()
             if _lies_in_memory(f, memory) or shielded:
                 _write(f, _MARK + kept.getvalue())
 
@@ -122,7 +122,7 @@ def _write(file: Any, content: bytes) -> None:
         opened.write(content)
 
 
-def _place(file: Any) -> str:
+def place_of(file: Any) -> str:
     """What tells a file apart: its path, whoever has opened it, or the buffer itself."""
     if isinstance(file, (str, os.PathLike)):
         return os.path.realpath(file)
@@ -130,7 +130,8 @@ def _place(file: Any) -> str:
     return os.path.realpath(name) if isinstance(name, str) else f"buffer {id(file)}"
 
 
-def _names_card(location: Any) -> bool:
+def names_card(location: Any) -> bool:
+    """Whether a `map_location` is the card."""
     return isinstance(location, (str, torch.device)) and torch.device(location).type == "cuda"
 
 

@@ -6,6 +6,7 @@ import functools
 import linecache
 import re
 import socket
+import sys
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -121,8 +122,16 @@ def guess_read_before(error: BaseException, guesses: set[str]) -> str:
 
 
 def _of_a_module(error: BaseException) -> bool:
-    """Whether a module other than torch's, for some of which this program stands in, has no such name."""
-    owner = error.obj if isinstance(error, AttributeError) else None
+    """Whether a module other than torch's, for some of which this program stands in, has no such name: Python says so
+    of the module, or a function `__getattr__` of its own (PEP 562), as NumPy has one for names that are gone.
+    """
+    if not isinstance(error, AttributeError):
+        return False
+    owner: Any = error.obj
+    frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
+    if owner is None and frame.f_code.co_name == "__getattr__":
+        module = sys.modules.get(frame.f_globals.get("__name__", ""))
+        owner = module if vars(module or sys).get("__getattr__") is not None else None
     return isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] != "torch"
 
 

@@ -1,0 +1,84 @@
+"""What stays real on the host while a trace runs: weights read from files, whatever their size; what a default device
+of the code's own must not reach.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.estimators.traced.test_scripts import traced
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
+COPIED = """
+    import copy, sys
+    import torch
+    places = int(sys.argv[1])
+    weights = torch.load("weights.pt")
+    copied = copy.deepcopy(weights)
+    assert type(copied["w"]) is type(weights["w"]) and copied["w"].data_ptr() != weights["w"].data_ptr()
+    assert copied["w"].shape == (places,) and copied["w"][0] == weights["w"][0] and not copied["w"].is_cuda
+    assert weights["w"].new_zeros(3).tolist() == [0, 0, 0] and weights["w"].new_full((), 7.0).item() == 7
+    copied["w"].cuda()
+"""
+READ = """
+    import sys
+    import numpy, torch
+    places = int(sys.argv[1])
+    {default}
+    x = torch.nn.Linear(4, places)(torch.randn(2, 4))
+    assert x.is_cuda and x.detach().cpu().numpy().shape == (2, places)
+    assert numpy.asarray(x.detach().cpu()).shape == (2, places) and len(x.tolist()) == 2 and "tensor" in str(x)
+    assert x.sum().item() == x.sum().item() and torch.from_numpy(numpy.zeros(3)).device.type == "cpu"
+    x.sum().backward()
+"""
+
+
+@pytest.mark.parametrize("places", [1, 1_025, (1 << 22) + 1])
+def test_weights_from_a_file_are_copied_whatever_their_size(tmp_path: Path, places: int) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.rand(places)}, tmp_path / "weights.pt")
+    script = COPIED.replace('"weights.pt"', repr(str(tmp_path / "weights.pt")))
+    assert traced(tmp_path, script, None, str(places)).peak_allocated >= 4 * places
+
+
+@pytest.mark.parametrize("places", [1, 65, 1_025, 70_000])
+@pytest.mark.parametrize(
+    "default", ['torch.set_default_tensor_type("torch.cuda.FloatTensor")', 'torch.set_default_device("cuda")']
+)
+def test_values_are_read_under_a_default_device_of_the_codes_own(tmp_path: Path, default: str, places: int) -> None:
+    traced(tmp_path, READ.format(default=default), None, str(places))
+
+
+SCRIPTED = """
+    import io, sys
+    import torch
+    width = int(sys.argv[1])
+    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Dropout(), torch.nn.ReLU()).cuda()
+    x = torch.randn(2, width, device="cuda")
+    for made in (torch.jit.script(net), torch.jit.trace(net, x)):
+        made.save("whole.pt")
+        torch.jit.save(made, "again.pt")
+        torch.jit.save(made, buffer := io.BytesIO())
+        for kept in ("whole.pt", "again.pt", buffer):
+            assert torch.jit.load(kept, map_location="cuda")(x).shape == (2, width)
+        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(made.eval()))
+        assert frozen(x).shape == (2, width)
+    doubled = torch.jit.trace(lambda x: 2 * x, x)
+    doubled.save("doubled.pt")
+    assert torch.jit.load("doubled.pt")(x).shape == (2, width)
+    net.train()(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("width", [1, 65, 1_100])
+def test_torchscript_is_saved_loaded_and_frozen_at_every_size(tmp_path: Path, width: int) -> None:
+    traced(tmp_path, SCRIPTED, None, str(width))
+    assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_torchscript_of_a_real_file_is_read_and_moved(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.jit.script(torch.nn.Linear(512, 512)).save(tmp_path / "real.pt")
+    result = traced(tmp_path, f"import torch\nnet = torch.jit.load({str(tmp_path / 'real.pt')!r}, 'cuda')\n")
+    assert result.peak_allocated == 512 * 513 * 4

@@ -1,0 +1,65 @@
+"""TorchScript during a trace: what is saved stays in this process, since its weights have no values to be written.
+
+TorchScript's writer goes through each tensor's bytes in C++ (torch/csrc/jit/serialization/export.cpp, 2.13), which fake
+ones have none of: it would end the process.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from vramtui.estimators.traced.accounting.call_site import Whereabouts
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.loading.checkpoints import names_card, place_of
+
+_jit: Any = torch.jit  # it does not export all that it holds
+_SAVED = "TorchScript is not written at {}: what the code saves of it can be loaded again in this trace alone"
+
+
+def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts, *, shielded: bool) -> None:
+    """Keep what is saved, give it back where it is loaded; `shielded` is whether files are thrown away, so that one is
+    left for code that looks for it.
+    """
+    kept: dict[str, Any] = {}
+
+    def save(module: Any, file: Any, *_args: Any, **_kwargs: Any) -> None:
+        memory.warn(_SAVED.format(where.user_line()))
+        kept[place_of(file)] = module
+        if shielded and isinstance(file, (str, os.PathLike)):
+            Path(file).touch()
+
+    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        module = kept.get(place_of(file))
+        if module is None:
+            with _disable_current_modes():
+                module = plain_load(file, "cpu", *args, **kwargs)
+        moves = map_location is not None and isinstance(module, torch.nn.Module)
+        return module.to("cuda" if names_card(map_location) else map_location) if moves else module
+
+    plain_load = _jit.load
+    patches.set(torch.jit, "save", save)
+    patches.set(torch.jit, "load", load)
+    for kind in (_jit.RecursiveScriptModule, _jit.ScriptFunction):
+        patches.set(kind, "save", lambda module, file, *_args, **_kwargs: save(module, file))
+    for name in ("freeze", "optimize_for_inference"):
+        patches.set(torch.jit, name, _or_as_it_is(getattr(torch.jit, name)))
+
+
+def _or_as_it_is(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """For a module that a trace has left as it is, that module: only TorchScript is frozen."""
+
+    def change(module: Any, *args: Any, **kwargs: Any) -> Any:
+        return plain(module, *args, **kwargs) if isinstance(module, torch.jit.ScriptModule) else module
+
+    return change
+
+
+def give_save(module: Any) -> None:
+    """Let what stands for a traced module or function have the method `save` of one."""
+    target = vars(module)  # not as a child of itself
+    target["save"] = lambda file, *_args, **_kwargs: torch.jit.save(module, file)
