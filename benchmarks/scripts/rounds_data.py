@@ -350,7 +350,7 @@ def voices(clone: Path) -> None:
 
 
 def weights_of(module: str, net: str, file: Path, part: str = "") -> None:
-    """Random weights at `file`: the state of what `net` of the clone's own `module` builds, or of its attribute `part`."""
+    """Random weights at `file`: the state of what `net` of the clone's `module` builds, or of its attribute `part`."""
     built = getattr(importlib.import_module(module), net)
     made = built() if net != "resnet50" else built(pretrained=False)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -487,13 +487,44 @@ def conformers(clone: Path) -> None:
 
 
 def drives(clone: Path) -> None:
-    """Twelve drives of 40 moments seen in 96x96 colours (BeT's CARLA), and ResNet-18's weights."""
+    """Forty drives of 40 moments seen in 96x96 colours (BeT's CARLA), and ResNet-18's weights."""
     folder = clone / "made" / "carla"
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(torch.full((12,), 40), folder / "seq_lengths.pth")
-    torch.save(torch.randint(0, 256, (12, 40, 3, 96, 96), dtype=torch.uint8), folder / "all_observations.pth")
-    torch.save(torch.rand(12, 40, 2) * 2 - 1, folder / "all_actions_pm1.pth")
+    torch.save(torch.full((40,), 40), folder / "seq_lengths.pth")
+    torch.save(torch.randint(0, 256, (40, 40, 3, 96, 96), dtype=torch.uint8), folder / "all_observations.pth")
+    torch.save(torch.rand(40, 40, 2) * 2 - 1, folder / "all_actions_pm1.pth")
     torchvision_weights(clone / "made" / "torch", "resnet18-f37072fd.pth", "resnet18")
+
+
+def faces_with_landmarks(clone: Path) -> None:
+    """WIDER FACE's list of 96 pictures with three faces each, and ResNet-50's weights (Retinaface)."""
+    root = clone / "data" / "widerface" / "train"
+    lines = []
+    for number in range(96):
+        image(root / "images" / f"{number}.jpg", 1024, 768)
+        lines.append(f"# {number}.jpg")
+        for at in (100, 300, 500):
+            marks = " ".join(f"{at + 10 * mark} {at + 12 * mark} 0.0" for mark in range(1, 6))
+            lines.append(f"{at} {at} 120 150 {marks} 0.8")
+    (root / "label.txt").write_text("\n".join(lines) + "\n")
+    torchvision_weights(clone / "made" / "torch", "resnet50-0676ba61.pth", "resnet50")
+
+
+def visits(clone: Path) -> None:
+    """4,000 visits of 3 to 12 clicks on 8,000 articles (GRU4REC)."""
+    (clone / "made").mkdir(exist_ok=True)
+    for part, count in (("TrainOnly", 4000), ("Valid", 400)):
+        with (clone / "made" / f"recSys15{part}.txt").open("w") as file:
+            file.write("SessionID,ItemID,Time\n")
+            for visit in range(count):
+                for click in range(int(ROLL.integers(3, 13))):
+                    file.write(f"{visit},{int(ROLL.integers(0, 8000))},{1400000000 + visit * 60 + click}.0\n")
+
+
+def digits(clone: Path) -> None:
+    """600 digits as pictures in a folder for each (DDPM-Pytorch)."""
+    for number in range(600):
+        image(clone / "data" / "train" / "images" / str(number % 10) / f"{number}.png", 28, 28, 255)
 
 
 MAKERS = {
@@ -502,7 +533,8 @@ MAKERS = {
                episodes, mnist_of_pyro, exchange_rates, wavs_with_frames, rates_of_weather, traffic, ett_minutes,
                 cifar, cifar_of_cfm, mnist, bought, lesions, series, faces, charged_bodies, voc, molecules, voices,
                 triples, voc_boxes, streets, ratings, machines, cifar_in_dataset, encoded_meals, turned_heads,
-                scenes, loops, conformers, drives)
+                scenes, loops, conformers, drives, faces_with_landmarks, visits,
+                digits)
 }  # fmt: skip
 
 
