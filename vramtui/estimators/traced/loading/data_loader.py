@@ -17,7 +17,7 @@ import torch.utils.data._utils.fetch as fetchers
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader, Subset
 
-from vramtui.core.observation.probe_messages import HostBatches
+from vramtui.core.observation.host_batches import HostBatches
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.loading.epoch_batches import tensors_of
