@@ -180,3 +180,23 @@ def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert "last.pt" in done.stdout
     assert everything(work) == {str(work / "old.pt"): b"old"}
+
+
+def test_a_hidden_device_is_the_null_device_in_there_alone(tmp_path: Path) -> None:
+    """As `run --on` hides the files of NVIDIA's driver from a job that opens that driver by its path."""
+    device, scratch = tmp_path / "nvidia0", tmp_path / "scratch"
+    device.write_text("a card")
+    scratch.mkdir()
+    text = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from vramtui.estimators.traced.process.shield import protect\n"
+        "said = protect(sys.argv[1], (), (sys.argv[2],))\n"
+        "print(bool(said), Path(sys.argv[2]).is_char_device(), repr(open(sys.argv[2]).read()))\n"
+    )
+    command = [sys.executable, "-c", text, str(scratch), str(device)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    if ran.stdout.startswith("True"):
+        pytest.skip("no namespace is to be had here")
+    assert ran.stdout == "False True ''\n"
+    assert device.read_text() == "a card"

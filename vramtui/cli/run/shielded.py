@@ -26,11 +26,17 @@ def shielded(command: Sequence[str], scratch: str, kept: Sequence[str]) -> list[
     return [sys.executable, "-I", "-c", CODE, package, scratch, os.pathsep.join(kept), *command]
 
 
+def gpu_devices() -> tuple[str, ...]:
+    """The files by which a driver reaches this machine's GPUs: NVIDIA's own, and that of Windows below Linux."""
+    found = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
+    return tuple(sorted(map(str, found)))
+
+
 def main() -> None:
     """Shield this process, and become the job."""
     scratch, kept, *command = sys.argv[1:]
     folders = tuple(kept.split(os.pathsep))
-    missing = protect(scratch, folders)
+    missing = protect(scratch, folders, gpu_devices())
     if missing:
         Path(folders[0], REFUSED).write_text("\n".join(missing), encoding="utf-8")
     os.execvp(command[0], command)  # noqa: S606 - the person's own command

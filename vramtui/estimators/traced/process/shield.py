@@ -81,13 +81,18 @@ class Mounts:
         """Bring back what a mount above it hides: a device, a file system without files."""
         self._call(f"/proc/self/fd/{was}", target, "", MS_BIND | MS_REC, "")
 
+    def hide(self, device: str) -> None:
+        """Let the null device stand in place of a device."""
+        self._call(os.devnull, device, "", MS_BIND, "")
 
-def protect(scratch: str, kept: tuple[str, ...] = ()) -> tuple[str, ...]:
+
+def protect(scratch: str, kept: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Let this process and its children write to `scratch` instead of wherever they do, and reach no network.
 
     Args:
         scratch: an empty folder, which the caller removes afterwards.
         kept: folders that stay what they are.
+        hidden: devices that nothing in here can open, where there is a namespace.
 
     Returns:
         What could not be shielded, a sentence each.
@@ -101,6 +106,8 @@ def protect(scratch: str, kept: tuple[str, ...] = ()) -> tuple[str, ...]:
         for folder, was in zip(kept, descriptors, strict=True):
             mounts.keep(folder, was)
             os.close(was)
+        for device in hidden:
+            mounts.hide(device)
     except OSError as error:
         redirect(scratch, ("/",))
         refuse_network()
