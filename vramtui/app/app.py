@@ -223,7 +223,6 @@ class Dashboard(App[None]):
         self.notices.refresh()
 
     def pop_screen(self) -> AwaitComplete:
-        """Close the window in front."""
         self.closed_screens.collect_soon()
         return super().pop_screen()
 
@@ -299,7 +298,6 @@ class Dashboard(App[None]):
     # --- screens and windows -------------------------------------------------------------------------------------
 
     def action_show(self, name: str) -> None:
-        """Show a whole screen."""
         self.parts.editor.show(name)
 
     def action_problems(self) -> None:
@@ -307,11 +305,9 @@ class Dashboard(App[None]):
         self.parts.help.show_problems()
 
     def action_help(self) -> None:
-        """Every key."""
         self.parts.help.show_keys()
 
     def action_snapshot(self) -> None:
-        """Save a snapshot to files."""
         self.parts.export.save()
 
     # --- the preset in the panel ---------------------------------------------------------------------------------
@@ -321,7 +317,6 @@ class Dashboard(App[None]):
         self.parts.panel.choose_preset()
 
     def action_edit(self) -> None:
-        """Edit the panel's preset."""
         self.parts.editor.edit()
 
     def action_edit_outside(self) -> None:

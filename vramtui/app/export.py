@@ -66,7 +66,6 @@ class SaveOptions(Window[SnapshotSettings]):
         yield Static(id="wrong")
 
     def on_mount(self) -> None:
-        """The formats have the keys."""
         self.query_one(Input).cursor_blink = False
         self.query_one(SelectionList).focus()
 
@@ -218,7 +217,6 @@ class ExportController:
         self.writer = writer
 
     def picture(self) -> str:
-        """The screen as SVG."""
         sample = self._shared.state.sample
         host = sample.host.name if sample is not None else ""
         drawn = self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
@@ -226,7 +224,6 @@ class ExportController:
         return _FONT_FACE.sub("", drawn)
 
     def save(self) -> None:
-        """Save a snapshot to files."""
         snapshot, save = self._shared.state.snapshot(), self._save
         if save is None or snapshot is None:
             self._app.notify("Nothing to save yet." if save else "Saving is not available here.", markup=False)
@@ -244,14 +241,12 @@ class ExportController:
         threading.Thread(target=write, name="save snapshot", daemon=True).start()
 
     def _saved(self, paths: list[str], problem: str) -> None:
-        """Say where it is."""
         if problem:
             self._app.notify(problem, title="Snapshot", severity="error", markup=False)
         else:
             self._app.notify(paths_in_a_line(paths), title="Snapshot written", markup=False)
 
     def choose(self) -> None:
-        """Choose formats and folder."""
         writer = self.writer
         if writer is None:
             self._app.notify("Saving is not available here.", markup=False)

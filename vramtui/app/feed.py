@@ -33,11 +33,9 @@ class FeedStatus:
         self._answered_at: float | None = None
 
     def add_banner(self, words: str) -> None:
-        """Show this as well."""
         self.banner = " · ".join(filter(None, (self.banner, words)))
 
     def answer(self) -> None:
-        """A sample has come."""
         self._answered_at = self._clock()
         self.stuck = False
         self.failure = self.failed = ""

@@ -83,7 +83,6 @@ class RecordingFeature(Feature):
         self._shared.redraw.now()
 
     def on_sample(self, sample: Sample) -> None:
-        """Record the sample."""
         del sample
         if self._thread is not None:
             self._thread.put(self._shared.state.session.recorded_tick())
@@ -107,7 +106,6 @@ class RecordingFeature(Feature):
                 self.last_words = f"vramtui: recorded in {thread.where}{cut}\n"
 
     def _ended(self, thread: RecorderThread, result: RecordingResult) -> None:
-        """Say where it is, and what is not in it."""
         if self._thread is thread:
             self._thread = None
         notify = self._shared.app.notify

@@ -51,7 +51,6 @@ class SeekBar(Input):
         self._seek = seek
 
     def on_mount(self) -> None:
-        """Take the keys."""
         self.focus()
 
     def action_go(self) -> None:
@@ -63,7 +62,6 @@ class SeekBar(Input):
             self.action_give_up()
 
     def action_give_up(self) -> None:
-        """Give the keys back."""
         self.screen.focus_next()
         self.remove()
 
@@ -88,7 +86,6 @@ class ReplayBar(Lines[ReplayPosition]):
         self.bar = (0, 0)
 
     def build(self, view: ReplayPosition, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
         del height
         replay = view
         text, dim = palette.ink("foreground", "bar"), palette.ink("muted", "bar")
@@ -201,7 +198,6 @@ class ReplayController(Feature):
         self._follow_up()
 
     def take_presets(self, presets: Sequence[PresetFile]) -> None:
-        """Today's presets are known."""
         self.feed.take_library(presets)
 
     @property
@@ -265,7 +261,6 @@ class ReplayController(Feature):
     # --- keys and mouse ------------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
-        """Play or hold."""
         self.feed.playback.toggle()
         self._moved()
 
@@ -280,7 +275,6 @@ class ReplayController(Feature):
         self._moved()
 
     def faster(self, direction: int) -> None:
-        """Faster or slower."""
         self.feed.playback.faster(direction)
         self._shared.redraw.now()
 
@@ -296,7 +290,6 @@ class ReplayController(Feature):
         return problem
 
     async def ask_where(self) -> None:
-        """Ask where to go."""
         screen = self._shared.screens.current
         if screen is not None and not screen.query(SeekBar):
             bar = SeekBar(self.seek)
@@ -305,13 +298,11 @@ class ReplayController(Feature):
             screen.set_focus(bar)
 
     def _seek_fraction(self, fraction: float) -> None:
-        """The bar was clicked."""
         playback = self.feed.playback
         playback.seek(playback.start + (playback.end - playback.start) * fraction)
         self._moved()
 
     def _moved(self) -> None:
-        """The playing is somewhere else."""
         self.feed.follow()
         self._follow_up()
         self._shared.redraw.now()

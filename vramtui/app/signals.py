@@ -66,7 +66,6 @@ class SignalWindow(Window[SignalName]):
         yield Static(id="asked")
 
     def on_mount(self) -> None:
-        """SIGTERM first."""
         self.query_one(OptionList).focus()
         self.action_pick(0)
 
@@ -75,11 +74,9 @@ class SignalWindow(Window[SignalName]):
         self.query_one(OptionList).highlighted = place
 
     def on_option_list_option_highlighted(self) -> None:
-        """Say what `y` would do."""
         self.query_one("#asked", Static).update(Content(f"Send {self._picked}?"))
 
     def action_yes(self) -> None:
-        """Send it."""
         self.dismiss(self._picked)
 
     @property
@@ -252,7 +249,6 @@ class SignalController:
     # --- the clipboard -------------------------------------------------------------------------------------------
 
     def copy_pid(self) -> None:
-        """The chosen process's pid."""
         self._copy("pid", lambda process: str(process.pid))
 
     def copy_command(self) -> None:

@@ -195,7 +195,6 @@ def _without_commands() -> typer.Typer:
 
 
 def run() -> None:
-    """Run the command line."""
     asked = _asked_words()
     if asked is not None:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports

@@ -79,7 +79,6 @@ class ConfinedDerive:
         raise ConfinedError(f"its model is not estimated: what pid {pid} names takes more than {why}")
 
     def close(self) -> None:
-        """End the child."""
         child, self._child = self._child, None
         if child is None:
             return

@@ -95,7 +95,6 @@ class FastSampler(threading.Thread):
         return True
 
     def run(self) -> None:
-        """Look until told to stop."""
         wait = 0.0
         while not self._ending.acquire(timeout=wait):
             self._awake.wait()

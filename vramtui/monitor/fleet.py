@@ -149,7 +149,6 @@ class Fleet:
                 self._changed.wait()
 
     def close(self) -> None:
-        """End every connection. Never blocks."""
         for poller in self._pollers:
             poller.stop()
         for host in self.hosts:

@@ -18,7 +18,6 @@ Jobs = Callable[[], Sequence["ObservedJob"]]
 
 
 def no_jobs() -> "Sequence[ObservedJob]":
-    """No job reports anything."""
     return ()
 
 

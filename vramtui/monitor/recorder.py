@@ -18,9 +18,7 @@ class RecordingSink(Protocol):
     """A recording that is being written. It is used from one thread only, and may take its time."""
 
     @property
-    def where(self) -> str:
-        """The file."""
-        ...
+    def where(self) -> str: ...
 
     def write(self, tick: RecordedTick) -> None:
         """Add one moment.

@@ -41,9 +41,7 @@ class Presets(Protocol):
         """A sentence for each file that is no preset."""
         ...
 
-    def all(self) -> tuple[PresetFile, ...]:
-        """Every preset there is."""
-        ...
+    def all(self) -> tuple[PresetFile, ...]: ...
 
 
 class ProcessMatcher(Protocol):
@@ -312,7 +310,6 @@ class MonitorSession:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """Those that stand."""
         return () if self._alerts is None else self._alerts.standing
 
     def peaks(self) -> dict[ProcessKey, Peak]:

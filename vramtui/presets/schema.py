@@ -53,7 +53,6 @@ def find_faults(tables: Mapping[str, object], schema: type[msgspec.Struct] = Pre
 
 
 def preset_type() -> inspect.Type:
-    """The type of a whole preset."""
     return _type_of(Preset)
 
 

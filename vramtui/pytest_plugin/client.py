@@ -94,7 +94,6 @@ class TestProcess:
         return reports, answered.result
 
     def close(self) -> None:
-        """Let it end."""
         os.close(self._asks)
         self._lines.close()
         self._process.wait()

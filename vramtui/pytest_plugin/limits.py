@@ -137,7 +137,6 @@ class VramRun:
         return {"measured": msgspec.to_builtins(self.measured), "shrunk": self._shrunk}
 
     def take(self, told: dict[str, Any]) -> None:
-        """What a worker handed over."""
         self.measured |= msgspec.convert(told["measured"], dict[str, BaselineEntry])
         self._shrunk += told["shrunk"]
 
@@ -154,7 +153,6 @@ class VramRun:
             yield from (*sorted(self._shrunk), "pytest --vram-update accepts what is less now")
 
     def close(self) -> None:
-        """End the process that traces."""
         if self._process is not None:
             self._process.close()
             self._process = None

@@ -28,7 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker."""
     config.addinivalue_line("markers", f"vram({OPTIONS}): peak of GPU memory of the test's code, on a simulated card")
 
 
@@ -87,7 +86,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401, ARG001 - xdist's own, where it is installed
-    """Take a worker's figures."""
     told = getattr(node, "workeroutput", {}).get(OUTPUT)
     if told is not None:
         run_of(node.config).take(told)

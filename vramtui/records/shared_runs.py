@@ -95,7 +95,6 @@ def _without_names(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def encoded(runs: tuple[Run, ...]) -> str:
-    """The text of the file."""
     return msgspec.json.format(msgspec.json.encode(SharedRuns(runs=runs)), indent=2).decode() + "\n"
 
 

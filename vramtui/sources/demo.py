@@ -215,7 +215,6 @@ class DemoSource:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the demo began."""
         return self._clock() - self._start
 
     @staticmethod

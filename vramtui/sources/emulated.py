@@ -37,7 +37,6 @@ class EmulatedSource:
         return self._nvml.look(gpu_uuid)
 
     def close(self) -> None:
-        """Let go of NVML."""
         self._nvml.close()
 
 

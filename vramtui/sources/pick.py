@@ -75,7 +75,6 @@ class MergedSource:
         return first.measure_traffic(gpu_uuid) if isinstance(first, TrafficSource) else None
 
     def close(self) -> None:
-        """Let go of both."""
         self._worker.close()
         for source in self._sources:
             source.close()

@@ -66,7 +66,6 @@ class SomeGpus:
         return msgspec.structs.replace(sample, gpus=gpus)
 
     def close(self) -> None:
-        """Let go of the source."""
         self._source.close()
 
 

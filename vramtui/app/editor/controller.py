@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class PresetRuns(Protocol):
     """The history of runs, as far as the editor takes figures from it."""
 
-    def read(self) -> None:
-        """Look whether it has changed."""
-        ...
+    def read(self) -> None: ...
 
     def of_preset(self, key: str) -> tuple[Run, ...]:
         """Those of one preset that are known, the chosen one first."""
@@ -52,7 +50,6 @@ class EditorController:
     # --- opening -------------------------------------------------------------------------------------------------
 
     def edit(self) -> None:
-        """Edit the panel's preset."""
         opened = self._opened()
         if opened is not None:
             found, draft, estimator = opened

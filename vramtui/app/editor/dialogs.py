@@ -55,7 +55,6 @@ class QuestionDialog(Window[str]):
         yield Static(Content("\n").join(lines), id="answers")
 
     def on_key(self, event: events.Key) -> None:
-        """One of the letters."""
         if event.character is not None and event.character in {answer.key for answer in self._answers}:
             event.stop()
             self.dismiss(event.character)
@@ -112,7 +111,6 @@ class Ask(Window[str]):
         yield Static(id="wrong")
 
     def on_mount(self) -> None:
-        """The line has the keys."""
         line = self.query_one(Input)
         line.cursor_blink = False
         line.focus()
@@ -154,7 +152,6 @@ class Pick(Window[int]):
         self._first = first
 
     def inside(self) -> ComposeResult:
-        """The list, never as markup."""
         wide = max((len(printable(line)) for line, _ in self._lines), default=0)
         yield OptionList(
             *(
@@ -171,7 +168,6 @@ class Pick(Window[int]):
         options.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """That one."""
         self.dismiss(event.option_index)
 
 
@@ -228,7 +224,6 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
         yield Static(id="wrong")
 
     def on_mount(self) -> None:
-        """The list has the keys."""
         self.query_one(Input).cursor_blink = False
         self.query_one(SelectionList).focus()
 

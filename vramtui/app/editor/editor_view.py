@@ -84,7 +84,6 @@ class DraftEstimator:
             self._before = _workload_of(draft)
 
     def look(self, draft: Draft) -> EditorView:
-        """What there is to show."""
         workload = _workload_of(draft)
         if self._before is None and draft.is_current:
             self._before = workload

@@ -10,9 +10,7 @@ from vramtui.presets.library import PresetLibrary
 class EditorHost(Protocol):
     """What the editor needs of the dashboard."""
 
-    def preset_saved(self, preset_file: PresetFile) -> None:
-        """Know a preset as it was saved."""
-        ...
+    def preset_saved(self, preset_file: PresetFile) -> None: ...
 
     def preset_deleted(self, key: str) -> None:
         """A preset's file has gone."""
@@ -22,9 +20,7 @@ class EditorHost(Protocol):
         """Pid and command of the chosen process; None where there is none."""
         ...
 
-    def preset_closed(self) -> None:
-        """The editor was left."""
-        ...
+    def preset_closed(self) -> None: ...
 
     def runs_of(self, key: str) -> tuple[Run, ...]:
         """The runs of a preset that are known: the chosen process's first, then those of the history."""

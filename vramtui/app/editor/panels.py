@@ -41,7 +41,6 @@ class Totals(Lines[View], can_focus=True):
         self._look: EditorView | None = None
 
     def read(self, look: EditorView) -> None:
-        """Show this draft's estimate."""
         self._look = look
         if self.view is not None and self.palette is not None:
             self.take(self.view, self.palette)
@@ -82,12 +81,10 @@ class TotalLine(Lines[View]):
         self._look: EditorView | None = None
 
     def read(self, look: EditorView) -> None:
-        """Show this draft's total."""
         self._look = look
         self.redraw()
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
         del view, height
         look = self._look
         if look is None:

@@ -85,7 +85,6 @@ class EditorScreen(ViewScreen):
         self._measured = MeasuredFigures(self, self.open, host, self.form.go_to)
 
     def compose(self) -> ComposeResult:
-        """All panels."""
         yield Header("Editor")
         with Container(id="editor"):
             yield self.panels.form
@@ -103,17 +102,14 @@ class EditorScreen(ViewScreen):
 
     @property
     def draft(self) -> Draft:
-        """What is edited."""
         return self.open.draft
 
     @property
     def form(self) -> FormPanel:
-        """The form."""
         return self.panels.form
 
     @property
     def area(self) -> TomlText:
-        """The text."""
         return self.panels.area
 
     def show(self, view: View, palette: Palette) -> None:
@@ -181,17 +177,14 @@ class EditorScreen(ViewScreen):
     # --- keys ----------------------------------------------------------------------------------------------------
 
     def action_undo(self) -> None:
-        """Back by one step."""
         if not self.open.undo():
             self.notify("There is nothing to undo.", timeout=2, markup=False)
 
     def action_redo(self) -> None:
-        """Forward again by one step."""
         if not self.open.redo():
             self.notify("There is nothing to redo.", timeout=2, markup=False)
 
     def action_save(self) -> None:
-        """Save it."""
         self.file.save()
 
     def action_difference(self) -> None:
@@ -199,11 +192,9 @@ class EditorScreen(ViewScreen):
         self.file.show_difference()
 
     def action_revert(self) -> None:
-        """Back to the saved text."""
         self.file.revert()
 
     def action_delete(self) -> None:
-        """Delete the file."""
         self.file.delete()
 
     def action_leave(self) -> None:
@@ -219,9 +210,7 @@ class EditorScreen(ViewScreen):
         self._choices.find(self.panels.go_to)
 
     def action_rename(self) -> None:
-        """Give the preset another name."""
         self.file.rename()
 
     def action_measured(self) -> None:
-        """Take a run's figures."""
         self._measured.take()

@@ -127,7 +127,6 @@ class TomlText(TextArea):
         self._wrong: dict[int, str] = {}
 
     def take(self, view: View, palette: Palette) -> None:
-        """Only the colours matter here."""
         del view
         if palette is not self.palette:
             self.palette = palette

@@ -32,13 +32,11 @@ class FleetController(Feature):
         self._feed = feed
 
     def screen(self) -> "ViewScreen":
-        """A new Fleet screen."""
         from vramtui.app.fleet.screen import FleetScreen
 
         return FleetScreen(self._shared, self)
 
     def view(self) -> "FleetView":
-        """What the screen shows."""
         return self.model.view(self._fleet.summaries(), self._fleet.current)
 
     @property
@@ -82,5 +80,4 @@ class FleetController(Feature):
         self._shared.redraw.now()
 
     def close(self) -> None:
-        """End every connection."""
         self._fleet.close()

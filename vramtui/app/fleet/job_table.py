@@ -51,15 +51,12 @@ class JobRows(CursorRows[FleetView, JobRow]):
     OPENS = "screen.watch_host"
 
     def rows_of(self, view: FleetView) -> Sequence[JobRow]:
-        """Filtered and in order."""
         return view.jobs
 
     def cursor_of(self, view: FleetView) -> int:
-        """Where the chosen one stands."""
         return next((at for at, row in enumerate(view.jobs) if row.id == view.chosen_job), 0)
 
     def line_of(self, row: JobRow, palette: Palette, width: int, cursor: str | None) -> Strip:
-        """One job, or one rank."""
         on = cursor or "background"
         pieces: list[Piece] = [
             (cell(_text(row, column.name), column), palette.ink(_colour(row, column.name), on))
@@ -68,7 +65,6 @@ class JobRows(CursorRows[FleetView, JobRow]):
         return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
     def sentences(self, view: FleetView, width: int) -> Sequence[str]:
-        """Why there are no rows."""
         if view.filter:
             return wrap(f"No job matches “{printable(view.filter)}”. Esc clears the filter.", width)
         return wrap(NONE, width)

@@ -58,7 +58,6 @@ class JobModel(ColumnSort[JobColumn]):
 
     @property
     def selected(self) -> JobRow | None:
-        """The row under the cursor."""
         return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
 
     def toggle(self) -> Rank | None:

@@ -106,12 +106,10 @@ class FleetModel(ColumnSort[FleetColumn]):
 
     @property
     def selected(self) -> FleetRow | None:
-        """The row under the cursor."""
         first = self._rows[0] if self._rows else None
         return first if self._chosen is None else next((row for row in self._rows if row.id == self._chosen), first)
 
     def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
-        """What there is to show."""
         return self._jobs_view(hosts, current) if self.by_job else self._gpus_view(hosts, current)
 
     def _jobs_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:

@@ -26,9 +26,7 @@ class FleetOwner(Protocol):
 
     model: FleetModel
 
-    def view(self) -> FleetView:
-        """What the screen shows."""
-        ...
+    def view(self) -> FleetView: ...
 
     def watch_chosen(self) -> None:
         """Watch the host of the chosen row; of a job: show or hide its ranks."""
@@ -59,7 +57,6 @@ class FleetScreen(ViewScreen):
         self._model = fleet.model
 
     def compose(self) -> ComposeResult:
-        """All panels."""
         yield Header(FLEET.title)
         yield FleetTable()
         yield JobTable()
@@ -76,12 +73,10 @@ class FleetScreen(ViewScreen):
         return self._model.jobs if self._model.by_job else self._model
 
     def on_row_chosen(self, message: RowChosen[tuple[str, str]]) -> None:
-        """Another row has the cursor."""
         self._current_model.choose(message.row)
         self._shared.redraw.now()
 
     def on_sort_chosen(self, message: SortChosen[Any]) -> None:
-        """A heading was clicked."""
         self._current_model.sort_by(message.column)
         self._shared.redraw.now()
 
@@ -93,12 +88,10 @@ class FleetScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_sort_fleet(self, direction: int) -> None:
-        """Sort by the next column."""
         self._current_model.sort_next(direction)
         self._shared.redraw.now()
 
     def action_reverse_fleet(self) -> None:
-        """The other way round."""
         listed: ColumnSort[Any] = self._current_model
         listed.sort_by(listed.sort)
         self._shared.redraw.now()

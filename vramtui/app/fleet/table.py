@@ -54,15 +54,12 @@ class FleetRows(CursorRows[FleetView, FleetRow]):
     OPENS = "screen.watch_host"
 
     def rows_of(self, view: FleetView) -> Sequence[FleetRow]:
-        """Filtered and in order."""
         return view.rows
 
     def cursor_of(self, view: FleetView) -> int:
-        """Where the chosen one stands."""
         return next((at for at, row in enumerate(view.rows) if row.id == view.chosen), 0)
 
     def line_of(self, row: FleetRow, palette: Palette, width: int, cursor: str | None) -> Strip:
-        """One GPU."""
         on = cursor or "background"
         current = self.view is not None and self.view.current == row.host.name
         pieces: list[Piece] = []
@@ -73,7 +70,6 @@ class FleetRows(CursorRows[FleetView, FleetRow]):
         return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
     def sentences(self, view: FleetView, width: int) -> Sequence[str]:
-        """Why there are no rows."""
         if view.filter:
             return wrap(f"No GPU matches “{printable(view.filter)}”. Esc clears the filter.", width)
         return ["Connecting …"]

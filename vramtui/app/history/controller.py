@@ -56,7 +56,6 @@ class CalibrationSwitch:
         self.on = self._asked = not self.on
 
     def take(self, calibration: "Calibration | None") -> None:
-        """Go by the latest."""
         first, self._known = self._known is None, calibration
         self.apply()
         if first and self._asked:
@@ -142,11 +141,9 @@ class HistoryController(Feature):
 
     @property
     def busy(self) -> bool:
-        """While the history is read."""
         return self.is_reading
 
     def screen(self) -> "ViewScreen":
-        """A new History screen."""
         from vramtui.app.history.screen import HistoryScreen
 
         return HistoryScreen(self._shared, self)
@@ -195,7 +192,6 @@ class HistoryController(Feature):
         threading.Thread(target=read, name="read history", daemon=True).start()
 
     def _take(self, found: _Read) -> None:
-        """Show what was read."""
         self.is_reading = False
         self._stamp = found.stamp
         if found.problem:
@@ -219,13 +215,11 @@ class HistoryController(Feature):
     # --- what is done with a run ---------------------------------------------------------------------------------
 
     def report(self, run: "StoredRun") -> None:
-        """Write a run to files."""
         store = self.store
         if store is not None:
             self._in_background(f"Report of run {run.id} written", lambda: store.report(run))
 
     def forget(self, run: "StoredRun") -> None:
-        """Remove a run."""
         store = self.store
         if store is None:
             return

@@ -142,7 +142,6 @@ class HistoryModel(ColumnSort[RunColumn]):
         return self._shown[min(self._last_at, len(self._shown) - 1)] if self._shown else None
 
     def view(self, now: float) -> HistoryView:
-        """What there is to show."""
         return HistoryView(
             runs=self._shown,
             total=len(self._every),

@@ -34,7 +34,6 @@ class RunErrors(Framed[HistoryView]):
         return [*lines[: height - 1], _axis(palette, width)]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
-        """What it is."""
         count = len(view.errors)
         room = (self.scrollable_content_region.height - 1) // EACH
         return ("Observed over predicted", f"{room} of {count} kinds" if 0 < room < count else "")
@@ -78,7 +77,6 @@ class RunCalibration(Framed[HistoryView]):
     """The calibrated constants, from how many runs and with which spread; and whether they are applied."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """Contexts, then cached shares."""
         found = view.calibration
         if found is None or not (found.contexts or found.shares):
             words = (

@@ -113,20 +113,16 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
     OPENS = "screen.open_run"
 
     def rows_of(self, view: HistoryView) -> Sequence[StoredRun]:
-        """Filtered and in order."""
         return view.runs
 
     def cursor_of(self, view: HistoryView) -> int:
-        """Where the chosen one stands."""
         return next((at for at, kept in enumerate(view.runs) if kept is view.chosen), 0)
 
     def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
-        """One run, as of now."""
         now = self.view.now if self.view is not None else 0.0
         return run_strip(row.run, now, palette, self.breadth, cursor).crop(0, width)
 
     def sentences(self, view: HistoryView, width: int) -> Sequence[str]:
-        """Why there are no runs."""
         return _sentences(view, width)
 
 

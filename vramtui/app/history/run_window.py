@@ -46,16 +46,13 @@ class _Still(Framed[View]):
         self._run = run
 
     def lines(self, palette: Palette, width: int) -> list[Strip]:
-        """The lines in `width` columns."""
         raise NotImplementedError
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """All of them."""
         del view, height
         return self.lines(palette, width)
 
     def titles(self, view: View) -> tuple[str, str]:
-        """What it is about."""
         del view
         return self.TITLE, ""
 
@@ -132,7 +129,6 @@ class RunPreview(Framed[HistoryView]):
     """The selected run beside the list: both sides of its Ledger, then where, when and how."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """As much as fits."""
         if view.chosen is None:
             return []
         run = view.chosen.run
@@ -140,7 +136,6 @@ class RunPreview(Framed[HistoryView]):
         return [*lines, strip([], width, palette.text), *_fact_lines(run, view.now, palette, width)][:height]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
-        """Which run."""
         return ("Run", "") if view.chosen is None else (f"Run {view.chosen.id}", "enter opens it with its graph")
 
 
@@ -244,7 +239,6 @@ class RunWindow(Window[None]):
                 yield RunValues(self._run)
 
     def on_mount(self) -> None:
-        """Draw it, once."""
         self.query_one("#all").focus()
         view = View(series=series_of(self._run))
         for kind in (RunFacts, MemoryGraph, RunLedger, RunValues):
@@ -256,11 +250,9 @@ class RunWindow(Window[None]):
         self.app.call_later(self._forget)
 
     def action_report(self) -> None:
-        """Write it to files."""
         self._report()
 
     def action_scroll(self, lines: int) -> None:
-        """Up and down."""
         self.query_one("#all", VerticalScroll).scroll_relative(y=lines, animate=False)
 
 

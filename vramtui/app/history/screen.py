@@ -44,13 +44,9 @@ class HistoryOwner(Protocol):
         """What the screen shows; now and then the history is looked at for it."""
         ...
 
-    def report(self, run: StoredRun) -> None:
-        """Write a run to files."""
-        ...
+    def report(self, run: StoredRun) -> None: ...
 
-    def forget(self, run: StoredRun) -> None:
-        """Remove a run."""
-        ...
+    def forget(self, run: StoredRun) -> None: ...
 
 
 class HistoryScreen(ViewScreen):
@@ -89,7 +85,6 @@ class HistoryScreen(ViewScreen):
         self.shown = HistoryView()
 
     def compose(self) -> ComposeResult:
-        """All panels."""
         yield Header("History")
         with Container(id="body"):
             yield RunTable()
@@ -109,22 +104,18 @@ class HistoryScreen(ViewScreen):
     # --- the list ------------------------------------------------------------------------------------------------
 
     def on_row_chosen(self, message: RowChosen[int]) -> None:
-        """Another row has the cursor."""
         self._model.choose(message.row)
         self._shared.redraw.now()
 
     def on_sort_chosen(self, message: SortChosen[RunColumn]) -> None:
-        """A heading was clicked."""
         self._model.sort_by(message.column)
         self._shared.redraw.now()
 
     def action_sort_runs(self, direction: int) -> None:
-        """Sort by the next column."""
         self._model.sort_next(direction)
         self._shared.redraw.now()
 
     def action_reverse_runs(self) -> None:
-        """The other way round."""
         self._model.sort_by(self._model.sort)
         self._shared.redraw.now()
 
@@ -148,7 +139,6 @@ class HistoryScreen(ViewScreen):
     # --- one run -------------------------------------------------------------------------------------------------
 
     def action_open_run(self) -> None:
-        """Details of the selected run."""
         run = self._chosen_run()
         if run is not None and self.palette is not None:
             window = RunWindow(run, self.palette, self._shared.clock(), self.action_report_run, self.action_forget_run)

@@ -30,7 +30,6 @@ class PlanController(Feature):
 
     @property
     def worker(self) -> "GridWorker":
-        """What fills the maps."""
         if self._worker is None:
             from vramtui.app.plan.worker import GridWorker
 
@@ -42,7 +41,6 @@ class PlanController(Feature):
 
     @property
     def busy(self) -> bool:
-        """While a map is filled."""
         return self._worker is not None and self._worker.is_busy
 
     def close(self) -> None:
@@ -51,7 +49,6 @@ class PlanController(Feature):
             self._worker.stop()
 
     def screen(self) -> "ViewScreen":
-        """A new Plan screen."""
         from vramtui.app.plan.screen import PlanScreen
 
         return PlanScreen(self._shared, self)
@@ -64,7 +61,6 @@ class PlanController(Feature):
         return shown
 
     def _progressed(self) -> None:
-        """More cells, or another sentence."""
         current = self._shared.screens.current
         if current is not None and current.PLACE == "plan":
             self._shared.redraw.now()

@@ -58,7 +58,6 @@ class GridCells:
 
     @property
     def total(self) -> int:
-        """How many cells there are."""
         return len(self.question.x.amounts) * len(self.question.y.amounts)
 
     @property
@@ -171,7 +170,6 @@ class CardAnswers:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every card is answered."""
         return len(self.found) == len(set(self._cards))
 
     def find(self, estimator: Estimator) -> Iterator[None]:

@@ -97,7 +97,6 @@ class PlanModel:
         self._cursor = None
 
     def swap(self) -> None:
-        """Swap the axes."""
         x, y = self.names
         self._wanted = (y, x)
         self._cursor = None if self._cursor is None else (self._cursor[1], self._cursor[0])

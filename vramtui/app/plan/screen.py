@@ -85,7 +85,6 @@ class PlanScreen(ViewScreen):
         self.shown = PlanView()
 
     def compose(self) -> ComposeResult:
-        """All panels."""
         yield Header("Plan")
         yield PlanBar()
         with Container(id="maps"):
@@ -117,7 +116,6 @@ class PlanScreen(ViewScreen):
 
     @property
     def pages(self) -> tuple[str, ...]:
-        """The pages there are now."""
         if self.has_class("-widest"):
             return ("map",)
         parts = ("parts",) if self.has_class("-narrow") else ()
@@ -125,7 +123,6 @@ class PlanScreen(ViewScreen):
         return ("map", *parts, *second)
 
     def action_page(self) -> None:
-        """Turn the page."""
         at = next((at for at, page in enumerate(self.pages) if self.has_class(f"page-{page}")), 0)
         self._turn_to(self.pages[(at + 1) % len(self.pages)])
         self.call_after_refresh(self.watch_view, self.view)
@@ -156,17 +153,14 @@ class PlanScreen(ViewScreen):
     # --- the cursor ----------------------------------------------------------------------------------------------
 
     def on_cell_moved(self, message: CellMoved) -> None:
-        """An arrow."""
         self._model.move(message.across, message.down)
         self._shared.redraw.for_key()
 
     def on_cell_chosen(self, message: CellChosen) -> None:
-        """A click."""
         self._model.go(message.x, message.y)
         self._shared.redraw.for_key()
 
     def action_plan_home(self) -> None:
-        """The preset's own values."""
         self._model.go_home()
         self._shared.redraw.now()
 
@@ -177,7 +171,6 @@ class PlanScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_leave_plan(self) -> None:
-        """Back to Watch."""
         self._shared.screens.show(FIRST)
 
     # --- what is varied, and where -------------------------------------------------------------------------------
@@ -195,7 +188,6 @@ class PlanScreen(ViewScreen):
         self._choices.choose_second()
 
     def action_swap_axes(self) -> None:
-        """Swap the axes."""
         if self._model.axes:
             self._model.swap()
             self._shared.redraw.now()
@@ -203,11 +195,9 @@ class PlanScreen(ViewScreen):
     # --- the changes that free memory, and variants --------------------------------------------------------------
 
     def action_move_change(self, down: int) -> None:
-        """An arrow in their list."""
         self.action_choose_change(self._model.choice.at(self._model.changes) + down)
 
     def action_choose_change(self, at: int) -> None:
-        """The one at a place."""
         self._model.choice.go(self._model.changes, at)
         self._shared.redraw.for_key()
 

@@ -128,7 +128,6 @@ class PlanName(Window[str]):
         self._name_proposed, self._about = name, about
 
     def inside(self) -> ComposeResult:
-        """What it is, and its name."""
         yield Static(Content(self._about))
         line = Input(self._name_proposed, placeholder="name of the preset")
         line.cursor_blink = False
@@ -136,7 +135,6 @@ class PlanName(Window[str]):
         yield Static("", id="fault", markup=False)
 
     def on_mount(self) -> None:
-        """Type at once."""
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -74,7 +74,6 @@ class GridWorker:
             thread.join(timeout)
 
     def stop(self) -> None:
-        """Leave everything."""
         with self._lock:
             self._jobs.clear()
 
@@ -146,7 +145,6 @@ class _Polite:
         self._estimator, self._is_wanted = estimator, is_wanted
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As the estimator has it."""
         if not self._is_wanted():
             raise _StoppedError
         try:

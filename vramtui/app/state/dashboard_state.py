@@ -82,12 +82,10 @@ class DashboardState:
 
     @property
     def sample(self) -> Sample | None:
-        """The latest, whatever is shown."""
         return self.session.sample
 
     @property
     def history(self) -> History:
-        """Every process seen."""
         return self.session.history
 
     @property
@@ -97,12 +95,10 @@ class DashboardState:
 
     @property
     def predictor(self) -> Predictor:
-        """What makes estimates."""
         return self.session.predictor
 
     @property
     def jobs(self) -> Jobs:
-        """What jobs report of themselves."""
         return self.session.jobs
 
     # --- what comes in -------------------------------------------------------------------------------------------

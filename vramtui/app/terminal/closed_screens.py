@@ -64,7 +64,6 @@ class ClosedScreens:
             call_after(self._app, PATIENCE, self.collect)
 
     def collect(self) -> None:
-        """Release closed windows at once."""
         self.due = False
         for function in REMEMBERED:
             function.cache_clear()

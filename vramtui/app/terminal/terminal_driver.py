@@ -159,7 +159,6 @@ class TerminalDriver(LinuxDriver):
             super().write(data)
 
     def start_application_mode(self) -> None:
-        """Take the terminal."""
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
         if self._writer_thread is not None:
             # Of Textual's own 30 the next would hold the loop, and no key that leaves would be heard.

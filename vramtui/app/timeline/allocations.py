@@ -44,7 +44,6 @@ class Largest(Framed[TimelineView]):
         return made[:height]
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
-        """When they are alive."""
         result, estimate = view.result, _estimate(view)
         if result is None and estimate is not None:
             return f"Largest at the peak · {estimate.method}", f"in {PHASE_TITLES[estimate.peak_phase]}"

@@ -115,12 +115,10 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
         return f"Phases{f' · {sides}' if sides else ''} · allocated by category at the end of each", ""
 
     def action_move(self, lines: int) -> None:
-        """Scroll."""
         self._top = max(0, self._top + lines)
         self.redraw()
 
     def wheel(self, direction: int) -> None:
-        """Two lines a notch."""
         self.action_move(2 * direction)
 
 

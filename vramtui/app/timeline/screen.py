@@ -40,7 +40,6 @@ class TraceLines(Lines[TimelineView]):
     DEFAULT_CSS = "TraceLines { height: 3; }"
 
     def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """As many as there are."""
         panel = view.panel
         if panel is None:
             return paragraph(NO_PRESET, palette, width)[:height] if view.observed else []
@@ -130,9 +129,7 @@ class TimelineOwner(Protocol):
     """What the screen asks of the traces that it shows."""
 
     @property
-    def running(self) -> Job | JobCommand | None:
-        """What is being traced now."""
-        ...
+    def running(self) -> Job | JobCommand | None: ...
 
     def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
         """What is known of the panel's workload phase by phase."""
@@ -181,7 +178,6 @@ class TimelineScreen(ViewScreen):
         self._traces = traces
 
     def compose(self) -> ComposeResult:
-        """All panels."""
         yield Header("Timeline")
         yield TraceLines()
         yield PhaseBars(id="phases")
@@ -247,7 +243,6 @@ class TimelineScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_cancel_trace(self) -> None:
-        """Cancel the running trace."""
         if not self._traces.cancel():
             self.notify("No trace is running.", timeout=2, markup=False)
         self._shared.redraw.now()

@@ -50,7 +50,6 @@ class TraceJobs(Feature):
         self._words = ""
 
     def screen(self, shared: AppContext) -> "ViewScreen":
-        """A new Timeline."""
         from vramtui.app.timeline.screen import TimelineScreen
 
         return TimelineScreen(shared, self)
@@ -92,17 +91,14 @@ class TraceJobs(Feature):
 
     @property
     def running(self) -> Job | JobCommand | None:
-        """What is being traced now."""
         return None if self._running is None else self._running[0]
 
     @property
     def busy(self) -> bool:
-        """While a trace runs."""
         return self._running is not None
 
     @property
     def words(self) -> str:
-        """How far it is."""
         return self._words
 
     def look_for(self, job: Job) -> None:
@@ -191,7 +187,6 @@ class TraceJobs(Feature):
         return tell
 
     def _progressed(self, job: Job | JobCommand, words: str) -> None:
-        """Note how far it is."""
         if self.running == job and self._running is not None and not self._running[1].is_set():
             self._words = words
         self._redraw.soon()

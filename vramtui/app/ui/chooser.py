@@ -113,24 +113,20 @@ class Chooser(Window[str]):
         shown.highlighted = next(wanted, places[0] if places else 0)
 
     def inside(self) -> ComposeResult:
-        """The filter over the list."""
         filter_line = Input(placeholder="filter")
         filter_line.cursor_blink = False
         yield filter_line
         yield ChoiceList(markup=False)
 
     def on_mount(self) -> None:
-        """Everything is listed at first."""
         self.fill("")
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """List what holds every word."""
         event.stop()
         self.fill(event.value)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click."""
         self.take(event.option.id)
 
     def action_move(self, direction: int) -> None:
@@ -139,11 +135,9 @@ class Chooser(Window[str]):
         (options.action_cursor_down if direction > 0 else options.action_cursor_up)()
 
     def action_choose(self) -> None:
-        """Choose what the cursor is on."""
         options = self.query_one(OptionList)
         if options.highlighted is not None:
             self.take(options.get_option_at_index(options.highlighted).id)
 
     def take(self, chosen: str | None) -> None:
-        """Close with what was chosen."""
         self.dismiss(chosen)

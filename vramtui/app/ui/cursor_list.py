@@ -167,15 +167,12 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self.refresh()
 
     def on_focus(self) -> None:
-        """Show the cursor."""
         self.redraw()
 
     def on_blur(self) -> None:
-        """Show it fainter."""
         self.redraw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows are visible now."""
         self._drawn = {}
         first = int(new_value)
         self._made = {at: made for at, made in self._made.items() if first <= at < first + self.size.height}
@@ -234,11 +231,9 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
             self.post_message(RowChosen(self.rows[self._cursor].id))
 
     def action_move(self, rows: int) -> None:
-        """Up and down."""
         self.choose(self._cursor + rows)
 
     def action_page(self, pages: int) -> None:
-        """A screenful up or down."""
         self.choose(self._cursor + pages * max(1, self.size.height - 1))
 
     def action_end(self, at: int) -> None:

@@ -45,14 +45,12 @@ class Window(CurrentSize, ModalScreen[Result]):
         self._hint = hint
 
     def compose(self) -> ComposeResult:
-        """A frame with a title."""
         with Vertical(id="window") as window:
             window.border_title = self._title.replace("[", "\\[")
             window.border_subtitle = self._hint.replace("[", "\\[")
             yield from self.inside()
 
     def inside(self) -> ComposeResult:
-        """What the window holds."""
         raise NotImplementedError
 
     def room(self, widest: int) -> int:
@@ -73,7 +71,6 @@ class TextWindow(Window[None]):
     """A window of text that scrolls."""
 
     def inside(self) -> ComposeResult:
-        """The text."""
         with VerticalScroll(can_focus=True):
             yield Static(self.text())
 
@@ -95,11 +92,9 @@ class Confirm(Window[bool]):
         self._question = question
 
     def inside(self) -> ComposeResult:
-        """The question, never as markup."""
         yield Static(Content(self._question))
 
     def action_yes(self) -> None:
-        """Go on."""
         self.dismiss(result=True)
 
 

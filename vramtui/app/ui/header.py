@@ -27,7 +27,6 @@ class Header(Lines[View]):
         self._shown: list[tuple[ScreenEntry, str]] = []
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
         del height
         bar = palette.ink("foreground", "bar")
         end = _right(view, palette)

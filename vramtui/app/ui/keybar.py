@@ -76,7 +76,6 @@ class KeyBar(Lines[View]):
         return sorted((one for one in shown if one.id in order), key=lambda one: order[one.id or ""])
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
         del view, height
         if self._notice is not None:
             self._spots = []

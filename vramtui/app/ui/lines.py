@@ -112,16 +112,13 @@ class Wheeled(Framed[Shown]):
     """A frame in which the wheel does something of its own."""
 
     def wheel(self, direction: int) -> None:
-        """One notch down (1) or up (-1)."""
         raise NotImplementedError
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Down."""
         event.stop()
         self.wheel(1)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Up."""
         event.stop()
         self.wheel(-1)
 

@@ -49,7 +49,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         return self._columns(self.view, width)
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
         del height
         sort, falls = self._sorting(view)
         return [heading(self.columns(width), sort, falls=falls, palette=palette, width=width)]
@@ -88,7 +87,6 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
         raise NotImplementedError
 
     def take(self, view: Shown, palette: Palette) -> None:
-        """Show `view` from now on."""
         titles = self.titles(view)
         if titles != self._titles:
             self._titles = titles
@@ -125,11 +123,9 @@ class FilterBar(Input):
         self._typed = typed
 
     def on_mount(self) -> None:
-        """Take the keys."""
         self.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what matches so far."""
         event.stop()
         self._typed(self.value)
 

@@ -40,7 +40,6 @@ class Banner(Lines[View]):
         return said
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """Wrapped sentences."""
         lines = []
         for sentence, colour in self.sentences(view):
             style = palette.ink(colour, "bar")
@@ -99,7 +98,6 @@ class ViewScreen(CurrentSize, Screen[None]):
             self.query(self.FIRST_FOCUS).first().focus()
 
     def take(self, view: View, palette: Palette) -> None:
-        """Show `view` in these colours."""
         self.palette, self.view = palette, view  # in this order: a new view is drawn at once
 
     def watch_view(self, view: View) -> None:
@@ -112,7 +110,6 @@ class ViewScreen(CurrentSize, Screen[None]):
         return view
 
     def show(self, view: View, palette: Palette) -> None:
-        """Draw `view` in these colours."""
         own = self.panels_view(view)
         for part in self.frame:
             part.take(view, palette)
@@ -127,7 +124,6 @@ class ViewScreen(CurrentSize, Screen[None]):
         self.call_after_refresh(self.watch_view, self.view)
 
     def action_page(self) -> None:
-        """Turn the page."""
         at = next(i for i, page in enumerate(self.PAGES) if self.has_class(f"page-{page}"))
         self.remove_class(f"page-{self.PAGES[at]}")
         self.add_class(f"page-{self.PAGES[(at + 1) % len(self.PAGES)]}")

@@ -64,7 +64,6 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self._automatic = not asked
 
     def inside(self) -> ComposeResult:
-        """Each column with its heading."""
         yield CheckList[SortColumn](
             *(
                 Selection(
@@ -77,11 +76,9 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         )
 
     def on_mount(self) -> None:
-        """The list has the keys."""
         self.query_one(SelectionList).focus()
 
     def on_selection_list_selection_toggled(self, event: events.Event) -> None:
-        """Show them."""
         event.stop()
         self._automatic = False
         self._show(self._chosen_columns())
@@ -98,7 +95,6 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self.dismiss(())
 
     def action_keep(self) -> None:
-        """Keep them."""
         self.dismiss(() if self._automatic else self._chosen_columns())
 
     def action_close(self) -> None:

@@ -131,7 +131,6 @@ class Details(TextWindow):
         return sections
 
     def _hour(self, width: int) -> list[Content | tuple[str, str]]:
-        """The chosen GPU over time."""
         row, sample = self._view.chosen, self._view.sample
         if row is None or sample is None:
             return []

@@ -58,7 +58,6 @@ class EstimatePanel(Framed[View], can_focus=True):
         self._spots: list[tuple[int, int, int, str, int]] = []
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """Everything that fits."""
         self._spots = []
         if view.reported is not None and view.panel is None:
             return _reported(view.reported, palette, width)[:height]
@@ -121,7 +120,6 @@ class EstimatePanel(Framed[View], can_focus=True):
         return [strip(pieces, width, palette.text) for pieces in lines]
 
     def action_field(self, direction: int) -> None:
-        """Another field under the cursor."""
         if self.view is not None and self.view.panel is not None:
             self._at = (self._at + direction) % max(1, len(fields_of(self.view.panel.workload)))
             self.redraw()
@@ -134,11 +132,9 @@ class EstimatePanel(Framed[View], can_focus=True):
                 self.post_message(FieldStepped(fields[self._at].name, direction))
 
     def on_focus(self) -> None:
-        """Show the cursor."""
         self.redraw()
 
     def on_blur(self) -> None:
-        """Hide it."""
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:

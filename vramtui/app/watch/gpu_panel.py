@@ -91,7 +91,6 @@ class GpuPanel(Wheeled[View]):
         return lines
 
     def wheel(self, direction: int) -> None:
-        """Later or earlier GPUs."""
         self._first = max(0, self._first + direction)
         self.redraw()
 

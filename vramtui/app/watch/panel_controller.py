@@ -20,7 +20,6 @@ class PanelController:
         self._state = shared.state
 
     def choose_preset(self) -> None:
-        """Choose the preset in the panel."""
         from vramtui.app.watch.preset_picker import PresetChooser  # loads the list widgets
 
         if self._state.is_monitor:
@@ -78,7 +77,6 @@ class MaxBatchTurns(Feature):
 
     @property
     def busy(self) -> bool:
-        """While it searches."""
         return self._search is not None
 
     def follow(self, panel: Panel | None) -> None:

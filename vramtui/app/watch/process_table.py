@@ -43,11 +43,9 @@ class Rows(CursorRows[View, ProcessRow]):
     BINDINGS = moving_keys("table")
 
     def rows_of(self, view: View) -> Sequence[ProcessRow]:
-        """Filtered and in order."""
         return view.rows
 
     def cursor_of(self, view: View) -> int:
-        """Where the chosen one stands."""
         return view.chosen_at
 
     def line_of(self, row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
@@ -63,7 +61,6 @@ class Rows(CursorRows[View, ProcessRow]):
         return view.columns, view.predicts, view.rare, _longest_user(view)
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
-        """Why there are no rows."""
         return wrap(_empty(view), width)
 
     def by_hand(self, view: View) -> bool:

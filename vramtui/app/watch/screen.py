@@ -39,9 +39,7 @@ class ProcessActions(Protocol):
         """Ask which signal to send to it, if any."""
         ...
 
-    def copy_pid(self) -> None:
-        """Its pid to the clipboard."""
-        ...
+    def copy_pid(self) -> None: ...
 
     def copy_command(self) -> None:
         """Its whole command to the clipboard."""
@@ -103,7 +101,6 @@ class Watch(ViewScreen):
         self.action_copy_command = actions.copy_command
 
     def compose(self) -> ComposeResult:
-        """All panels."""
         yield Header()
         yield Banner()
         with Container(id="body"):
@@ -141,7 +138,6 @@ class Watch(ViewScreen):
     # --- the table -----------------------------------------------------------------------------------------------
 
     def on_row_chosen(self, message: RowChosen[RowId]) -> None:
-        """A row was chosen by hand."""
         self._state.choose(message.row, hold=True)
         self._shared.redraw.for_key()
 
@@ -153,17 +149,14 @@ class Watch(ViewScreen):
             self._shared.redraw.now()
 
     def on_sort_chosen(self, message: SortChosen[SortColumn]) -> None:
-        """A heading was clicked."""
         self._state.sort_by(message.column)
         self._shared.redraw.now()
 
     def action_sort(self, direction: int) -> None:
-        """Sort by the next column."""
         self._state.sort_next(direction, self.query_one(ProcessTable).column_names())
         self._shared.redraw.now()
 
     def action_reverse(self) -> None:
-        """The other way round."""
         self._state.sort_by(self._state.sort)
         self._shared.redraw.now()
 
@@ -187,7 +180,6 @@ class Watch(ViewScreen):
     # --- the panel and the graph ---------------------------------------------------------------------------------
 
     def on_field_stepped(self, message: FieldStepped) -> None:
-        """A stepper was used."""
         self._state.step((message.field,), message.direction)
         self._shared.redraw.for_key()
 

@@ -230,7 +230,6 @@ class ReadingProgress:
             sys.stderr.flush()
 
     def clear(self) -> None:
-        """Take the line away."""
         if self._said:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

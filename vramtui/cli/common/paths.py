@@ -47,7 +47,6 @@ def run_history() -> "RunHistory":
 
 
 def trace_cache() -> Path:
-    """The folder of finished traces."""
     return _moved("traces", cache_dir())
 
 

@@ -83,7 +83,6 @@ class Bars:
         return "\n".join(line.rstrip() for line in lines)
 
     def strong(self, text: str) -> str:
-        """A heading."""
         return f"\x1b[1m{text}{_OFF}" if self.colour else text
 
     def _painted(self, category: str, text: str) -> str:

@@ -101,12 +101,10 @@ class PastRuns:
         return still_running(self._open_history().runs(limit=MOST))
 
     def forget(self, number: int) -> None:
-        """Remove one for good."""
         if not self._open_history().forget(number):
             raise UserError(f"run {number} is not in the history any more")
 
     def report(self, kept: "StoredRun") -> list[str]:
-        """Write one to files."""
         return _report(kept, self._saver.settings)
 
 
@@ -175,5 +173,4 @@ class DemoPast:
         self._runs = tuple(kept for kept in self.runs() if kept.id != number)
 
     def report(self, kept: "StoredRun") -> list[str]:
-        """Write one to files."""
         return _report(kept, self._saver.settings)

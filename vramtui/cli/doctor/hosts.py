@@ -26,7 +26,6 @@ def checks(names: Sequence[str]) -> tuple[Check, ...]:
 
 
 def _look(name: str, opened: OpenedSource) -> Finding:
-    """One sample of the host."""
     try:
         sample = opened.source.read()
     except SourceFailed as failure:

@@ -26,7 +26,6 @@ def namespaces() -> Finding:
 
 
 def terminal() -> Finding:
-    """What the terminal can show."""
     if not sys.stdout.isatty():
         return Finding(check="terminal", verdict="unknown", message="the output is not a terminal")
     size = shutil.get_terminal_size()

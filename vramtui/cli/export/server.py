@@ -104,7 +104,6 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
             super().finish_request(wrapped, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as above
-        """The exchange is over."""
         with self._lock:
             self._clients.pop(request, None)
         super().shutdown_request(request)
@@ -126,7 +125,6 @@ class SampleCollector:
             self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """What is scraped."""
         with self._lock:
             families = self._families
         for family in families:

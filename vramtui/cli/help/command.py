@@ -105,7 +105,6 @@ def keys() -> Iterator[str]:
 
 
 def files() -> Iterator[str]:
-    """Where everything is kept."""
     from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir
     from vramtui.core.schema.settings import CONFIG
 

@@ -69,7 +69,6 @@ class HostWatch:
         return result if isinstance(result, SourceFailed) else SourceFailed("no answer.")
 
     def close(self) -> None:
-        """End the connection."""
         self._source.close()
 
 

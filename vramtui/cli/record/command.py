@@ -224,7 +224,6 @@ class _Progress:
         return f"{count} in {passed}, {format_bytes(self._file.stat().st_size, 1)}"
 
     def clear(self) -> None:
-        """Take the line away."""
         if self._live:
             sys.stderr.write("\r\x1b[K")
 

@@ -229,7 +229,6 @@ class HostFollower(threading.Thread):
             self.problem = str(error)
 
     def finish(self) -> None:
-        """End it."""
         self._is_over = True
         if self._follower is not None:
             self._follower.end()

@@ -63,7 +63,6 @@ class GpuWatch:
 
     @property
     def last(self) -> Sample | None:
-        """The latest sample."""
         return self._session.sample
 
     def start(self) -> None:

@@ -104,7 +104,6 @@ class Claims:
         return True
 
     def release(self) -> None:
-        """Give every claim back."""
         for handle in self._held:
             os.close(handle)
         self._held.clear()

@@ -32,7 +32,6 @@ NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to re
 
 
 def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: GpuWatch | None) -> None:
-    """The whole report."""
     with redirect_stdout(sys.stderr):
         print(f"\n{for_terminal(f'vramtui: {_ending(finished)}')}")
         if not seen:

@@ -182,7 +182,6 @@ class TabWriter(threading.Thread):
             self._changed.notify()
 
     def run(self) -> None:
-        """Write on, until nobody reads."""
         try:
             earlier = [(number, one.lines()) for number, one in enumerate(self._earlier)]
             count = sum(len(lines) for _, lines in earlier)

@@ -228,7 +228,6 @@ class ProgressLine:
             sys.stderr.flush()
 
     def clear(self) -> None:
-        """Leave no trace."""
         if self.shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

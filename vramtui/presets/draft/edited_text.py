@@ -345,12 +345,10 @@ class EditedText:
         self._look()
 
     def undo(self) -> None:
-        """Back by one step."""
         self._refused.clear()
         self._show(self._steps.undo(self.text))
 
     def redo(self) -> None:
-        """Forward again by one step."""
         self._refused.clear()
         self._show(self._steps.redo(self.text))
 

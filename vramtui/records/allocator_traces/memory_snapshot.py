@@ -80,7 +80,6 @@ class Requests:
         self._count = 0
 
     def run(self, entries: Sequence[TraceEntry]) -> None:
-        """Take a whole trace."""
         takes = {"alloc": self._alloc, "free_completed": self._completed, "oom": self._refused}
         for number, entry in enumerate(entries):
             self._watch_segments(entry)

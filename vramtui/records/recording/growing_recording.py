@@ -139,7 +139,6 @@ class LiveRecording:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What made it."""
         return {} if self._decoder.header is None else self._decoder.header.versions
 
     def take(self, line: bytes) -> Sample | None:

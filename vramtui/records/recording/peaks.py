@@ -68,7 +68,6 @@ class ReadPeaks:
         self._told: dict[float, list[tuple[ProcessKey, Peak]]] = {}
 
     def take(self, line: PeaksLine) -> None:
-        """Note the next line."""
         self._told.setdefault(line.at, []).extend(
             (ProcessKey(one.host, one.gpu_uuid, one.pid, one.started_at), one.peak) for one in line.processes
         )

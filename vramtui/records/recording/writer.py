@@ -71,7 +71,6 @@ class RecordingWriter:
         self._write(self._encoder.lines(tick))
 
     def close(self) -> None:
-        """End the file."""
         try:
             if self._zipped is not None:
                 self._zipped.close()

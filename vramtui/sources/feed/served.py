@@ -76,7 +76,6 @@ class ServedPast:
         self._jobs: list[tuple[float, tuple[ObservedJob, ...]]] = []
 
     def add(self, sample: Sample, jobs: "tuple[ObservedJob, ...]") -> None:
-        """The next moment."""
         self._samples.append(sample)
         if jobs:
             self._jobs.append((sample.taken_at, jobs))

@@ -236,7 +236,6 @@ class PrometheusFleet:
         return PrometheusPast(self._past.get(host, []))
 
     def close(self) -> None:
-        """Ask no more."""
         self._over.set()
 
     def _ask(self) -> dict[str, Sample]:

@@ -127,7 +127,6 @@ class SshSource:
         return self._latest.next(silence_limit(self._interval) + 1.0, START_LIMIT + 1.0)
 
     def close(self) -> None:
-        """End the connection. Never blocks."""
         self._ending.set()
         process = self._process
         if process is not None:

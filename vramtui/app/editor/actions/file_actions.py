@@ -232,7 +232,6 @@ class FileActions:
             self._screen.notify("No differences from the saved text.", timeout=3, markup=False)
 
     def revert(self) -> None:
-        """Back to the saved text."""
         if not self._open.draft.difference():
             self._screen.notify("There are no changes to discard.", timeout=3, markup=False)
             return
@@ -249,7 +248,6 @@ class FileActions:
         )
 
     def delete(self) -> None:
-        """Delete the file."""
         path = self._open.draft.path
         if self._open.draft.bundled or path is None:
             sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
@@ -276,7 +274,6 @@ class FileActions:
         self._screen.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
 
     def leave(self) -> None:
-        """Close the editor."""
         if self._screen.app.screen is self._screen:
             self._screen.app.pop_screen()
             self._host.preset_closed()

@@ -35,7 +35,6 @@ class NewPreset:
         self._host = host
 
     def ask(self) -> None:
-        """Ask what to begin with."""
         running = self._host.running()
         lines = [
             ("a model", "a file, a folder, or a name in the local caches"),

@@ -113,7 +113,6 @@ class FieldInput:
             self.writer.put(typed.key, typed.before)
 
     def insert(self, typed: TypingLine, text: str) -> None:
-        """Type `text` at the cursor."""
         typed.insert(text)
         self.writer.put(typed.key, typed.text)
 

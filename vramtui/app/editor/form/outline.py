@@ -25,7 +25,6 @@ class Outline:
 
     @property
     def entry(self) -> Entry | None:
-        """What the cursor is on."""
         return self.entries[self.at] if self.at < len(self.entries) else None
 
     @property

@@ -138,13 +138,11 @@ class FormPanel(Lines[View], can_focus=True):
         return self.rows.build(palette, width, height, self.input.typed)
 
     def entitle(self, title: str, subtitle: str) -> None:
-        """Put these into the frame."""
         if (title, subtitle) != self._titles:
             self._entitle((title, subtitle))
 
     @property
     def entry(self) -> Entry | None:
-        """What the cursor is on."""
         return self.outline.entry
 
     # --- moving --------------------------------------------------------------------------------------------------
@@ -162,7 +160,6 @@ class FormPanel(Lines[View], can_focus=True):
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        """Another entry under the cursor."""
         self.input.finish()
         self.outline.at = self.rows.moved(by)
         self.redraw()
@@ -232,7 +229,6 @@ class FormPanel(Lines[View], can_focus=True):
         self.redraw()
 
     def on_focus(self) -> None:
-        """Show the cursor."""
         self.redraw()
 
     def _type(self, text: str) -> None:

@@ -38,7 +38,6 @@ class FormRows:
 
     @property
     def entry(self) -> Entry | None:
-        """What the cursor is on."""
         return self.outline.entry
 
     def refused(self, key: str) -> str | None:

@@ -238,11 +238,9 @@ class PlanWords(Lines[PlanView], can_focus=True):
         return [*made, *(line for line, _ in rows)][:height]
 
     def on_focus(self) -> None:
-        """The changes need the room."""
         self._again()
 
     def on_blur(self) -> None:
-        """The sentences come back."""
         self._again()
 
     def _again(self) -> None:
@@ -250,7 +248,6 @@ class PlanWords(Lines[PlanView], can_focus=True):
             self.take(self.view, self.palette)
 
     async def on_click(self, event: events.Click) -> None:
-        """The change under the pointer."""
         at = event.get_content_offset(self)
         if at is not None and at.y < len(self._places) and self._places[at.y] is not None:
             await self.run_action(f"screen.choose_change({self._places[at.y]})")

@@ -27,7 +27,6 @@ class PlanBar(Lines[PlanView]):
         self._spots: list[tuple[int, int, str]] = []
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
         del height
         self._spots = []
         if not plan.maps or plan.device is None:

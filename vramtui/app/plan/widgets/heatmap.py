@@ -139,11 +139,9 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         return made[:height]
 
     def action_move(self, across: int, down: int) -> None:
-        """Another cell."""
         self.post_message(CellMoved(across, down))
 
     def on_click(self, event: events.Click) -> None:
-        """The cell under the pointer."""
         at = event.get_content_offset(self)
         label, cell, tall, columns, rows = self._layout
         if at is None or at.x < label or at.y < 1 or not columns:
@@ -153,7 +151,6 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
             self.post_message(CellChosen(self._first[0] + x, self._first[1] + y))
 
     def wheel(self, direction: int) -> None:
-        """A row up or down."""
         self.action_move(0, direction)
 
 
@@ -222,7 +219,6 @@ class _Drawn:
         self.room = plan.device.total_memory if plan.device is not None else 1
 
     def heading(self) -> Strip:
-        """The columns' values."""
         axis = self.shown.x
         pieces: list[Piece] = [(fit(f" {self.shown.y.name}", self.label), self.palette.dim)]
         pieces += [

@@ -20,7 +20,6 @@ from vramtui.records.export.sanitize import iso_time, table, tag, text
 
 
 def html_page(snapshot: Snapshot) -> str:
-    """One whole document."""
     sample = snapshot.sample
     title = f"GPU memory on {text(sample.host.name)}"
     body = [

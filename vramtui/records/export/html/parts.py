@@ -21,7 +21,6 @@ REACHED = "more at the phase's peak"
 
 
 def style() -> str:
-    """The style sheet."""
     fills = "".join(f".c-{name} {{ fill: var(--c-{name}); background: var(--c-{name}); }}\n" for name in LIGHT)
     light, dark = f"{_LIGHT}{_variables(LIGHT)}", f"{_DARK}{_variables(DARK)}"
     screen = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
