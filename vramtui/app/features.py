@@ -163,13 +163,11 @@ class Features:
         return None if self.replay is not None or self._shared.state.paused else feed.late
 
     def on_sample(self, sample: Sample) -> None:
-        """Hand a sample on that the state has taken."""
         for feature in self.in_order:
             feature.on_sample(sample)
 
     @property
     def busy(self) -> bool:
-        """Whether work runs in the background that the screen waits for."""
         return any(feature.busy for feature in self.in_order)
 
     def close(self) -> None:

@@ -186,7 +186,6 @@ class SignalController:
     # --- signals -------------------------------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Ask which signal to send to the chosen process, if any."""
         state, signaller = self._shared.state, self.signaller
         row, sample = state.view().chosen, state.sample
         if signaller is None:

@@ -235,7 +235,6 @@ class EditorController:
 
     @property
     def known_presets(self) -> "PresetLibrary":
-        """The presets that a new one can begin with."""
         from vramtui.presets.library import PresetLibrary
 
         return self._library if isinstance(self._library, PresetLibrary) else PresetLibrary()

@@ -92,29 +92,24 @@ class OpenDraft:
     # --- what the form writes ------------------------------------------------------------------------------------
 
     def put(self, key: str, raw: str) -> None:
-        """Take `raw` for the value at `key`."""
         self.draft.edits.set_value(key, raw)
         self._show()
         if self._display is not None:
             self._display.follow()
 
     def take_out(self, key: str) -> None:
-        """Say nothing at `key`."""
         self.draft.edits.unset(key)
         self._show()
 
     def end_step(self) -> None:
-        """The next change is an undo step of its own."""
         self.draft.edits.end_step()
 
     def add(self, key: str) -> str:
-        """One more element of a list, like the one at `key`; the new one's key."""
         added = self.draft.edits.add_item(key)
         self._show()
         return added
 
     def shift(self, key: str, by: int) -> str:
-        """Move an element of a list by one place; its key then."""
         there = self.draft.edits.move_item(key, by)
         self._show()
         return there

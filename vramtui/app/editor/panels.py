@@ -237,20 +237,16 @@ class EditorPanels:
     # --- showing -------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """What is being typed into the form stands."""
         self.form.input.finish()
 
     def show(self, view: EditorView) -> None:
-        """Show the draft as it is now."""
         self._show(view, None)
 
     def show_estimate(self, view: EditorView) -> None:
-        """Show another estimate of the same draft."""
         self.totals.read(view)
         self.total_line.read(view)
 
     def show_other(self, view: EditorView) -> None:
-        """Show another draft, with the cursors on what is wrong or on what people change first."""
         self.area.load_text(self._open.draft.text)
         self._show(view, first_key(view.groups, view.problems))
         self.follow(anyway=True)

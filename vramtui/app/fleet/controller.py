@@ -63,7 +63,6 @@ class FleetController(Feature):
         self._fleet.finish_runs(patience)
 
     def watch_chosen(self) -> None:
-        """Watch the host of the chosen row; of a job: show or hide its ranks."""
         if self.model.by_job:
             rank = self.model.jobs.toggle()
             name = None if rank is None else rank.host

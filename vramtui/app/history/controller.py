@@ -127,7 +127,6 @@ class HistoryController(Feature):
 
     @property
     def model(self) -> "HistoryModel":
-        """The runs that were read, and what was chosen among them."""
         if self._model is None:
             from vramtui.app.history.model import HistoryModel
 
@@ -136,7 +135,6 @@ class HistoryController(Feature):
 
     @property
     def has_store(self) -> bool:
-        """Whether there is a history that runs can be removed from."""
         return self.store is not None
 
     @property
@@ -149,7 +147,6 @@ class HistoryController(Feature):
         return HistoryScreen(self._shared, self)
 
     def view(self) -> "HistoryView":
-        """What the screen shows; now and then the history is looked at for it."""
         now = self._shared.clock()
         if not 0 <= now - self._looked_at < LOOK_EVERY:  # the clock may have been set back
             self.read()
@@ -204,7 +201,6 @@ class HistoryController(Feature):
         self._shared.redraw.now()
 
     def of_preset(self, key: str) -> "tuple[Run, ...]":
-        """The runs of a preset that are known, the chosen one first."""
         found = [stored.run for stored in self.model.view(self._shared.clock()).runs if stored.run.preset == key]
         chosen = self.model.selected
         if chosen is not None and chosen.run in found:

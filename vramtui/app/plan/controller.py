@@ -44,7 +44,6 @@ class PlanController(Feature):
         return self._worker is not None and self._worker.is_busy
 
     def close(self) -> None:
-        """Leave the maps as they are."""
         if self._worker is not None:
             self._worker.stop()
 
@@ -54,7 +53,6 @@ class PlanController(Feature):
         return PlanScreen(self._shared, self)
 
     def view(self) -> "PlanView":
-        """What the screen shows; what is not known of it yet is worked at."""
         state = self._shared.state
         shown = self.model.view(state)
         self.worker.want(self.model.jobs, state.predictor.estimator, state.predictor.correct)

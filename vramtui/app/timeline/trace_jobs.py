@@ -63,7 +63,6 @@ class TraceJobs(Feature):
         return self._problems.get(job, "")
 
     def refusal(self, job: Job) -> str:
-        """Why it cannot be traced; empty where it can."""
         if self._tracer is None:
             return NO_TRACER
         return OF_A_JOB if self.kept.is_of_job(job[0]) else self._tracer.refusal(job[0])
@@ -116,7 +115,6 @@ class TraceJobs(Feature):
         threading.Thread(target=look, name="read trace", daemon=True).start()
 
     def start(self, job: Job) -> bool:
-        """Trace in the background; False while another one runs."""
         if self._tracer is None or self._running is not None:
             return False
         cancelled = threading.Event()

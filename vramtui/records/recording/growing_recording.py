@@ -56,7 +56,6 @@ class GrowingRecording:
 
     @property
     def reading(self) -> float | None:
-        """How much of the file is read, from 0 to 1; None when there is no more to come. Asking begins the reading."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._go_on, name="read recording", daemon=True)
             self._thread.start()
@@ -82,7 +81,6 @@ class GrowingRecording:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What a person should know of the file, as far as it is read."""
         return tuple(self._read.warnings)
 
     @property
@@ -96,15 +94,12 @@ class GrowingRecording:
         return self._read.samples.times
 
     def jobs_at(self, when: float) -> tuple[ObservedJob, ...]:
-        """What each job had told by `when`."""
         return self._read.jobs.at(when)
 
     def predictions_at(self, when: float) -> dict[ProcessKey, Prediction]:
-        """The prediction that each process had at `when`."""
         return self._read.predictions.at(when)
 
     def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
-        """The peaks that were noted at the sample of `when` and that no sample shows."""
         return self._read.peaks.at(when)
 
     def every_prediction(self) -> tuple[Prediction, ...]:
@@ -134,7 +129,6 @@ class LiveRecording:
 
     @property
     def interval(self) -> float | None:
-        """Seconds between samples, as the header has it."""
         return None if self._decoder.header is None else self._decoder.header.interval
 
     @property
@@ -178,9 +172,7 @@ class LiveRecording:
         return msgspec.structs.replace(sample, problems=(*sample.problems, problem))
 
     def jobs(self) -> tuple[ObservedJob, ...]:
-        """What each job has told by now."""
         return self._decoder.jobs.at(float("inf"))
 
     def peaks(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
-        """The peaks that were noted up to the sample of `when` and that no sample shows; each is given once."""
         return self._decoder.peaks.pop_until(when)

@@ -52,13 +52,10 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         return self.jobs.at(when)
 
     def predictions_at(self, when: float) -> dict[ProcessKey, Prediction]:
-        """The prediction that each process had at `when`."""
         return self.predictions.at(when)
 
     def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
-        """The peaks that were noted at the sample of `when` and that no sample shows."""
         return self.peaks.at(when)
 
     def every_prediction(self) -> tuple[Prediction, ...]:
-        """All that was predicted in it."""
         return self.predictions.every()
