@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
-from vramtui.app.plan.agreement import SIZE_KEYS
 from vramtui.app.plan.axes import axes_of, begin_where_it_fits, rows_that_fit, usual_axes, variant
 from vramtui.app.plan.axis_kinds import ladder, short, with_present
-from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
+from vramtui.app.plan.grid import SIZE_KEYS, Advice, GridCells, GridQuestion
 from vramtui.app.plan.model import ADVICE, MAX_MAPS, PlanModel
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
 from vramtui.app.plan.view import PlanView

@@ -18,9 +18,9 @@ from tests.records.moments import HOSTILE, TAKEN_AT, moment
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, process_key
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export import files as saving
-from vramtui.records.export.csv_table import COLUMNS, csv_table
 from vramtui.records.export.markdown import code, markdown_report, prose
 from vramtui.records.export.ps_json import ps_document
+from vramtui.records.export.tables import COLUMNS, csv_table
 
 KINDS = ("json", "csv", "md", "html")
 

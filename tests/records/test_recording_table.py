@@ -8,15 +8,15 @@ import pytest
 
 from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
-from vramtui.records.export.recording_table import COLUMNS, write_table
 from vramtui.records.export.sanitize import clean
+from vramtui.records.export.tables import RECORDING_COLUMNS, write_table
 
 SAMPLES = tuple(msgspec.structs.replace(moment().sample, taken_at=100.0 + i) for i in range(3))
 RECORDS = [record for sample in SAMPLES for record in sample.to_records()]
 
 
 def test_the_columns_are_those_of_the_records() -> None:
-    assert list(COLUMNS) == list(RECORDS[0])
+    assert list(RECORDING_COLUMNS) == list(RECORDS[0])
 
 
 def test_csv(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     assert write_table(SAMPLES, path) == len(RECORDS)
     read = parquet.read_table(path).to_pylist()
-    numbers = [name for name, kind in COLUMNS.items() if kind != "string"]
+    numbers = [name for name, kind in RECORDING_COLUMNS.items() if kind != "string"]
     wanted = clean(RECORDS)  # a figure that is no number is as good as none
     assert [[row[name] for name in numbers] for row in read] == [[row[name] for name in numbers] for row in wanted]
 

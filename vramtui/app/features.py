@@ -18,8 +18,7 @@ from vramtui.app.services import Services
 from vramtui.app.signals import SignalController
 from vramtui.app.state.view import View
 from vramtui.app.state.view_builder import reported_alone
-from vramtui.app.timeline.process_tracer import ProcessTracer
-from vramtui.app.timeline.trace_jobs import TraceJobs
+from vramtui.app.timeline.trace_jobs import ProcessTracer, TraceJobs
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.panel_controller import MaxBatchTurns, PanelController
 from vramtui.app.watch.screen import WatchQuestions

@@ -19,13 +19,18 @@ def convert(
     """Write a recording as CSV or Parquet: a row for each process on each GPU at each moment."""
     with exit_on_user_error():
         from vramtui.cli.common.open_source import open_source
-        from vramtui.records.export.recording_table import COLUMNS, write_table
+        from vramtui.records.export.tables import RECORDING_COLUMNS, write_table
 
         opened = open_source(demo=False, replay=recording)
         assert opened.recording is not None
         rows = write_table(opened.recording.samples, table)
         if json:
-            written = {"table": str(table), "format": table.suffix[1:], "rows": rows, "columns": list(COLUMNS)}
+            written = {
+                "table": str(table),
+                "format": table.suffix[1:],
+                "rows": rows,
+                "columns": list(RECORDING_COLUMNS),
+            }
             print_json({"schema": 1, **written})
         else:
             sys.stdout.write(f"{rows:,} rows written to {table}.\n")

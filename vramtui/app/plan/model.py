@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from vramtui.app.plan.agreement import agreeing
 from vramtui.app.plan.axes import Axis, axes_of, begin_where_it_fits, fitted, rows_that_fit, usual_axes, variant
-from vramtui.app.plan.grid import Advice, CardAnswers, GridCells, GridQuestion
+from vramtui.app.plan.grid import Advice, CardAnswers, GridCells, GridQuestion, agreeing
 from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
 from vramtui.app.state.dashboard_state import DashboardState

@@ -1,16 +1,16 @@
 """Rows under one row for each user, job, GPU or process tree: what it holds, and its processes when it is opened."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import overload
 
 import msgspec
 
-from vramtui.app.state.rank_words import job_words
 from vramtui.app.state.view import ProcessRow, RowId
 from vramtui.core.base.text import printable, printable_line
-from vramtui.core.base.units import UNKNOWN, format_gib
+from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, ranked_jobs
 from vramtui.core.schema.settings import Grouping
 
 TREE, UNKNOWN_PARENTS = "tree", "parents not known"
@@ -267,3 +267,55 @@ def in_ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def where_of(rank: Rank) -> str:
+    """`gpu03 GPU 1`."""
+    return f"{printable(rank.host)} GPU {', '.join(map(str, rank.gpus))}"
+
+
+def worst_of(job: RankedJob) -> str:
+    """The rank to look at: how far its peak is from the prediction or, without one, what it holds."""
+    worst = job.worst
+    if worst.fraction is not None:
+        return f"{worst.rank} on {where_of(worst)}: {format_gib(worst.peak)} GiB, {format_percent(worst.fraction)}"
+    return f"{worst.rank} on {where_of(worst)}: {format_gib(worst.peak)} GiB"
+
+
+def job_words(rows: Iterable[ProcessRow], host: str) -> str:
+    """The heading of the rows of one job on one host: how many ranks, the worst, how uneven; empty where they are
+    not ranks.
+    """
+    jobs = ranked_jobs(reading for row in rows if (reading := _reading(row, host)) is not None)
+    if len(jobs) != 1:
+        return ""
+    job = jobs[0]
+    gpus = sorted({gpu for rank in job.ranks for gpu in rank.gpus})
+    words = [f"{len(job.ranks)} of {job.size} ranks on GPU {', '.join(map(str, gpus))}"]
+    if job.imbalance is not None:
+        worst = job.worst
+        beyond = "" if worst.fraction is None else f" {format_percent(worst.fraction)}"
+        words += [f"worst rank {worst.rank}{beyond}", f"uneven {format_percent(job.imbalance)}"]
+    return ", ".join(words)
+
+
+def _reading(row: ProcessRow, host: str) -> RankReading | None:
+    process = row.process
+    place = None if process is None else process.rank
+    if row.kind != "process" or process is None or place is None:
+        return None
+    return RankReading(
+        job=place.job,
+        rank=place.rank,
+        size=place.size,
+        launcher=place.launcher,
+        host=host,
+        gpu_index=row.gpu.index,
+        gpu_uuid=row.gpu.uuid,
+        pid=process.pid,
+        user=process.user,
+        command=process.command,
+        used=row.now,
+        peak=row.peak,
+        predicted=row.predicted,
+    )

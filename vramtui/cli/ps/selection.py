@@ -15,7 +15,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu, instance_names
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.csv_table import Cell, safe_cell
+from vramtui.records.export.tables import Cell, safe_cell
 
 GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
 GROUP_NUMBERS = (0, 1, 2)

@@ -12,10 +12,9 @@ from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.runs.run import Run, RunReport
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
-from vramtui.records.export.csv_table import Cells, csv_text, ledger_cells
+from vramtui.records.export.drawings import over_time
 from vramtui.records.export.files import file_stem, write_files
-from vramtui.records.export.html.drawings import over_time
-from vramtui.records.export.html.parts import (
+from vramtui.records.export.html import (
     bullet_list,
     categories,
     document,
@@ -28,6 +27,7 @@ from vramtui.records.export.html.parts import (
 from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
 from vramtui.records.export.sanitize import clean, iso_time, table, tag, text
+from vramtui.records.export.tables import Cells, csv_text, ledger_cells
 
 FORMATS = ("json", "csv", "md", "html")
 

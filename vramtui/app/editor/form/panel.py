@@ -7,8 +7,8 @@ from textual.strip import Strip
 
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.form.field_input import DraftWriter, FieldInput, on_one_line
+from vramtui.app.editor.form.lines import FormRows
 from vramtui.app.editor.form.outline import Entry, outer_key
-from vramtui.app.editor.form.rows import FormRows
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines
