@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from vramtui.agent.processes import Processes
-from vramtui.agent.ranks import rank_of
+from vramtui.agent.runtime import rank_of
 from vramtui.core.observation.readings import (
     Gpu,
     Host,

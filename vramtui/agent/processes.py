@@ -7,10 +7,9 @@ import pwd
 import time
 from typing import Any
 
-from . import ancestors, containers
+from . import ancestors
 from .nvml import plain
-from .ranks import LONGEST, rank_of
-from .runtime import alloc_conf_of, module_loading_of, torch_of
+from .runtime import LONGEST, LONGEST_CGROUP, alloc_conf_of, container_of, module_loading_of, rank_of, torch_of
 
 RUNTIME = ("module_loading", "torch", "alloc_conf")
 LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", *RUNTIME)
@@ -87,7 +86,7 @@ class Processes:
         if rank is not None:
             row["rank"] = rank
         row.update(self._runtime(pid, row["started_at"], environment))
-        container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST), environment)
+        container = container_of(read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment)
         if container is not None:
             row["container"] = container
         started, known = row["started_at"], self._above.get(pid)

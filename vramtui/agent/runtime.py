@@ -1,7 +1,19 @@
-"""What a process runs under, as far as its memory hangs on it: CUDA's loading of kernels, PyTorch's release, and the
-settings of its allocator.
+"""What a process runs under: which rank of which job it is, in which container or Slurm job, and what its memory
+hangs on: CUDA's loading of kernels, PyTorch's release, and the settings of its allocator.
 
 Nothing of the process is imported: PyTorch's release stands in the `version.py` beside the library that it has loaded.
+
+torchrun, accelerate, DeepSpeed and PyTorch Lightning set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (PyTorch 2.13,
+`torch/distributed/elastic/agent/server/local_elastic_agent.py` and "Environment variable initialization" of
+torch.distributed); srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS ("OUTPUT ENVIRONMENT VARIABLES" of srun(1)); Open
+MPI sets OMPI_COMM_WORLD_RANK and _SIZE. What a process puts into its own environment later is not seen from outside.
+
+Docker, Podman, containerd and CRI-O name a group after the container's id of 64 hexadecimal digits, Kubernetes the one
+around it after the pod, LXC after the container, and Slurm (cgroup.conf(5), both of its plugins) after job and step.
+
+Kubernetes calls a pod's host by the pod's name, which stands in HOSTNAME; its namespace stands in the environment
+where the pod's own description puts it there ("Expose Pod Information to Containers Through Environment Variables").
+Apptainer and Singularity make no group; they leave the image's name (APPTAINER_NAME).
 """
 
 from __future__ import annotations
@@ -9,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from typing import Any
 
 LONGEST_SETTING = 1024
 MOST_MAPS = 1 << 23  # bytes
@@ -75,3 +88,143 @@ def _read(path: str, most: int) -> bytes:
         return b""
     finally:
         os.close(file)
+
+
+LONGEST = 1 << 18  # bytes of an environment
+LONGEST_VALUE = 200
+MOST_RANKS = 1 << 20
+# Steps that srun has not made, as the batch script with its SLURM_PROCID of 0 (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
+FIRST_SPECIAL_STEP = 0xFFFFFFF0
+LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0", "ip6-localhost")  # noqa: S104 - an address that is read
+NAMES = frozenset(
+    (
+        "RANK",
+        "WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_NTASKS",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "PMIX_NAMESPACE",
+    )
+)
+
+
+def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
+    """`job`, `rank`, `size` and `launcher` of a process; None of one that is no rank of a job of several.
+
+    Args:
+        environment: what /proc/PID/environ holds. Nothing is taken from it but the variables in `NAMES`.
+        host: the machine's name: jobs of one machine only are told apart by it.
+    """
+    known = {}
+    for entry in environment.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        text = name.decode("ascii", "replace")
+        if equals and text in NAMES:
+            known[text] = "".join(filter(str.isprintable, value.decode("utf-8", "replace")))[:LONGEST_VALUE]
+    return _by_torch(known, host) or _by_slurm(known) or _by_mpi(known, host)
+
+
+def _by_torch(known: dict[str, str], host: str) -> dict[str, Any] | None:
+    place = _place(known.get("RANK"), known.get("WORLD_SIZE"))
+    if place is None:
+        return None
+    address, port = known.get("MASTER_ADDR", ""), known.get("MASTER_PORT", "")
+    if not address or address.startswith(LOOPBACK):
+        address = host
+    job = address + (":" + port if port else "")
+    if known.get("SLURM_JOB_ID"):
+        job = "slurm " + known["SLURM_JOB_ID"] + " " + job
+    return dict(place, job=job, launcher="torchrun" if "TORCHELASTIC_RUN_ID" in known else "torch.distributed")
+
+
+def _by_slurm(known: dict[str, str]) -> dict[str, Any] | None:
+    size = known.get("SLURM_STEP_NUM_TASKS") or known.get("SLURM_NTASKS")
+    place, step = _place(known.get("SLURM_PROCID"), size), _number(known.get("SLURM_STEP_ID"))
+    if place is None or step is None or step >= FIRST_SPECIAL_STEP or not known.get("SLURM_JOB_ID"):
+        return None
+    return dict(place, job="slurm {}.{}".format(known["SLURM_JOB_ID"], step), launcher="srun")
+
+
+def _by_mpi(known: dict[str, str], host: str) -> dict[str, Any] | None:
+    place = _place(known.get("OMPI_COMM_WORLD_RANK"), known.get("OMPI_COMM_WORLD_SIZE"))
+    if place is None:
+        return None
+    # Open MPI 4 and 5 give all ranks of a job the one PMIx namespace.
+    return dict(place, job="mpi " + (known.get("PMIX_NAMESPACE") or host), launcher="mpirun")
+
+
+def _place(rank: str | None, size: str | None) -> dict[str, Any] | None:
+    found, among = _number(rank), _number(size)
+    if found is None or among is None or not 1 < among <= MOST_RANKS or found >= among:
+        return None
+    return {"rank": found, "size": among}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and len(text) < 11 and text.isascii() and text.isdigit() else None
+
+
+LONGEST_CGROUP = 1 << 14  # bytes of /proc/PID/cgroup
+_SLURM = re.compile(r"/job_(\d{1,10})(?:/step_([a-z0-9]{1,10}))?(?:/|$)")
+_POD = re.compile(r"[/-]pod([0-9a-f]{8})[-_0-9a-f]{28}")
+_ID = re.compile(r"(?:(docker|libpod|crio|cri-containerd)[-/])?(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_LXC = re.compile(r"/(?:lxc\.payload\.|lxc/)([A-Za-z0-9_.-]{1,60})")
+_NAMES = {"libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
+
+
+_IMAGES = (("APPTAINER_NAME", "apptainer"), ("SINGULARITY_NAME", "singularity"))
+_NAMESPACES = ("POD_NAMESPACE", "K8S_NAMESPACE", "KUBERNETES_NAMESPACE")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def container_of(groups: bytes, environment: bytes = b"") -> str | None:
+    """`slurm 4711.0`, `pod team/train-0`, `pod 1a2b3c4d`, `docker 3f2a9c0d1e2f`, `lxc web` or `apptainer torch.sif`;
+    None of a process that is in none of them, or where this program is in the same one: its own group is then `/`.
+
+    Args:
+        groups: what /proc/PID/cgroup holds.
+        environment: what /proc/PID/environ holds, where that may be read.
+    """
+    known = _variables(environment)
+    text = groups.decode("utf-8", "replace")
+    for line in text.splitlines():
+        path = line.split(":", 2)[-1]
+        job = _SLURM.search(path) if "slurm" in path else None
+        if job is not None:
+            return "slurm " + job[1] + ("." + job[2] if job[2] else "")
+    for line in text.splitlines():
+        path = line.split(":", 2)[-1]
+        pod, found, lxc = _POD.search(path), _ID.search(path), _LXC.search(path)
+        if pod is not None:
+            return "pod " + (_pod_name(known) or pod[1])
+        if found is not None:
+            return _NAMES.get(found[1] or "", found[1] or "container") + " " + found[2][:12]
+        if lxc is not None:
+            return "lxc " + lxc[1]
+    return next((kind + " " + known[name] for name, kind in _IMAGES if name in known), None)
+
+
+def _pod_name(known: dict[str, str]) -> str | None:
+    """The pod's name, after its namespace where that is known; None where its environment does not tell."""
+    if "KUBERNETES_SERVICE_HOST" not in known or "HOSTNAME" not in known:
+        return None
+    space = next((known[name] for name in _NAMESPACES if name in known), "")
+    return space + ("/" if space else "") + known["HOSTNAME"]
+
+
+def _variables(environment: bytes) -> dict[str, str]:
+    """Those that tell of a container, as far as their values are names."""
+    wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_NAMESPACES, *(name for name, _ in _IMAGES)}
+    found = {}
+    for entry in environment.split(b"\0"):
+        name, _, value = entry.decode("utf-8", "replace").partition("=")
+        if name in wanted and _NAME.fullmatch(value):
+            found[name] = value
+    return found

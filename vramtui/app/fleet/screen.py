@@ -6,8 +6,7 @@ from textual.app import ComposeResult
 
 from vramtui.app.context import AppContext
 from vramtui.app.fleet.job_table import JobRows, JobTable
-from vramtui.app.fleet.jobs import JobModel
-from vramtui.app.fleet.model import FleetModel, FleetView
+from vramtui.app.fleet.model import FleetModel, FleetView, JobModel
 from vramtui.app.fleet.table import FleetRows, FleetTable
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
 from vramtui.app.state.view import View

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
-from vramtui.agent import containers
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
-from vramtui.agent.ranks import LONGEST, rank_of
-from vramtui.agent.runtime import alloc_conf_of, module_loading_of, torch_of
+from vramtui.agent.runtime import (
+    LONGEST,
+    LONGEST_CGROUP,
+    alloc_conf_of,
+    container_of,
+    module_loading_of,
+    rank_of,
+    torch_of,
+)
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import (
     Absence,
@@ -291,7 +297,7 @@ def _container(pid: int, environment: bytes) -> str | None:
     """The container or Slurm job that it runs in."""
     try:
         with Path(f"/proc/{pid}/cgroup").open("rb") as file:
-            return containers.container_of(file.read(containers.LONGEST), environment)
+            return container_of(file.read(LONGEST_CGROUP), environment)
     except OSError:
         return None
 

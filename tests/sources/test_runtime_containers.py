@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramtui.agent.containers import container_of
+from vramtui.agent.runtime import container_of
 
 ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
 
