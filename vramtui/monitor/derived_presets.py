@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -166,8 +165,7 @@ def _try_out(preset_file: PresetFile) -> None:
 Derive = Callable[[int, str], PresetFile | None]
 _Job = tuple[int, float | None, str]
 _FILE = re.compile(r"\.(?:ya?ml|json)\b")  # what training programs are configured by
-# A host may have hundreds of processes; of many new ones the rest is looked for with the next samples.
-KEPT, MOST_WAITING = 1 << 15, 64
+KEPT = 1 << 15
 IDLE = 1.0  # seconds that the thread waits for more
 MOST_PROBLEMS = 20
 MOST_WAITS = 2  # processes that a command waits for in vain: then it does without the rest
@@ -184,7 +182,7 @@ class DerivedPresets:
 
     Attributes:
         problems: processes whose models took more than they may.
-        is_settled: all processes that `beside` was last given have been looked into.
+        has_news: a preset was found since `beside` was last asked, so that it would say more.
     """
 
     def __init__(self, derive: Derive | None = None, *, wait: bool = False) -> None:
@@ -192,11 +190,12 @@ class DerivedPresets:
         self._derive = derive or self._confined
         self._wait = wait
         self.problems: tuple[Problem, ...] = ()
-        self.is_settled = True
+        self.has_news = False
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
-        self._asked: set[_Job] = set()
-        self._queue: SimpleQueue[_Job] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._waiting: dict[
+            _Job, None
+        ] = {}  # those of the latest sample, in its order: what has gone is not looked into
+        self._changed = threading.Condition()
         self._is_running = False
 
     def beside(
@@ -205,56 +204,61 @@ class DerivedPresets:
         """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`; or that
         is matched and names a file of its own, where more is known of the job with that file.
         """
-        derived, self.is_settled = {}, True
+        derived, waiting = {}, dict[_Job, None]()
+        self.has_news = False
         for key, process in _processes(sample):
             first = matched.get(key)
             if not process.command or key in by_hand or (first is not None and not _may_say_more(first, process)):
                 continue
-            preset = self._preset((process.pid, process.started_at, process.command), process)
+            preset = self._preset((process.pid, process.started_at, process.command), process, waiting)
             if preset is not None and (first is None or len(preset.assumed) < len(first.assumed)):
                 derived[key] = preset
         if self._wait:
             self._confined.close()  # no sample may follow
+        else:
+            self._ask(waiting)
         return {**derived, **{key: found for key, found in matched.items() if key not in derived}}
 
-    def _preset(self, job: _Job, process: Process) -> PresetFile | None:
-        """What is known of a job by now."""
+    def _preset(self, job: _Job, process: Process, waiting: dict[_Job, None]) -> PresetFile | None:
+        """What is known of a job by now; where nothing is, it is put among those that are `waiting`."""
         if job not in self._known:
-            if self._wait:
-                self._look(job)
-            else:
-                self._ask(job)
-                self.is_settled = False
+            if not self._wait:
+                waiting[job] = None
+                return None
+            self._look(job)
         preset = self._known.get(job)
         if preset is not None:
             preset = self._known[job] = preset.as_run_under(process.runtime)
         return preset
 
-    def _ask(self, job: _Job) -> None:
-        with self._lock:
-            if job in self._asked or len(self._asked) >= MOST_WAITING:
-                return
-            self._asked.add(job)
-            self._queue.put(job)
-            if not self._is_running:
+    def _ask(self, waiting: dict[_Job, None]) -> None:
+        """Have these looked into, and none that were asked for before."""
+        with self._changed:
+            self._waiting = waiting
+            if waiting and not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._work, name="derive presets", daemon=True).start()
+            self._changed.notify()
+
+    def _next(self) -> _Job | None:
+        """The next to look into; None where there was none for a while, and the thread that asks is to end."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._waiting, IDLE):
+                self._is_running = False
+                self._confined.close()
+                return None
+            job = next(iter(self._waiting))
+            del self._waiting[job]
+            return job
 
     def _work(self) -> None:
         """Until there is nothing to look for. A folder that hangs holds up this thread alone."""
-        while True:
-            try:
-                job = self._queue.get(timeout=IDLE)
-            except Empty:
-                with self._lock:
-                    if self._queue.empty():
-                        self._is_running = False
-                        self._confined.close()
-                        return
+        while (job := self._next()) is not None:
+            if job in self._known:
                 continue
             self._look(job)
-            with self._lock:
-                self._asked.discard(job)
+            if self._known[job] is not None:
+                self.has_news = True
 
     def _look(self, job: _Job) -> None:
         pid, _, command = job

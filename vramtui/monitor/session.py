@@ -147,7 +147,7 @@ class MonitorSession:
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
         told, self._is_told = self._is_told, self.is_matching and bool(self.jobs())
-        may_say_more = told or self._is_told or (self._derived is not None and not self._derived.is_settled)
+        may_say_more = told or self._is_told or (self._derived is not None and self._derived.has_news)
         if self._basis.has_changed(sample, self.history, self.recorded) or may_say_more:
             self.rematch()
         if self._derived is not None and self._derived.problems:

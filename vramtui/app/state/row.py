@@ -36,19 +36,18 @@ KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reser
 
 def process_row(gpu: Gpu, process: Process, track: Track, age: float | None, now: float) -> ProcessRow:
     """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds before `now`."""
-    peak = track.peak.bytes if track.peak is not None else None
-    started = process.started_at
+    peak, started = track.peak, process.started_at
     return ProcessRow(
         "process",
         track.key,
         gpu,
         process.used_memory,
-        peak,
+        None if peak is None else peak.bytes,
         process,
         age=age,
         minutes=None if started is None else max(0, int(now - started) // 60),
-        learned=track.peak,
-        fast_since=track.close_since,
+        learned=peak,
+        fast_since=None if track.sampled_fast is None else track.close_since,
     )
 
 

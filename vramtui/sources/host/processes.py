@@ -148,11 +148,11 @@ class ProcessReader:
         for pid, use in held.items():
             used, share = use.used, None if busy is None else busy.get(pid, 0)
             row = made.get(pid)
-            if row is None or row.used_memory != used or row.type != use.type or used is None:
+            if row is None or used is None or row.used_memory is None:
                 absent = Absence.NOT_SUPPORTED if used is None else None
                 row = made[pid] = self._row(pid, use.type, used, absent, share)
-            elif row.sm_percent != share:
-                row = made[pid] = msgspec.structs.replace(row, sm_percent=share)
+            elif row.used_memory != used or row.sm_percent != share or row.type != use.type:
+                row = made[pid] = msgspec.structs.replace(row, used_memory=used, sm_percent=share, type=use.type)
             rows.append(row)
         return rows
 

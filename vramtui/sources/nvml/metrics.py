@@ -2,6 +2,8 @@
 other with it.
 """
 
+import ctypes
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -12,13 +14,14 @@ from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.nvml import NOT_AVAILABLE
 from vramtui.agent.stream import THROTTLING
 from vramtui.core.base.text import printable
-from vramtui.core.observation.bounded_samples import is_possible, is_size
+from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 
 CALL = "nvmlDeviceGetProcessUtilization"
 # Nothing has run since the samples that were read last; a count of none is told as a success without an answer.
 _NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
+_RECORD = struct.Struct("=I4xQIIII")  # nvmlProcessUtilizationSample_t: pid, time, and percent of four engines
 _NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
@@ -42,7 +45,7 @@ class BusyProcesses:
             return None
         caller.call = CALL
         try:
-            samples = pynvml.nvmlDeviceGetProcessUtilization(device, self._since)
+            records = self._records(device)
         except pynvml.NVMLError as error:
             code = getattr(error, "value", None)
             if code in _NONE:
@@ -52,12 +55,30 @@ class BusyProcesses:
                 caller.absence(CALL, error)
             return None
         latest: dict[int, tuple[int, int]] = {}
-        for sample in samples:
+        since = self._since
+        for pid, at, share, *_ in _RECORD.iter_unpack(records):
             # Some drivers fill in records that nobody asked for.
-            if sample.timeStamp > self._since and sample.smUtil <= 100 and sample.pid:
-                latest[sample.pid] = max(latest.get(sample.pid, (0, 0)), (sample.timeStamp, sample.smUtil))
-        self._since = max([self._since, *(at for at, _ in latest.values())])
+            if at > since and share <= 100 and pid and (pid not in latest or latest[pid] < (at, share)):
+                latest[pid] = (at, share)
+        self._since = max([since, *(at for at, _ in latest.values())])
         return {pid: share for pid, (_, share) in latest.items()}
+
+    def _records(self, device: Device) -> memoryview:
+        """The samples as the driver writes them: of a thousand processes pynvml makes objects that take ten times as
+        long to read.
+
+        Raises:
+            pynvml.NVMLError: there is none, or the device does not say.
+        """
+        call = pynvml._nvmlGetFunctionPointer(CALL)  # noqa: SLF001 - pynvml's own wrapper gives such objects
+        count = ctypes.c_uint(0)
+        code = call(device, None, ctypes.byref(count), ctypes.c_ulonglong(self._since))
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:
+            buffer = ctypes.create_string_buffer(count.value * _RECORD.size)
+            code = call(device, buffer, ctypes.byref(count), ctypes.c_ulonglong(self._since))
+            if code == pynvml.NVML_SUCCESS:
+                return memoryview(buffer)[: count.value * _RECORD.size]
+        raise pynvml.NVMLError(code)
 
 
 class Metric(msgspec.Struct, frozen=True):

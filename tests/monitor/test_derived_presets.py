@@ -1,0 +1,67 @@
+"""Presets that are looked for in the background: when there is more to say, and what is not looked into."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from tests.app import scenes
+from tests.app.fakes import PRESETS
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.derived_presets import DerivedPresets
+
+
+def sample_with(*pids: int) -> Sample:
+    """A host on whose GPU these run, each with a command of its own."""
+    usual = scenes.usual()
+    gpu = usual.gpus[0]
+    rows = tuple(msgspec.structs.replace(gpu.processes[0], pid=pid, command=f"job {pid}") for pid in pids)
+    return msgspec.structs.replace(usual, gpus=(msgspec.structs.replace(gpu, processes=rows),))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_there_is_news_where_a_preset_was_found_and_only_then() -> None:
+    looked: list[int] = []
+
+    def derive(pid: int, command: str) -> PresetFile | None:
+        assert command == f"job {pid}"
+        looked.append(pid)
+        return PRESETS[0] if pid == 3 else None
+
+    derived = DerivedPresets(derive)
+    assert derived.beside(sample_with(1, 2), {}, {}) == {}
+    wait_for(lambda: looked == [1, 2])
+    assert derived.beside(sample_with(1, 2), {}, {}) == {}
+    assert not derived.has_news, "two processes without a model are nothing that would be said"
+    derived.beside(sample_with(1, 2, 3), {}, {})
+    wait_for(lambda: derived.has_news)
+    assert {key.pid for key in derived.beside(sample_with(1, 2, 3), {}, {})} == {3}
+    assert not derived.has_news
+    assert looked == [1, 2, 3], "each is looked into once"
+
+
+def test_what_has_gone_is_not_looked_into() -> None:
+    looked: list[int] = []
+    may_go_on = threading.Event()
+
+    def derive(pid: int, command: str) -> PresetFile | None:
+        del command
+        looked.append(pid)
+        assert may_go_on.wait(10)
+        return None
+
+    derived = DerivedPresets(derive)
+    derived.beside(sample_with(*range(1, 500)), {}, {})
+    wait_for(lambda: looked == [1])
+    derived.beside(sample_with(1, 499), {}, {})
+    may_go_on.set()
+    wait_for(lambda: len(looked) == 2)
+    assert looked == [1, 499]
