@@ -259,10 +259,12 @@ def test_a_file_beyond_its_bounds_is_one_sentence_within_a_second(case: Beyond, 
 
 
 def test_every_format_of_the_table_is_gone_over() -> None:
-    """The history, logs and what runs leave have tests of their own, below, in tests/cli, driver and monitor."""
+    """The history, logs, lists of presets and what runs leave have tests of their own, below, in tests/cli, driver and
+    monitor.
+    """
     table = [value for value in vars(file_limits).values() if isinstance(value, FileLimits)]
     names = " ".join(case.name for case in BEYOND)
-    assert len(table) == 16
+    assert len(table) == 17
     for name in ("TOML", "YAML", "JSON", "config", "index", "safetensors", "GGUF", "snapshot", "pickle", "shared"):
         assert name in names
     assert LOG in table

@@ -13,9 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
-from vramtui.cli import presets as command
-from vramtui.cli.presets import presets
-from vramtui.presets import load_preset
+from vramtui.cli import preset_list
+from vramtui.cli import presets as editing
+from vramtui.cli.main import ALONE, program
+from vramtui.cli.preset_list import presets
+from vramtui.core.base.file_limits import LISTED_PRESETS
+from vramtui.core.schema.preset import PresetFile
+from vramtui.presets import PresetLibrary, load_preset
 from vramtui.presets.model_presets import preset_of
 
 RUNNER = CliRunner()
@@ -30,6 +34,7 @@ sequence_length = 128
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path / "data"))
     folder = tmp_path / "presets"
     folder.mkdir()
     return folder
@@ -55,6 +60,58 @@ def test_the_list_as_json(own_folder: Path) -> None:
     assert entries["gpt2-124m"]["run_kind"] == "train"
     assert "broken" not in entries
     assert "broken.toml:1: name is 1, text in quotes is needed" in done.stderr
+
+
+def test_a_file_is_read_again_where_it_or_what_it_names_may_have_changed(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_folder / "mine.toml").write_text(PRESET)
+    (own_folder / "broken.toml").write_text("name = 1")
+    (own_folder / "beside.toml").write_text(PRESET.replace("[run]", 'config = "config.json"\n[run]'))
+    cache = own_folder.parent / "data" / "presets.json"
+    read: list[str] = []
+    get = PresetLibrary.get
+
+    def noted(self: PresetLibrary, key: str) -> PresetFile:
+        read.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(PresetLibrary, "get", noted)
+
+    def title_of_mine() -> str:
+        read.clear()
+        listed, problems = preset_list.known_presets(PresetLibrary(bundled=own_folder.parent), cache)
+        assert [problem.partition(":")[0].rpartition("/")[2] for problem in problems] == ["beside.toml", "broken.toml"]
+        (one,) = listed
+        return one.title
+
+    assert title_of_mine() == "Mine [red]x[/]"
+    assert read == ["beside", "broken", "mine"]
+    assert title_of_mine() == "Mine [red]x[/]"
+    assert read == ["beside", "broken"]
+    (own_folder / "mine.toml").write_text(PRESET.replace("Mine [red]x[/]", "Another"))
+    assert title_of_mine() == "Another"
+    for damage in (b"{", b"[]", b'{"release": "0.0.1", "found": {}}', b"\xff"):
+        cache.write_bytes(damage)
+        assert title_of_mine() == "Another"
+        assert "mine" in read
+    os.truncate(cache, LISTED_PRESETS.size + 1)
+    assert title_of_mine() == "Another"
+    assert "mine" in read
+
+
+def test_a_list_that_cannot_be_kept_is_printed_all_the_same(own_folder: Path) -> None:
+    (own_folder.parent / "data").write_text("a file where the folder would be")
+    done = RUNNER.invoke(presets, ["list", "gpt2-124m"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "gpt2-124m" in done.stdout
+
+
+def test_what_is_loaded_alone_has_the_command() -> None:
+    for words, home in ALONE.items():
+        (group,) = program(words[:1], {words[0]: home}).registered_groups
+        assert group.typer_instance is not None
+        assert [command.name for command in group.typer_instance.registered_commands][:1] == [words[1]]
 
 
 def test_the_list_for_people(own_folder: Path) -> None:
@@ -148,7 +205,7 @@ def test_checking_what_is_not_there(own_folder: Path) -> None:
 def test_the_list_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: terminal_size((80, 24)))  # pytest asks too
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    command.list_presets(json=False)
+    preset_list.list_presets(json=False)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == ["NAME", "RUN", "TITLE"]
@@ -230,7 +287,7 @@ def test_what_is_wrong_after_editing_is_said_and_kept(own_folder: Path, monkeypa
 def test_the_editor_opens_again_until_it_is_right(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = own_folder / "mine.toml"
     mine.write_text(PRESET)
-    monkeypatch.setattr(command, "asks", lambda: True)
+    monkeypatch.setattr(editing, "asks", lambda: True)
     _editor(own_folder, 'grep -q "= 0" "$1" && sed -i "s/= 0/= 32/" "$1" || sed -i "s/= 128/= 0/" "$1"', monkeypatch)
     done = RUNNER.invoke(presets, ["edit", "mine"], input="y\n")
     assert done.exit_code == 0

@@ -16,11 +16,12 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from vramtui.app.app import Dashboard
 from vramtui.app.terminal.terminal_driver import TerminalDriver, use_terminal_driver
+from vramtui.app.terminal.textual_private import forget_cut_strips
 from vramtui.core.base.clock import clock_problem
 from vramtui.core.observation.signals import ENDING
 
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
-GARBAGE = 5_000  # new objects; of four times as many the garbage between two looks is 3 MB more, and no less work
+GARBAGE = 2_000  # new objects; of ten times as many the garbage between two looks is 3 MB more, and no less work
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"
@@ -46,6 +47,7 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
         app.driver_class = TerminalDriver
         TerminalDriver.skips_opening = in_alternate_screen
         use_terminal_driver()
+    forget_cut_strips()
     leaver = _Leaver(app)
     app.leave = leaver.leave
     setattr(app, CRASH, leaver.on_error)

@@ -16,6 +16,8 @@ _UNUSED = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 # OpenSSL: asyncio and hashlib do without it where there is none (Lib/asyncio/sslproto.py, Lib/hashlib.py of Python
 # 3.10 to 3.14). Whoever needs it later, Prometheus over https, loads it as ever.
 _ABSENT = ("ssl", "_hashlib")
+# shutil looks for them, to unpack archives (Lib/shutil.py of Python 3.10 to 3.14).
+_ARCHIVES = ("bz2", "lzma")
 # urllib.parse (from Python 3.11.4 on) has it for addresses in brackets.
 _LATER = ("ipaddress",)
 # textual/app.py and theme.py (8.2): Textual's own palette, with its lists and inputs; ours is app/ui/action_chooser.py.
@@ -84,7 +86,9 @@ def without_rare() -> Iterator[None]:
     if sys.version_info >= (3, 11):  # what msgspec and Textual take of it is in Python itself by now
         extensions = modules["typing_extensions"] = _LaterModule("typing_extensions")
         extensions.__dict__.update({name: value for name, value in vars(typing).items() if name[:2] != "__"})
-    with _holding(modules):
+    with _holding({**modules, **dict.fromkeys(_ARCHIVES)}):
+        import shutil  # noqa: F401 - here is what it is loaded for
+
         yield
 
 

@@ -1,9 +1,10 @@
 """The command line, put together: one line per command."""
 
+import gc
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,8 @@ COMMANDS = {
     "man": "man",
     "schema": "schema",
 }
+# A command below another that is asked for so often that it is loaded without those beside it.
+ALONE = {("presets", "list"): "preset_list"}
 
 
 def _print_version(wanted: bool) -> None:
@@ -156,11 +159,16 @@ def _refuse_options(context: typer.Context, command: str) -> None:
         fail(BAD_INPUT, f"{name} is the dashboard's, and vramtui {command} has no such option")
 
 
-def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
-    """The command line with these commands; each one's module is loaded for it."""
+def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands; each one's module is loaded for it.
+
+    Args:
+        names: of the commands.
+        homes: by name, the module.
+    """
     app = _without_commands()
     for name in names:
-        command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name)
+        command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, epilog=epilog_of(name), rich_help_panel=group_of(name))
         else:
@@ -205,7 +213,12 @@ def run() -> None:
     with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end
         if sys.argv[1:] in (["--help"], ["-h"]) and asked is None:
             listed_program()(prog_name="vramtui")
-        program(_needed(sys.argv[1:] if asked is None else asked))(prog_name="vramtui")
+        words = sys.argv[1:] if asked is None else asked
+        homes = {**COMMANDS, words[0]: ALONE[words[0], words[1]]} if tuple(words[:2]) in ALONE else COMMANDS
+        asked_program = program(_needed(words), homes)
+        gc.freeze()
+        gc.enable()  # which whoever starts the program leaves off while it is loaded
+        asked_program(prog_name="vramtui")
 
 
 def _asked_words() -> Sequence[str] | None:

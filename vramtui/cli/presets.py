@@ -1,6 +1,5 @@
 """`vramtui presets`: which there are, what one says, whether files are right, and new and changed ones."""
 
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,50 +9,23 @@ from typing import Annotated
 import msgspec
 import typer
 
-from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
 from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.shared_options import Hub, Settings
+from vramtui.cli.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import DEFAULT_CARD, card
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
-from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets import PresetLibrary, bundled_folder, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.reader import display_path, read_text
 from vramtui.presets.toml.whole_files import write_whole
-
-presets = typer.Typer(no_args_is_help=True, help="List, show, check and write presets.")
-ROOM_FOR_ALL = 110
-
-
-@presets.command("list", cls=WordedCommand)
-def list_presets(
-    word: Annotated[
-        str | None, typer.Argument(metavar="[WORD]", help="Only those with it in their name or title.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
-) -> None:
-    """Every preset, your own before the bundled ones."""
-    from vramtui.presets import PresetLibrary
-
-    with exit_on_user_error():
-        library = PresetLibrary()
-        found = [one for one in library.all() if word is None or word.lower() in f"{one.key} {one.preset.name}".lower()]
-        if word is not None and not found:
-            raise UserError(f"no preset has {word!r} in its name; `vramtui presets list` names them all")
-        if json:
-            print_json({"schema": 1, "presets": [_entry(preset) for preset in found]})
-        else:
-            columns = columns_in(_width())
-            print_table(columns, [[_row(preset)[column] for column in columns] for preset in found])
-        for problem in library.problems:
-            sys.stderr.write(f"vramtui: {problem}\n")
 
 
 @presets.command(cls=WordedCommand)
@@ -132,15 +104,6 @@ def edit(
         raise typer.Exit(edit_preset(name, _try_out))
 
 
-def columns_in(width: int) -> tuple[str, ...]:
-    """The list's columns in a terminal of `width` columns; a narrow one needs its room for the titles."""
-    return ("NAME", "MODEL", "RUN", "FROM", "TITLE") if width >= ROOM_FOR_ALL else ("NAME", "RUN", "TITLE")
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else ROOM_FOR_ALL
-
-
 def _check(files: list[Path]) -> tuple[int, list[str]]:
     from vramtui.presets import PresetLibrary, check_file, preset_files
 
@@ -175,32 +138,6 @@ def _try_out(preset: Preset) -> None:
     boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
     # A rule's preset goes by its rule; all that can be wrong of others is found without simulating the allocator.
     estimates_by(None if isinstance(preset.model, RuleModel) else "analytic", preset.workload, boundless)
-
-
-def _entry(preset_file: PresetFile) -> dict[str, object]:
-    return {
-        "name": preset_file.key,
-        "title": preset_file.preset.name,
-        "path": preset_file.path,
-        "bundled": preset_file.bundled,
-        "model_kind": _kind(preset_file.preset.model),
-        "run_kind": _kind(preset_file.preset.run),
-    }
-
-
-def _row(preset_file: PresetFile) -> dict[str, str]:
-    return {
-        "NAME": printable(preset_file.key),
-        "MODEL": _kind(preset_file.preset.model),
-        "RUN": _kind(preset_file.preset.run),
-        "FROM": "bundled" if preset_file.bundled else "yours",
-        "TITLE": printable(preset_file.preset.name),
-    }
-
-
-def _kind(part: object) -> str:
-    """The tag that stands for a Struct's type in a preset."""
-    return str(type(part).__struct_config__.tag)  # type: ignore[attr-defined]  # every Struct has it
 
 
 def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:

@@ -283,7 +283,8 @@ def _within(x: int, cells: list[Cell], width: int) -> tuple[int, list[Cell]]:
 def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
     for i, cell in enumerate(cells):
-        if cell == line[x + i]:
+        before = line[x + i]
+        if cell == before or (cell[0] == before[0] == " " and _ground(cell[1]) == _ground(before[1])):
             continue
         start = i
         while start > 0 and not cells[start][0]:
@@ -293,6 +294,12 @@ def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int
         else:
             runs.append((start, i + 1))
     return [(start, _whole(cells, stop)) for start, stop in runs]
+
+
+@lru_cache(maxsize=512)
+def _ground(style: Style | None) -> tuple[object, ...]:
+    """What is seen of a style where no character stands: figures take the room before them into their own colour."""
+    return () if style is None else (style.bgcolor, style.underline, style.reverse, style.strike)
 
 
 def _is_plain(cells: list[Cell], start: int, stop: int) -> bool:

@@ -111,7 +111,8 @@ def _right(view: View, palette: Palette) -> list[Piece]:
         text = f"  {problems} problem{'s' if problems > 1 else ''}"
         pieces.append((text, palette.ink("warning", "bar", bold=True)))
     if view.sample is not None:
-        clock = time.strftime("%H:%M:%S", time.localtime(view.late or view.sample.taken_at))
+        # Without seconds: they would be a tenth of what is sent, and what is late says so itself.
+        clock = time.strftime("%H:%M", time.localtime(view.late or view.sample.taken_at))
         pieces.append((f"   {clock} ", palette.ink("foreground", "bar")))
     return pieces
 

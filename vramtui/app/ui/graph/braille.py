@@ -11,7 +11,7 @@ from vramtui.app.state.view import Series
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 DOTS = 4
-MOVES_EVERY = 6.0  # seconds
+MOVES_EVERY = 12.0  # seconds; a picture that moves is a third of what is sent
 
 
 def buckets(series: Series, count: int) -> list[int | None]:

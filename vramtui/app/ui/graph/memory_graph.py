@@ -276,10 +276,14 @@ def _merged(cells: Sequence[Piece]) -> list[Piece]:
 def _busy_row(series: Series, palette: Palette, width: int) -> Strip:
     """The GPU's utilisation over the same time: a row is a hundred per cent."""
     times, (values,) = series.busy or ((), ((),))
-    places = fullest(times, values, series.start, series.end, max(2, width - AXIS))
+    count = max(2, width - AXIS)
+    places = fullest(times, values, series.start, series.end, count)
     ends = [tops((), 0 if place is None else values[place], 100, 1) for place in places]
-    text = "".join(column(one, 1)[0].text for one in ends)
-    return strip([("GPU %│", palette.dim), (text, palette.ink("success"))], width, palette.text)
+    # Nothing goes on with the latest value, as memory does: this one is another at each look, and all would be sent.
+    last, length = last_stretch(series.start, series.end, count)
+    past = count - (last - int(series.end / length))
+    text = "".join(column(one, 1)[0].text if x < past else " " for x, one in enumerate(ends))
+    return strip([("GPU %│", palette.dim), (text, palette.dim)], width, palette.text)
 
 
 def _row_of(value: int | None, ceiling: int, height: int) -> int | None:
@@ -325,7 +329,7 @@ def _legend(view: View, palette: Palette, width: int) -> Strip:
         pieces += [("  what if ", palette.dim), (size, palette.ink("accent", bold=True))]
     busy = row.gpu.utilization
     if busy is not None:
-        pieces += [("  GPU ", palette.dim), (f"{busy} %", palette.ink("success"))]
+        pieces += [("  GPU ", palette.dim), (f"{busy} %", palette.text)]
     return strip(pieces, width, palette.text)
 
 
