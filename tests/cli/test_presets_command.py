@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
-from vramtui.cli import preset_list
-from vramtui.cli import presets as editing
 from vramtui.cli.main import ALONE, program
-from vramtui.cli.preset_list import presets
+from vramtui.cli.presets import command as editing
+from vramtui.cli.presets import preset_list
+from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.file_limits import LISTED_PRESETS
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets import PresetLibrary, load_preset

@@ -1,6 +1,7 @@
 """How busy processes keep a card, by what NVML answers."""
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -19,15 +20,16 @@ class _Driver:
     def __init__(self, told: list[Told], code: int = pynvml.NVML_SUCCESS) -> None:
         self.told, self.code, self.asked = told, code, list[int]()
 
-    def __call__(self, _: object, out: object, count: Any, since: ctypes.c_ulonglong) -> int:
+    def __call__(self, _: object, out: Any, count: Any, since: ctypes.c_ulonglong) -> int:
         self.asked.append(since.value)
         if self.code or not self.told:
             return self.code
-        room, count._obj.value = count._obj.value, len(self.told)
+        asked = ctypes.cast(count, ctypes.POINTER(ctypes.c_uint)).contents
+        room, asked.value = asked.value, len(self.told)
         if room < len(self.told):
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         records = [pynvml.c_nvmlProcessUtilizationSample_t(pid, at, sm) for pid, at, sm in self.told]
-        ctypes.memmove(out, b"".join(map(bytes, records)), len(records) * ctypes.sizeof(records[0]))  # type: ignore[arg-type]
+        ctypes.memmove(out, b"".join(map(bytes, records)), len(records) * ctypes.sizeof(records[0]))
         return int(pynvml.NVML_SUCCESS)
 
 
@@ -35,7 +37,7 @@ class _Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
     """One that tells of process 7."""
     made = _Driver([(7, 100, 40)])
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", {CALL: made}.__getitem__)
+    monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace(**{CALL: made}))
     return made
 
 

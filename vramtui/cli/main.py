@@ -38,7 +38,7 @@ COMMANDS = {
     "history": "history.command",
     "report": "history.report",
     "doctor": "doctor.command",
-    "presets": "presets",
+    "presets": "presets.command",
     "config": "config",
     "help": "help.command",
     "stream": "record.stream",
@@ -50,7 +50,7 @@ COMMANDS = {
     "schema": "schema",
 }
 # A command below another that is asked for so often that it is loaded without those beside it.
-ALONE = {("presets", "list"): "preset_list"}
+ALONE = {("presets", "list"): "presets.preset_list"}
 
 
 def _print_version(wanted: bool) -> None:

@@ -70,7 +70,9 @@ class BusyProcesses:
         Raises:
             pynvml.NVMLError: there is none, or the device does not say.
         """
-        call = pynvml._nvmlGetFunctionPointer(CALL)  # noqa: SLF001 - pynvml's own wrapper gives such objects
+        call = getattr(pynvml.nvmlLib, CALL, None)
+        if call is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         count = ctypes.c_uint(0)
         code = call(device, None, ctypes.byref(count), ctypes.c_ulonglong(self._since))
         if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:

@@ -14,7 +14,7 @@ from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
 from vramtui.cli.options.command_options import command_of, job_flags
 from vramtui.cli.options.shared_options import Hub, Settings
-from vramtui.cli.preset_list import presets
+from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import DEFAULT_CARD, card

@@ -73,7 +73,7 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
         library: of the presets.
         cache: the file in which they are kept.
     """
-    known = _kept(cache)
+    known = _read_cache(cache)
     listed: list[ListedPreset] = []
     problems: list[str] = []
     kept: dict[str, tuple[Stamp, ListedPreset]] = {}
@@ -85,7 +85,7 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
             listed.append(before[1])
             continue
         try:
-            one = _listed(library, key)
+            one = _read_entry(library, key)
         except UserError as error:
             problems.append(str(error))
             continue
@@ -93,11 +93,11 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
         if stamp is not None and not _names_a_file(path):
             kept[at] = (stamp, one)
     if kept != known.found:
-        _keep(cache, kept)
+        _write_cache(cache, kept)
     return listed, [*problems, *library.doubles]
 
 
-def _listed(library: PresetLibrary, key: str) -> ListedPreset:
+def _read_entry(library: PresetLibrary, key: str) -> ListedPreset:
     preset_file = library.get(key)
     return ListedPreset(
         name=key,
@@ -117,7 +117,7 @@ def _names_a_file(path: Path) -> bool:
         return True
 
 
-def _kept(cache: Path) -> KnownPresets:
+def _read_cache(cache: Path) -> KnownPresets:
     try:
         known = msgspec.json.decode(read_plain(cache, LISTED_PRESETS), type=KnownPresets)
     except (UserError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -125,7 +125,7 @@ def _kept(cache: Path) -> KnownPresets:
     return known if known.release == __version__ else KnownPresets()
 
 
-def _keep(cache: Path, found: dict[str, tuple[Stamp, ListedPreset]]) -> None:
+def _write_cache(cache: Path, found: dict[str, tuple[Stamp, ListedPreset]]) -> None:
     from vramtui.presets.toml.whole_files import write_whole
 
     with contextlib.suppress(UserError, UnicodeEncodeError):  # a folder that cannot be written, a name that is no text
