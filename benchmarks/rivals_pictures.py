@@ -28,7 +28,7 @@ from benchmarks.crowd import Crowd, crowd
 from benchmarks.dashboard import Program, size_of
 from benchmarks.rivals import rivals
 from tests.installed.terminal import Terminal
-from vramtui.app.export import portable
+from vramtui.app.export.portable_svg import portable
 
 SECONDS = 30.0  # until graphs have something to show
 PROGRAMS = ["vramtui --monitor", "nvitop"]

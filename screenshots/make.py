@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from moving import Moment, moving
 
-from vramtui.app.export import portable
+from vramtui.app.export.portable_svg import portable
 from vramtui.app.screenshot import Look, picture
 from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import demo_jobs

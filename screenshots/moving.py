@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from vramtui.app.export import FONTS
+from vramtui.app.export.portable_svg import FONTS
 
 _RULE = re.compile(r"\.(terminal-r\d+) \{ (.*?) \}")
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')

@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from tests.app.driver import climbing, dashboard
-from vramtui.app.export import COLUMN, portable
+from vramtui.app.export.portable_svg import COLUMN, portable
 
 LINE = '<text class="r1" x="12.2" y="20" textLength="85.4" clip-path="url(#line-0)">{}</text>'
 

@@ -20,7 +20,7 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.signals import refused
+from vramtui.app.signals.controller import refused
 from vramtui.app.state.row import ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow

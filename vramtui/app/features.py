@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.app.context import AppContext, Feature
 from vramtui.app.editor.controller import EditorController
-from vramtui.app.export import ExportController
+from vramtui.app.export.controller import ExportController
 from vramtui.app.feed import FeedStatus
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
@@ -15,7 +15,7 @@ from vramtui.app.keys import FLEET
 from vramtui.app.live import AlertFeature, PresetReader, RecordingFeature, without_predicted
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.services import Services
-from vramtui.app.signals import SignalController
+from vramtui.app.signals.controller import SignalController
 from vramtui.app.state.view import View
 from vramtui.app.state.view_builder import reported_alone
 from vramtui.app.timeline.trace_jobs import ProcessTracer, TraceJobs

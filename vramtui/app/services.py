@@ -14,7 +14,7 @@ from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
-    from vramtui.app.export import Save, SnapshotWriter
+    from vramtui.app.export.controller import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.estimate.estimate import Estimator

@@ -138,7 +138,7 @@ def _write(
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if {"svg", "png"} & set(formats):
-        from vramtui.app.export import portable
+        from vramtui.app.export.portable_svg import portable
         from vramtui.app.screenshot import picture
         from vramtui.app.services import Services
 

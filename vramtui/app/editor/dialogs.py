@@ -12,7 +12,8 @@ from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
-from vramtui.app.ui.dialog import CheckList, TextWindow, Window
+from vramtui.app.ui.check_list import CheckList
+from vramtui.app.ui.dialog import TextWindow, Window
 from vramtui.core.base.text import printable
 from vramtui.presets.importers.file_offers import Offer
 

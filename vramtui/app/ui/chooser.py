@@ -10,7 +10,8 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from vramtui.app.ui.dialog import ChoiceList, Window
+from vramtui.app.ui.check_list import ChoiceList
+from vramtui.app.ui.dialog import Window
 
 One = TypeVar("One")
 _WORDS = re.compile(r"[^a-z0-9.]+")

@@ -1,15 +1,13 @@
-"""A list with a heading, in a frame that tells how many there are, and the line in which its filter is typed."""
+"""A list with a heading, in a frame that tells how many there are."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from textual import events
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.message import Message
 from textual.strip import Strip
-from textual.widgets import Input
 
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Columns, column_at, heading
@@ -49,6 +47,7 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         return self._columns(self.view, width)
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line."""
         del height
         sort, falls = self._sorting(view)
         return [heading(self.columns(width), sort, falls=falls, palette=palette, width=width)]
@@ -87,6 +86,7 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
         raise NotImplementedError
 
     def take(self, view: Shown, palette: Palette) -> None:
+        """Show `view` from now on."""
         titles = self.titles(view)
         if titles != self._titles:
             self._titles = titles
@@ -95,46 +95,3 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
             part.take(view, palette)
         if self._foot is not None:
             self._foot.take(view, palette)
-
-
-class FilterBar(Input):
-    """Filters while it is typed; Enter keeps the filter, Escape gives it up.
-
-    Args:
-        text: the filter as it is.
-        placeholder: what stands there while nothing is typed.
-        rows: selects the list that has the keys afterwards.
-        typed: takes the filter whenever it is another.
-    """
-
-    DEFAULT_CSS = """
-    FilterBar { border: none; height: 1; padding: 0 1; background: $panel; }
-    FilterBar:focus { border: none; }
-    """
-    BINDINGS = [
-        Binding("escape", "give_up", "clear", id="filter.give_up", tooltip="Clear the filter"),
-        Binding("enter", "keep", "keep", id="filter.keep", tooltip="Apply the filter and return to the list"),
-    ]
-
-    def __init__(self, text: str, *, placeholder: str, rows: str, typed: Callable[[str], None]) -> None:
-        super().__init__(text, placeholder=placeholder)
-        self.cursor_blink = False
-        self._rows = rows
-        self._typed = typed
-
-    def on_mount(self) -> None:
-        self.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
-        self._typed(self.value)
-
-    def action_keep(self) -> None:
-        """Back to the list with the filter on."""
-        self.screen.query_one(self._rows).focus()
-        self.remove()
-
-    def action_give_up(self) -> None:
-        """Back to the list with all rows."""
-        self._typed("")
-        self.action_keep()

@@ -15,7 +15,7 @@ from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import FilterBar, SortChosen
+from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import Banner, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
@@ -162,6 +162,8 @@ class Watch(ViewScreen):
 
     def action_filter(self) -> None:
         """Ask for the text that rows must hold."""
+        from vramtui.app.ui.filter_bar import FilterBar  # loads Input, not needed for the first paint
+
         if not self.query(FilterBar):
             line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter)
             self.mount(line, before="KeyBar")

@@ -1,88 +1,19 @@
-"""What may be done to a process: a signal, which is chosen and confirmed, and what becomes of the process then; and its
-pid or command to the clipboard.
+"""What may be done to a process: a signal, after a yes, and what becomes of the process then; and its pid or command to
+the clipboard.
 """
 
 from collections.abc import Callable
 
 import msgspec
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.content import Content
 from textual.notifications import SeverityLevel
 from textual.timer import Timer
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
 
 from vramtui.app.context import AppContext
 from vramtui.app.state.view import ProcessRow
-from vramtui.app.ui.dialog import Window
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.observation.readings import Gpu, Process, Sample
-from vramtui.core.observation.signals import MEANINGS, SIGNALS, Sent, Signaller, SignalName
-
-
-class SignalWindow(Window[SignalName]):
-    """Answers with a signal only where `y` is pressed.
-
-    Enter does not: it is what somebody types whose last key was another one than they thought.
-
-    Args:
-        title: which process.
-        question: what it is and what would be freed; shown as it is, never as markup.
-        warning: what is to be said louder, or nothing.
-    """
-
-    DEFAULT_CSS = """
-    SignalWindow OptionList { height: auto; border: none; padding: 0; margin: 1 0 0 0; background: $surface; }
-    SignalWindow OptionList:focus { border: none; }
-    SignalWindow #warning { color: $warning; margin: 1 0 0 0; }
-    SignalWindow #asked { margin: 1 0 0 0; text-style: bold; }
-    """
-    BINDINGS = [
-        Binding("y", "yes", "Yes", id="signal.yes", show=False, tooltip="Send the signal"),
-        Binding("n", "close", "No", id="signal.no", show=False, tooltip="Cancel"),
-        Binding("t", "pick(0)", "SIGTERM", id="signal.term", show=False, tooltip="Select SIGTERM"),
-        Binding("i", "pick(1)", "SIGINT", id="signal.int", show=False, tooltip="Select SIGINT"),
-        Binding("9", "pick(2)", "SIGKILL", id="signal.kill", show=False, tooltip="Select SIGKILL"),
-    ]
-
-    def __init__(self, title: str, question: str, warning: str = "") -> None:
-        super().__init__(title, "y send · n or Esc cancel")
-        self._question = question
-        self._warning = warning
-
-    def inside(self) -> ComposeResult:
-        """The process, the signals, and what `y` would do."""
-        yield Static(Content(self._question))
-        if self._warning:
-            yield Static(Content(self._warning), id="warning")
-        keys = ("t", "i", "9")
-        options = [
-            Option(Content.assemble(f"{key}  ", (f"{name:<8}", "bold"), MEANINGS[name]), id=name)
-            for key, name in zip(keys, SIGNALS, strict=True)
-        ]
-        yield OptionList(*options)
-        yield Static(id="asked")
-
-    def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
-        self.action_pick(0)
-
-    def action_pick(self, place: int) -> None:
-        """Choose a signal; nothing is sent yet."""
-        self.query_one(OptionList).highlighted = place
-
-    def on_option_list_option_highlighted(self) -> None:
-        self.query_one("#asked", Static).update(Content(f"Send {self._picked}?"))
-
-    def action_yes(self) -> None:
-        self.dismiss(self._picked)
-
-    @property
-    def _picked(self) -> SignalName:
-        return SIGNALS[self.query_one(OptionList).highlighted or 0]
-
+from vramtui.core.observation.signals import Sent, Signaller, SignalName
 
 STUBBORN = 10.0  # seconds after which a process counts as one that takes no notice
 GIVE_UP = 60.0
@@ -186,6 +117,7 @@ class SignalController:
     # --- signals -------------------------------------------------------------------------------------------------
 
     def ask(self) -> None:
+        """Ask which signal to send to the chosen process, if any."""
         state, signaller = self._shared.state, self.signaller
         row, sample = state.view().chosen, state.sample
         if signaller is None:
@@ -199,6 +131,7 @@ class SignalController:
         if refusal:
             self._app.notify(refusal, severity="warning", markup=False)
             return
+        from vramtui.app.signals.dialog import SignalWindow  # loads the list widgets
 
         held = held_on(sample, process)
         own = process.pid == signaller.own_pid
@@ -248,6 +181,7 @@ class SignalController:
     # --- the clipboard -------------------------------------------------------------------------------------------
 
     def copy_pid(self) -> None:
+        """The chosen process's pid."""
         self._copy("pid", lambda process: str(process.pid))
 
     def copy_command(self) -> None:

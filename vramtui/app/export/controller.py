@@ -1,0 +1,100 @@
+"""Snapshots: what is shown, written to files on a thread, in the formats that were chosen once."""
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from vramtui.app.context import AppContext
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import paths_in_a_line
+from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.schema.settings import SnapshotSettings
+
+Save = Callable[[Snapshot, str], list[str]]
+
+_FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")
+
+
+class SnapshotWriter(Protocol):
+    """Formats and folder of snapshots, kept from start to start."""
+
+    settings: SnapshotSettings
+
+    def choose(self, settings: SnapshotSettings) -> None:
+        """Save like this from now on.
+
+        Raises:
+            UserError: the choice holds now, but cannot be kept for later.
+        """
+        ...
+
+
+class ExportController:
+    """Writes snapshots.
+
+    Args:
+        shared: the dashboard's own parts.
+        save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
+        writer: the choice of formats and folder; None where nothing can be chosen.
+    """
+
+    def __init__(self, shared: AppContext, save: Save | None, writer: SnapshotWriter | None) -> None:
+        self._shared = shared
+        self._app = shared.app
+        self._save = save
+        self.writer = writer
+
+    def picture(self) -> str:
+        """The screen as SVG."""
+        sample = self._shared.state.sample
+        host = sample.host.name if sample is not None else ""
+        drawn = self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
+        # Textual's template loads a font from a site, which would learn who looks at the picture, and when.
+        return _FONT_FACE.sub("", drawn)
+
+    def save(self) -> None:
+        """Save a snapshot to files."""
+        snapshot, save = self._shared.state.snapshot(), self._save
+        if save is None or snapshot is None:
+            self._app.notify("Nothing to save yet." if save else "Saving is not available here.", markup=False)
+            return
+        picture = self.picture()
+
+        def write() -> None:
+            from vramtui.app.export.portable_svg import portable
+
+            try:
+                paths, problem = save(snapshot, portable(picture)), ""
+            except (UserError, OSError) as error:
+                paths, problem = [], str(error)
+            self._app.call_later(self._saved, paths, problem)
+
+        threading.Thread(target=write, name="save snapshot", daemon=True).start()
+
+    def _saved(self, paths: list[str], problem: str) -> None:
+        """Say where it is."""
+        if problem:
+            self._app.notify(problem, title="Snapshot", severity="error", markup=False)
+        else:
+            self._app.notify(paths_in_a_line(paths), title="Snapshot written", markup=False)
+
+    def choose(self) -> None:
+        """Choose formats and folder."""
+        writer = self.writer
+        if writer is None:
+            self._app.notify("Saving is not available here.", markup=False)
+            return
+        from vramtui.app.export.options_dialog import SaveOptions  # loads the list widgets
+
+        def on_choice(settings: SnapshotSettings | None) -> None:
+            if settings is None:
+                return
+            try:
+                writer.choose(settings)
+            except UserError as error:
+                self._app.notify(f"Applies until you quit. {error}", severity="error", markup=False)
+            else:
+                self._app.notify("Saved: s uses these options from now on.", markup=False)
+
+        self._app.push_screen(SaveOptions(writer.settings), on_choice)

@@ -1,0 +1,79 @@
+"""The window in which formats and folder of snapshots are chosen."""
+
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets import Input, SelectionList, Static
+from textual.widgets.selection_list import Selection
+
+from vramtui.app.ui.check_list import CheckList
+from vramtui.app.ui.dialog import Window
+from vramtui.core.schema.settings import DRAWN, FORMATS, Format, SnapshotSettings
+from vramtui.models.named_files import is_plain_file
+
+TITLES: dict[Format, str] = {
+    "json": "JSON, for programs",
+    "csv": "CSV, a row for each process and part",
+    "md": "Markdown, to paste into a ticket",
+    "svg": "SVG, a picture of the screen",
+    "png": "PNG, the picture by rsvg-convert, Inkscape or a browser",
+    "html": "HTML, one page with graphs that needs no network",
+}
+
+
+class SaveOptions(Window[SnapshotSettings]):
+    """Answers with what was chosen; None where nothing is to change."""
+
+    DEFAULT_CSS = """
+    SaveOptions CheckList { height: auto; }
+    SaveOptions Input { margin: 0; }
+    SaveOptions #wrong { color: $error; height: auto; }
+    """
+    BINDINGS = [
+        Binding(
+            "ctrl+s", "keep", "Keep", id="saving.keep", show=False, priority=True, tooltip="Save formats and folder"
+        ),
+        Binding("escape", "close", "Close", id="saving.close", show=False),
+    ]
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        super().__init__("Snapshots", "Space toggle · Tab next · Ctrl+S save · Esc cancel")
+        self._settings = settings
+
+    def inside(self) -> ComposeResult:
+        """Formats, folder, and room for what is wrong with them."""
+        chosen = self._settings.formats
+        yield Static(Content("What `s` writes:"))
+        yield CheckList[Format](
+            *(Selection(Content(TITLES[name]), name, name in chosen, id=name) for name in (*FORMATS, DRAWN)),
+            id="formats",
+        )
+        yield Static(Content("Folder (empty: where vramtui was started):"))
+        yield Input(self._settings.folder or "", placeholder=str(Path.cwd()), id="folder")
+        yield Static(id="wrong")
+
+    def on_mount(self) -> None:
+        """The formats have the keys."""
+        self.query_one(Input).cursor_blink = False
+        self.query_one(SelectionList).focus()
+
+    def on_input_submitted(self) -> None:
+        """Enter keeps it, too."""
+        self.action_keep()
+
+    def action_keep(self) -> None:
+        """Answer, unless nothing is ticked or the folder is a file."""
+        selected = set(self.query_one(SelectionList).selected)
+        folder = self.query_one("#folder", Input).value.strip()
+        wrong = ""
+        if not selected:
+            wrong = "Select at least one format."
+        elif folder and is_plain_file(folder):
+            wrong = "That is a file, not a folder."
+        if wrong:
+            self.query_one("#wrong", Static).update(Content(wrong))
+            return
+        formats = tuple(name for name in (*FORMATS, DRAWN) if name in selected)
+        self.dismiss(SnapshotSettings(folder=folder or None, formats=formats))

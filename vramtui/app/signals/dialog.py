@@ -1,0 +1,75 @@
+"""Which signal to send to a process, if any."""
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from vramtui.app.ui.dialog import Window
+from vramtui.core.observation.signals import MEANINGS, SIGNALS, SignalName
+
+
+class SignalWindow(Window[SignalName]):
+    """Answers with a signal only where `y` is pressed.
+
+    Enter does not: it is what somebody types whose last key was another one than they thought.
+
+    Args:
+        title: which process.
+        question: what it is and what would be freed; shown as it is, never as markup.
+        warning: what is to be said louder, or nothing.
+    """
+
+    DEFAULT_CSS = """
+    SignalWindow OptionList { height: auto; border: none; padding: 0; margin: 1 0 0 0; background: $surface; }
+    SignalWindow OptionList:focus { border: none; }
+    SignalWindow #warning { color: $warning; margin: 1 0 0 0; }
+    SignalWindow #asked { margin: 1 0 0 0; text-style: bold; }
+    """
+    BINDINGS = [
+        Binding("y", "yes", "Yes", id="signal.yes", show=False, tooltip="Send the signal"),
+        Binding("n", "close", "No", id="signal.no", show=False, tooltip="Cancel"),
+        Binding("t", "pick(0)", "SIGTERM", id="signal.term", show=False, tooltip="Select SIGTERM"),
+        Binding("i", "pick(1)", "SIGINT", id="signal.int", show=False, tooltip="Select SIGINT"),
+        Binding("9", "pick(2)", "SIGKILL", id="signal.kill", show=False, tooltip="Select SIGKILL"),
+    ]
+
+    def __init__(self, title: str, question: str, warning: str = "") -> None:
+        super().__init__(title, "y send · n or Esc cancel")
+        self._question = question
+        self._warning = warning
+
+    def inside(self) -> ComposeResult:
+        """The process, the signals, and what `y` would do."""
+        yield Static(Content(self._question))
+        if self._warning:
+            yield Static(Content(self._warning), id="warning")
+        keys = ("t", "i", "9")
+        options = [
+            Option(Content.assemble(f"{key}  ", (f"{name:<8}", "bold"), MEANINGS[name]), id=name)
+            for key, name in zip(keys, SIGNALS, strict=True)
+        ]
+        yield OptionList(*options)
+        yield Static(id="asked")
+
+    def on_mount(self) -> None:
+        """SIGTERM first."""
+        self.query_one(OptionList).focus()
+        self.action_pick(0)
+
+    def action_pick(self, place: int) -> None:
+        """Choose a signal; nothing is sent yet."""
+        self.query_one(OptionList).highlighted = place
+
+    def on_option_list_option_highlighted(self) -> None:
+        """Say what `y` would do."""
+        self.query_one("#asked", Static).update(Content(f"Send {self._picked}?"))
+
+    def action_yes(self) -> None:
+        """Send it."""
+        self.dismiss(self._picked)
+
+    @property
+    def _picked(self) -> SignalName:
+        return SIGNALS[self.query_one(OptionList).highlighted or 0]
