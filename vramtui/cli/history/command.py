@@ -25,10 +25,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.runs.run import Run, StoredRun, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order, why_not_deleted
 from vramtui.presets import bundled_folder
-from vramtui.presets.library import preset_files
-from vramtui.presets.toml.whole_files import write_new
 from vramtui.records.run_history import RunHistory
-from vramtui.records.shared_runs import encoded, read_shared, shareable
 
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration, Learned
@@ -263,6 +260,10 @@ def share(runs: list[Run], path: Path, *, yes: bool) -> None:
     Raises:
         UserError: there is nothing to share, or the file is there already or cannot be written.
     """
+    from vramtui.presets.library import preset_files  # only where runs are shared
+    from vramtui.presets.toml.whole_files import write_new
+    from vramtui.records.shared_runs import encoded, shareable
+
     shared = shareable(runs, (file.stem for file in preset_files(bundled_folder())))
     if not shared:
         raise UserError("no finished run has both a prediction and an observation, so there is nothing to share")
@@ -284,6 +285,8 @@ def import_runs(history: RunHistory, path: Path) -> None:
     Raises:
         UserError: it is no such file.
     """
+    from vramtui.records.shared_runs import read_shared  # only where some are imported
+
     runs = read_shared(path)
     for run in runs:
         history.keep(run)
