@@ -10,6 +10,7 @@ from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ConvolutionForm,
+    Convolved,
     convolution_workspace,
     convolved_of,
     measured_workspace,
@@ -243,3 +244,36 @@ def test_convolutions_ask_for_what_cudnn_asked_for() -> None:
     assert shares["forward"] >= 0.72
     assert shares["input"] >= 0.79
     assert shares["weight"] >= 0.58
+
+
+FAMILIES = GOLDEN.with_name("convolution_families.json")
+# Of one dimension, of two with 1 x 1 and many channels, of three; bytes of a number; forward, input, weight.
+MET = {
+    (1, 2): (0.94, 0.98, 0.90), (1, 4): (0.79, 0.79, 0.70), (2, 2): (1.00, 1.00, 0.96), (2, 4): (0.90, 0.80, 1.00),
+    (3, 2): (0.82, 1.00, 0.53), (3, 4): (0.62, 0.95, 0.66),
+}  # fmt: skip
+
+
+def test_families_of_convolutions_ask_for_what_cudnn_asked_for() -> None:
+    """Every second of 984 random ones; by what is right within 5 %."""
+    met: dict[tuple[int, int], list[list[bool]]] = defaultdict(list)
+    for dimensions, itemsize, images, inputs, outputs, kernel, before, after, *asked in json.loads(
+        FAMILIES.read_text()
+    ):
+        convolved = Convolved(
+            images=images,
+            inputs=inputs,
+            outputs=outputs,
+            kernel=kernel,
+            before=before,
+            after=after,
+            itemsize=itemsize,
+        )
+        guesses = [convolution_workspace(convolved, at, dimensions) for at in ("forward", "input", "weight")]
+        met[dimensions, itemsize].append(
+            [abs(guess - truth) <= max(1 << 20, 0.05 * truth) for guess, truth in zip(guesses, asked, strict=True)]
+        )
+    assert met.keys() == MET.keys()
+    for family, cases in met.items():
+        shares = [sum(right) / len(cases) for right in zip(*cases, strict=True)]
+        assert all(share >= least for share, least in zip(shares, MET[family], strict=True)), (family, shares)

@@ -92,7 +92,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     if measured is not None:
         nbytes = measured[0]
     elif on_tensor_cores and not channels_last:
-        nbytes = convolution_workspace(convolved, at)
+        nbytes = convolution_workspace(convolved, at, weight.dim() - 2)
     if torch.backends.cudnn.benchmark:
         _try_all(call, convolved, at, nbytes)
     if nbytes:
