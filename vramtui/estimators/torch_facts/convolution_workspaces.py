@@ -8,9 +8,9 @@ H200, of which half were kept apart; of those the right choice is met in 83 to 9
 weight gradients split among multiprocessors are not in it.
 
 These had two dimensions. 684 random ones of one dimension (windows of 1 to 9, up to 2,048 channels), 180 of three and
-120 of 1 x 1 with up to 4,096 channels were measured in the same way, on the model of the card, and what `_taken` adds
-was chosen among a few rules by all of them. Right within 5 %, forward, input and weight: one dimension 82, 78 and 74 %
-in fp32 and 93, 99 and 90 % in bf16; three dimensions 61, 98 and 70 %, and 80, 100 and 59 %; 1 x 1 at least 85 %.
+120 of 1 x 1 with up to 4,096 channels were measured in the same way, and what `_takes_tensor_cores` adds was chosen
+among a few rules by all of them. Right within 5 %, forward, input and weight: one dimension 82, 78 and 74 % in fp32 and
+93, 99 and 90 % in bf16; three dimensions 61, 98 and 70 %, and 80, 100 and 59 %; 1 x 1 at least 85 %.
 
 `convolutions_h200.json` is **measured** in the same way, and goes before the thresholds on such cards: convolutions of
 public nets (ResNets, VGG, UNets, GANs, TCNs, those for MNIST and CIFAR; batches of 4 to 256) and random ones. What is
@@ -312,7 +312,7 @@ def _distance(one: _Place, other: _Place) -> float:
     return apart + (one.padded is not other.padded)
 
 
-def _taken(convolved: Convolved, direction: Direction, dimensions: int) -> bool:
+def _takes_tensor_cores(convolved: Convolved, direction: Direction, dimensions: int) -> bool:
     """Whether the tensor-core kernel is taken for tensors of so many dimensions beside images and channels."""
     if dimensions != PLANE and direction == "forward":
         return convolved.inputs // convolved.groups > ALIGNED
@@ -330,7 +330,7 @@ def convolution_workspace(convolved: Convolved, direction: Direction, dimensions
         dimensions: of a picture: 1 of a series, 3 of a volume.
     """
     depthwise = convolved.groups == convolved.inputs > 1  # a kernel of its own
-    if depthwise or not _taken(convolved, direction, dimensions):
+    if depthwise or not _takes_tensor_cores(convolved, direction, dimensions):
         return 0
     return _copies(convolved, ("input", "weight", "output")) + HEADER
 
