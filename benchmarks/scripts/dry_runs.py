@@ -27,6 +27,8 @@ def tried(script: dict[str, Any], root: Path, python: str) -> dict[str, Any]:
     run, trace = emulated(script, root, python), traced(alone | {"flags": ranks}, root, python)
     peaks = trace.get("peak_allocated"), trace.get("peak_reserved")
     differ = None not in peaks and "phases" in run and peaks != (run["allocated"], run["reserved"])
+    if "refusal" in trace:
+        trace["refusal"] = trace["refusal"].replace(f"{root}/", "").replace(python, "python")
     return {
         "name": script["name"],
         "run": {key: run[key] for key in OF_RUN if key in run},
