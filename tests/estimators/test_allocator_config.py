@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
+from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig, next_division
 
 MIB = 1 << 20
@@ -121,3 +122,11 @@ def test_a_block_holds_its_request(size: int, divisions: int) -> None:
     assert config.segment_size(block) >= block
     if divisions <= 1:
         assert block - size < 512
+
+
+def test_other_settings_leave_what_the_card_holds_outside_of_the_allocator() -> None:
+    allocator = CachingAllocator(1 << 30, release=(2, 12))
+    allocator.hold_outside(300 << 20)
+    twin = allocator.with_config(AllocatorConfig.parse("expandable_segments:True"))
+    assert (twin.free_memory, twin.release) == (allocator.free_memory, (2, 12))
+    assert twin.config.expandable_segments

@@ -67,3 +67,25 @@ def test_bf16_is_what_pytorch_says_of_a_card(tmp_path: Path, name: str, native: 
         encoding="utf-8",
     )
     assert trace(TraceRequest(path=str(script), device=card(name))).peak_allocated > WORKSPACE
+
+
+CAUGHT = """
+import torch
+torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+print(torch.cuda.mem_get_info()[0])
+try:
+    torch.empty(200 << 30, dtype=torch.uint8, device="cuda")
+except Exception:
+    pass
+held = torch.ones(4, device="cuda")
+"""
+
+
+def test_an_error_that_the_code_caught_is_told(tmp_path: Path) -> None:
+    (tmp_path / "caught.py").write_text(CAUGHT, encoding="utf-8")
+    result = trace(TraceRequest(path=str(tmp_path / "caught.py"), device=card("H100")))
+    assert result.out_of_memory is None
+    assert result.asked == 200 << 30
+    (note,) = [one for one in result.warnings if "caught" in one]
+    assert "out-of-memory error at " in note
+    assert "caught.py:6, which asked for 200.0 GiB" in note

@@ -242,7 +242,13 @@ def fit_of(result: "TraceResult") -> Fit:
 def verdict_line(result: "TraceResult") -> str:
     """Whether it fits. One that ran out of memory has no total: what it had asked for by then is said."""
     if result.out_of_memory is None:
-        return fit_of(result).line(result.device)
+        line = fit_of(result).line(result.device)
+        caught = result.asked is not None
+        return (
+            f"{line}; a request of {format_bytes(result.asked or 0)} that did not was caught by the code"
+            if caught
+            else line
+        )
     where = result.timeline[-1].phase if result.timeline else "build"
     step = result.timeline[-1].step if result.timeline else -1
     when = f"{where} of step {step}" if step >= 0 else where

@@ -191,6 +191,12 @@ class CachingAllocator:
         """Take `size` bytes of the device for what is no allocation, as the CUDA context; they stay taken."""
         self._heap.device.used += size
 
+    def with_config(self, config: AllocatorConfig) -> "CachingAllocator":
+        """The same card under other settings, before anything was asked of it."""
+        twin = CachingAllocator(self.total_memory, config, self.release)
+        twin.hold_outside(self._heap.device.used)
+        return twin
+
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit what may be reserved to a share of the device (`set_per_process_memory_fraction`)."""
         if not 0 <= fraction <= 1:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
@@ -49,6 +48,7 @@ class SimulatedMemory:
         self.stream = 0
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
+        self.refused_at = ""  # the code's line that made it
         self.guesses_read: set[str] = set()  # lines that read a value which follows from data
         self.warnings: list[str] = []
         self.emulated_better: dict[str, None] = {}  # in the order in which they were met
@@ -80,7 +80,7 @@ class SimulatedMemory:
         try:
             entry.block = allocator.malloc(entry.nbytes, self.stream)
         except AllocatorOutOfMemoryError as error:
-            self.refused = error
+            self.refused, self.refused_at = error, self.user_line()
             raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)
         self.events += 1
@@ -188,8 +188,7 @@ class SimulatedMemory:
             UserError: the settings are none.
         """
         if not self.events:
-            before = self.allocator
-            self.allocator = CachingAllocator(before.total_memory, AllocatorConfig.parse(conf), before.release)
+            self.allocator = self.allocator.with_config(AllocatorConfig.parse(conf))
 
     def clear_workspaces(self) -> None:
         """`torch._C._cuda_clearCublasWorkspaces`: they are taken again by the next product."""

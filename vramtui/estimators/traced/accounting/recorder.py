@@ -75,7 +75,7 @@ class TraceRecorder:
         self.categories.mark()
         at_peak = memory.live(memory.peak_event)
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
-        refused = memory.refused if out_of_memory is not None else None
+        refused = memory.refused
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
         return TraceResult(
             torch=str(torch.__version__),
@@ -92,7 +92,11 @@ class TraceRecorder:
             context=context,
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
-            warnings=(*memory.warnings, *(() if memory.largest_run else _differing_batches(self.rows))),
+            warnings=(
+                *memory.warnings,
+                *(() if memory.largest_run else _differing_batches(self.rows)),
+                *(() if out_of_memory is not None else _caught(memory)),
+            ),
             emulated_better=tuple(memory.emulated_better),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
@@ -116,6 +120,17 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
         yield (
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more (--largest-batch looks for it)"
+        )
+
+
+def _caught(memory: SimulatedMemory) -> Iterator[str]:
+    """A note where the card was too small and the code went on all the same."""
+    if memory.refused is not None:
+        asked, missing = (format_bytes(size) for size in (memory.refused.segment_size, memory.refused.missing))
+        line = memory.refused_at and f" at {memory.refused_at}"
+        yield (
+            f"the code caught PyTorch's out-of-memory error{line}, which asked for {asked} with {missing} too few, and "
+            "went on: these are the figures of what ran all the same"
         )
 
 

@@ -130,7 +130,8 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         bounded: whether sizes that depend on data are in it, at their bound; the warnings name each place.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
         out_of_memory: why the code stopped early, when the card was too small for it.
-        asked: what the request that failed then tried to get from the card, `missing` how much of it was not there.
+        asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
+            `missing` how much of it was not there.
         series: the fine trace, thinned; its peak is in it.
         events: how many allocations and releases there were.
     """
