@@ -79,15 +79,15 @@ def model_in(folder: Path) -> Path | tuple[str, ...] | None:
     """
     if any((folder / name).is_file() for name in CONFIGS):
         return folder
-    found = ggufs_in(folder)
-    if not found:
+    files = ggufs_in(folder)
+    if not files:
         for name in (INDEX, WEIGHTS):
             if (folder / name).is_file():
                 return folder / name
-        found = _model_files(folder, ".safetensors")
-    if len(found) > 1:
-        return tuple(path.name for path in found)
-    return found[0] if found else None
+        files = _model_files(folder, ".safetensors")
+    if len(files) > 1:
+        return tuple(path.name for path in files)
+    return files[0] if files else None
 
 
 def ggufs_in(folder: Path) -> list[Path]:
@@ -104,11 +104,11 @@ def gguf_called(folder: Path, tag: str) -> Path:
     inner = [path for path in sorted(folder.iterdir())[:MOST_FILES] if path.is_dir()]
     files = [path for place in (folder, *inner) for path in ggufs_in(place)]
     word = re.compile(rf"(?i)(?<![a-z0-9]){re.escape(tag.removesuffix('.gguf'))}(?![a-z0-9_])")
-    found = [path for path in files if word.search(path.name)]
-    if len(found) != 1:
-        there = ", ".join(path.name for path in found or files) or "none"
-        raise UserError(f"{len(found)} GGUF files there have {tag!r} in their names; there are: {there[:400]}")
-    return found[0]
+    matching = [path for path in files if word.search(path.name)]
+    if len(matching) != 1:
+        there = ", ".join(path.name for path in matching or files) or "none"
+        raise UserError(f"{len(matching)} GGUF files there have {tag!r} in their names; there are: {there[:400]}")
+    return matching[0]
 
 
 def _model_files(folder: Path, suffix: str) -> list[Path]:

@@ -184,9 +184,9 @@ def _corner(
     every = workload
     for key in keys:
         every = moved(every, key)
-    found = ask(every, device)
-    if found is not None:
-        return every, found
+    estimate = ask(every, device)
+    if estimate is not None:
+        return every, estimate
     best: tuple[Workload, Estimate] | None = None
     for key in keys:
         tried = moved(workload if best is None else best[0], key)

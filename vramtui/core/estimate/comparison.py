@@ -151,14 +151,14 @@ def _subtotal(rows: list[ComparisonRow], outer: Line) -> ShownRow:
 
 def _within(observed: Ledger) -> dict[Line, Line]:
     """Lines whose bytes are seen with those of another: the known parts are all that there is already."""
-    found: dict[Line, Line] = {}
+    lines: dict[Line, Line] = {}
     known = {line: observed.bytes_of(line) for line in CATEGORIES}
     if observed.activations is not None and observed.allocated == sum(size or 0 for size in known.values()):
-        found |= {line: "activations" for line, size in known.items() if size is None}
+        lines |= {line: "activations" for line, size in known.items() if size is None}
     outer = (observed.reserved, observed.context)
     if None not in outer and observed.other is None and observed.process == sum(size or 0 for size in outer):
-        found["other"] = "context"
-    return found
+        lines["other"] = "context"
+    return lines
 
 
 def _row(

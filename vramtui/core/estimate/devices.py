@@ -62,8 +62,8 @@ def _table() -> Iterator[tuple[Device, str, list[str]]]:
     for line in Path(__file__).with_name("cards.csv").read_text(encoding="utf-8").splitlines()[1:]:
         name, capability, memory, multiprocessors, aliases = line.split(",")
         major, minor = capability.split(".")
-        found = Device(name=name, capability=(int(major), int(minor)), total_memory=_usable(memory))
-        yield found, multiprocessors, aliases.split(";") if aliases else []
+        device = Device(name=name, capability=(int(major), int(minor)), total_memory=_usable(memory))
+        yield device, multiprocessors, aliases.split(";") if aliases else []
 
 
 _TABLE = tuple(_table())

@@ -162,12 +162,12 @@ def _words(estimate: Estimate, line: Line) -> Words:
 
 def chapters(estimate: Estimate) -> tuple[Chapter, ...]:
     """The lines that the estimate has parts for, in the Ledger's order."""
-    found = []
+    lines = []
     for line in ORDER:
         parts = tuple(part for part in estimate.parts if part.line == line)
         if parts:
-            found.append(Chapter(line, _words(estimate, line), sum(part.at_peak for part in parts), parts))
-    return tuple(found)
+            lines.append(Chapter(line, _words(estimate, line), sum(part.at_peak for part in parts), parts))
+    return tuple(lines)
 
 
 def peak_sentence(estimate: Estimate) -> str:

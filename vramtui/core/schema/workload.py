@@ -320,8 +320,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def own_length(workload: Workload) -> int | None:
     """The longest sequence that the model was made for, in tokens; None where it does not say."""
-    found = getattr(workload.model, "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
+    length = getattr(workload.model, "max_position_embeddings", None)
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def beyond_own_length(workload: Workload) -> str:

@@ -65,13 +65,13 @@ def _answer(workload: Workload, device: Device, _assumed: tuple[int, int]) -> Es
     """What is kept is kept for the release of PyTorch that a job is taken to run under where it names none."""
     check_card(workload, device)
     workload = with_own_names(workload)
-    found = _estimate(workload, device)
-    found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
-    found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
+    estimate = _estimate(workload, device)
+    estimate = _as_compiled(with_module_loading(estimate, workload.run, device), workload.run)
+    estimate = _with_basis(workload.model, estimate) if isinstance(workload.model, TransformerModel) else estimate
     settings = UNFOLLOWED if has_allocator_settings(workload.run) else ""
-    notes = (emulation_note(workload, device), *found.assumptions, settings, release_note(workload.run))
-    found = msgspec.structs.replace(found, assumptions=tuple(filter(None, notes)))
-    return with_stated_error(found, workload, device)
+    notes = (emulation_note(workload, device), *estimate.assumptions, settings, release_note(workload.run))
+    estimate = msgspec.structs.replace(estimate, assumptions=tuple(filter(None, notes)))
+    return with_stated_error(estimate, workload, device)
 
 
 def with_own_names(workload: Workload) -> Workload:

@@ -56,20 +56,20 @@ class Simulated:
         Raises:
             UserError: the workload is contradictory, or not followed.
         """
-        found = ANALYTIC.estimate(workload, device)
+        estimate = ANALYTIC.estimate(workload, device)
         reason = unfollowed(workload)
         if reason:
             raise UserError(f"--method simulated {reason}; --method analytic knows the others")
-        if found.process > MOST_BYTES:
-            return found
+        if estimate.process > MOST_BYTES:
+            return estimate
         workload = with_own_names(workload)
         run, peaks = workload.run, _peaks(workload, device)
         if isinstance(run, (TrainRun, InferRun)) and run.alloc_conf:
             plain = msgspec.structs.replace(workload, run=msgspec.structs.replace(run, alloc_conf=None))
-            found = with_rounding(found, peaks.allocated - _peaks(plain, device).allocated, run.alloc_conf)
-            notes = tuple(note for note in found.assumptions if note != UNFOLLOWED)
-            found = msgspec.structs.replace(found, assumptions=notes)
-        return with_stated_error(_with(found, peaks, trains=isinstance(run, TrainRun)), workload, device)
+            estimate = with_rounding(estimate, peaks.allocated - _peaks(plain, device).allocated, run.alloc_conf)
+            notes = tuple(note for note in estimate.assumptions if note != UNFOLLOWED)
+            estimate = msgspec.structs.replace(estimate, assumptions=notes)
+        return with_stated_error(_with(estimate, peaks, trains=isinstance(run, TrainRun)), workload, device)
 
 
 def unfollowed(workload: Workload) -> str:

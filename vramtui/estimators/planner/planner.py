@@ -239,11 +239,11 @@ class Planner:
             workload = _changed(self._workload, *mitigations)
             if _ranks(workload) > self._most_ranks:
                 continue
-            found = self._answer(workload)
-            if tries and self._nearest is not None and self._may_fit(found):
+            answer = self._answer(workload)
+            if tries and self._nearest is not None and self._may_fit(answer):
                 tries -= 1
-                found = self._near(workload)
-            if found.fits:
+                answer = self._near(workload)
+            if answer.fits:
                 return mitigations
         return None
 

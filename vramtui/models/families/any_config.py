@@ -108,7 +108,7 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     _check_sizes(values)
     try:
-        found = _by_family(values, is_listed=is_listed)
+        model = _by_family(values, is_listed=is_listed)
     except Damaged:
         tensors = generated_tensors(values)
         if tensors is None:
@@ -116,16 +116,16 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         keys = stream_of(Keys(values), tensors.groups())
         net = _result(keys, PLAIN, "generic", tensors, CacheList(), partial=False)
         return msgspec.structs.replace(net, counted=True)
-    if found.basis != "generic" or (found.counted and not found.partial):
-        return found
+    if model.basis != "generic" or (model.counted and not model.partial):
+        return model
     tensors = generated_tensors(values, _text_key(values))
     if tensors is None:
-        return found
+        return model
     groups = tensors.groups()
-    if any(group.name in ENCODER_TENSORS for group in found.tensors):
+    if any(group.name in ENCODER_TENSORS for group in model.tensors):
         groups = as_encoder(groups)
-    table = found.table | {"parameters": numbers_in(groups)} | list_tables(groups, found.caches)
-    return msgspec.structs.replace(found, table=table, tensors=groups, partial=False, counted=True)
+    table = model.table | {"parameters": numbers_in(groups)} | list_tables(groups, model.caches)
+    return msgspec.structs.replace(model, table=table, tensors=groups, partial=False, counted=True)
 
 
 def _with_type(values: dict[str, object]) -> dict[str, object]:
@@ -185,8 +185,8 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
         exact = exact or bool(head_of(keys) and family.whole is None)
         # A config of a family that is followed, with operators of its own (Falcon's ALiBi), is not like its family's.
         exact = exact and (family.operators is None or family.operators(keys) is not None)
-        found = _read_family(keys, family, "family" if exact else "generic", partial=False)
-        return _modelled(Keys(values), keys, family, found, is_listed=is_listed)
+        model = _read_family(keys, family, "family" if exact else "generic", partial=False)
+        return _modelled(Keys(values), keys, family, model, is_listed=is_listed)
     part = text_part(keys)
     if part.text("model_type") in TEXTS:
         return msgspec.structs.replace(_of_text(part, "generic"), partial=True)
@@ -208,10 +208,10 @@ def _modelled(said: Keys, keys: Keys, family: Family | None, found: Found, *, is
 def _of_net(net: NetShape) -> Found:
     """A model for images or sound; where it is one of torchvision's nets, with the layers of that."""
     basis = "family" if net.exact and not net.staged else "generic"
-    found = _result(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
-    found = msgspec.structs.replace(found, counted=net.exact)
-    twin = twin_of(net, numbers_in(found.tensors)) if net.exact else None
-    return found if twin is None else msgspec.structs.replace(found, table=twin, basis="shapes")
+    model = _result(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+    model = msgspec.structs.replace(model, counted=net.exact)
+    twin = twin_of(net, numbers_in(model.tensors)) if net.exact else None
+    return model if twin is None else msgspec.structs.replace(model, table=twin, basis="shapes")
 
 
 def _of_text(keys: Keys, basis: str) -> Found:
@@ -263,10 +263,10 @@ def _of_parts(keys: Keys, full: dict[str, Any], tied: object) -> Found:
     named = " ".join(map(str, keys.items("architectures")))
     exact = (family is not None or kind in TEXTS) and joined.complete and not OTHER_HEADS.search(named)
     basis = "family" if exact else "generic"
-    found = _result(part, nearest, basis, tensors, caches, partial=not joined.complete)
+    model = _result(part, nearest, basis, tensors, caches, partial=not joined.complete)
     towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
     seen = {name: table for name, table in towers.items() if table is not None}
-    return msgspec.structs.replace(found, table=found.table | seen)
+    return msgspec.structs.replace(model, table=model.table | seen)
 
 
 def _read_family(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:

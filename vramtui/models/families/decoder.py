@@ -104,8 +104,8 @@ def _own_keys(keys: Keys, number: int, count: int) -> Keys:
     changed = {}
     if isinstance(own, dict):
         width = max(len(str(count - 1)), 1)
-        found = own.get(str(number).zfill(width), own.get(str(number)))
-        changed = dict(found) if isinstance(found, dict) else {}
+        layer = own.get(str(number).zfill(width), own.get(str(number)))
+        changed = dict(layer) if isinstance(layer, dict) else {}
     heads = keys.items("num_attention_heads_per_layer")
     if number < len(heads):
         changed["num_attention_heads"] = heads[number]

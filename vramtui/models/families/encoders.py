@@ -55,10 +55,10 @@ def _dropouts(keys: Keys, usual: float) -> Table:
 
 def bert(keys: Keys, architecture: str) -> Table | None:
     """BERT and RoBERTa."""
-    found = BERT_CLASS.fullmatch(architecture)
-    if found is None:
+    match = BERT_CLASS.fullmatch(architecture)
+    if match is None:
         return None
-    head, pooler = BERT_HEADS[found[1]]
+    head, pooler = BERT_HEADS[match[1]]
     words = {key: keys.whole(key) for key in ("vocab_size", "type_vocab_size", "max_position_embeddings")}
     return _encoder(keys, **words, **_dropouts(keys, 0.1), num_labels=labels_of(keys), head=head, pooler=pooler)
 

@@ -61,9 +61,9 @@ class Keys:
         Raises:
             Damaged: none is there and there is no default, or it is something else.
         """
-        found = self.maybe(*names)
-        if found is not None:
-            return found
+        number = self.maybe(*names)
+        if number is not None:
+            return number
         if default is None:
             raise Damaged(f"has no {self.inside}{names[0]}, without which its tensors are not known")
         return default
@@ -76,10 +76,10 @@ class Keys:
                 continue
             if isinstance(value, float) and value.is_integer():
                 return int(value)
-            found: int = self._fields.whole(name)
-            if found < 0:
+            number: int = self._fields.whole(name)
+            if number < 0:
                 continue
-            return found
+            return number
         return None
 
     def number(self, name: str, default: float) -> float:

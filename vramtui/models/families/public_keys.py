@@ -64,9 +64,9 @@ def hunyuan_keys(keys: Keys) -> Keys:
     """Numbers of experts as a list, one for each layer, all alike; one expert is for all tokens."""
     changed: dict[str, object] = {"n_shared_experts": 1}
     for name, listed in (("num_experts", "num_experts"), ("num_experts_per_tok", "moe_topk")):
-        found = keys.items(listed)
-        if found:
-            changed[name] = found[0]
+        items = keys.items(listed)
+        if items:
+            changed[name] = items[0]
     return keys.changed(**changed)
 
 
@@ -123,7 +123,7 @@ def kimi_keys(keys: Keys) -> Keys:
     own, count = keys.table("linear_attn_config"), layer_count(keys)
     sizes = {"linear_head_dim": "head_dim", "linear_num_heads": "num_heads"}
     sizes["linear_conv_kernel_dim"] = "short_conv_kernel_size"
-    changed: dict[str, object] = {name: found for name, key in sizes.items() if (found := own.maybe(key))}
+    changed: dict[str, object] = {name: size for name, key in sizes.items() if (size := own.maybe(key))}
     if not keys.items("layer_types"):
         attends = own.items("full_attn_layers") or list(range(5, count + 1, 4))
         changed["layer_types"] = [FULL if number in attends else LINEAR for number in range(1, count + 1)]

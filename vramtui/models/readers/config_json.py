@@ -215,15 +215,15 @@ def _renamed(values: dict[str, object]) -> dict[str, object]:
 
 def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Table]], how: Fields) -> ConfigFile:
     """A config of EXL3 or MLX: every tensor by its bits. Its own family's rules say which there are."""
-    found = read_any(dict(config.values), is_listed=True)
-    tensors = stored(map(msgspec.to_builtins, found.tensors), how)
+    model = read_any(dict(config.values), is_listed=True)
+    tensors = stored(map(msgspec.to_builtins, model.tensors), how)
     numbers = sum(prod(group["shape"]) * group.get("count", 1) for group in tensors)
     return ConfigFile(
         architecture=_architecture(config),
-        model=found.table | {"tensors": tensors, "parameters": numbers},
+        model=model.table | {"tensors": tensors, "parameters": numbers},
         precision="fp16",
-        partial=LANGUAGE if found.partial else "",
-        basis=found.basis,
+        partial=LANGUAGE if model.partial else "",
+        basis=model.basis,
     )
 
 
@@ -233,13 +233,13 @@ def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
     """
     name = _architecture(config)
     try:
-        found = read_any(dict(config.values))
+        model = read_any(dict(config.values))
     except Damaged as error:
         is_sound = error.is_sound is not None
         raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
-    if found.basis == "shapes" and not config.texts("architectures"):
-        name = found.architecture or shape_table().class_of("causal", name) or name
-    return name, config, found.table, LANGUAGE if found.partial else "", found.basis, found.counted
+    if model.basis == "shapes" and not config.texts("architectures"):
+        name = model.architecture or shape_table().class_of("causal", name) or name
+    return name, config, model.table, LANGUAGE if model.partial else "", model.basis, model.counted
 
 
 def _undescribed(config: Fields, model: Table) -> str:

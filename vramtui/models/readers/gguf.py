@@ -220,18 +220,18 @@ class _Reader:
         return Passed(length)
 
     def _tensors(self, count: int, metadata: dict[str, Value]) -> tuple[TensorInfo, ...]:
-        found: list[TensorInfo] = []
+        tensors: list[TensorInfo] = []
         end = 0
         for _ in range(count):
             tensor, offset = self._tensor()
             end = max(end, offset + tensor.bytes)
-            found.append(tensor)
+            tensors.append(tensor)
         step = metadata.get("general.alignment", 32)
         step = step if isinstance(step, int) and 0 < step <= KEPT else 32
         start = -(-self.cursor.at // step) * step
         if start + end > self.size:
             raise Damaged(f"is cut short: {start + end - self.size:,} of {start + end:,} bytes are missing")
-        return tuple(found)
+        return tuple(tensors)
 
     def _tensor(self) -> tuple[TensorInfo, int]:
         name = self._string()

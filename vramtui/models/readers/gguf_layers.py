@@ -79,24 +79,24 @@ def _slides(window: int | None, said: Value | None, every: int | None, layers: i
 
 def _cache(optional: Optional, tensors: Shapes, start: str) -> dict[str, int]:
     """Numbers that one layer keeps: of a token keys and values, of a sequence a recurrent state in fp32."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     keys = _rows(tensors, f"{start}attn_k.weight")
     latent = _rows(tensors, f"{start}attn_kv_a_mqa.weight")
     if latent:
-        found["per_token"] = latent
+        counts["per_token"] = latent
     elif keys:
-        found["per_token"] = keys + (_rows(tensors, f"{start}attn_v.weight") or keys)
+        counts["per_token"] = keys + (_rows(tensors, f"{start}attn_v.weight") or keys)
     elif _rows(tensors, f"{start}attn_qkv.weight") and not _rows(tensors, f"{start}ssm_conv1d.weight"):
         heads = optional("attention.head_count") or 1
         size = optional("attention.key_length") or (optional("embedding_length") or 0) // heads
         sizes = size + (optional("attention.value_length") or size)
-        found["per_token"] = (optional("attention.head_count_kv") or heads) * sizes
+        counts["per_token"] = (optional("attention.head_count_kv") or heads) * sizes
     if f"{start}ssm_conv1d.weight" in tensors:
-        found["state_fp32"] = _state(optional)
+        counts["state_fp32"] = _state(optional)
     elif f"{start}shortconv.conv.weight" in tensors:
         width = optional("embedding_length") or 0
-        found["state_fp32"] = max(0, (optional("shortconv.l_cache") or 1) - 1) * width
-    return found
+        counts["state_fp32"] = max(0, (optional("shortconv.l_cache") or 1) - 1) * width
+    return counts
 
 
 def _state(optional: Optional) -> int:

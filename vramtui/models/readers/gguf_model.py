@@ -131,8 +131,8 @@ class GgufHeader:
         """Width of an MLP: the experts' where every layer has experts."""
         if self.is_known:
             return self.whole("feed_forward_length")
-        found = self.optional("feed_forward_length") or self.optional("expert_feed_forward_length")
-        return found or 2 * self.whole("embedding_length")
+        width = self.optional("feed_forward_length") or self.optional("expert_feed_forward_length")
+        return width or 2 * self.whole("embedding_length")
 
     def _there(self, *names: str) -> bool:
         """Whether the last layer, which has experts if any has, holds any of these tensors."""

@@ -103,14 +103,14 @@ class Config:
         """
         if name == "num_labels":
             return labels_of(Keys(dict(self.values)))
-        found = self.values.get(name)
-        if found is None:
+        said = self.values.get(name)
+        if said is None:
             names = (other for other, own in self._known.aliases.items() if own == name)
-            found = next((self.values[other] for other in names if self.values.get(other) is not None), None)
-        if name in self._known.parts or isinstance(found, dict):
-            return self._part(name, found)
-        if found is not None:
-            return found
+            said = next((self.values[other] for other in names if self.values.get(other) is not None), None)
+        if name in self._known.parts or isinstance(said, dict):
+            return self._part(name, said)
+        if said is not None:
+            return said
         usual = self._known.keys.get(name)
         if isinstance(usual, str) and usual.startswith("="):
             return evaluate(usual[1:], self)
@@ -144,13 +144,13 @@ class Config:
         Raises:
             Damaged: there is none.
         """
-        found = self
+        config = self
         for name in filter(None, path.split(".")):
-            part = found.value(name)
+            part = config.value(name)
             if not isinstance(part, Config):
                 raise Damaged(f"has no {name}, without which its tensors are not known")
-            found = part
-        return found
+            config = part
+        return config
 
 
 class _Round:

@@ -332,8 +332,8 @@ def _dia(keys: Keys) -> Stream:
 
 def _pop2piano(keys: Keys) -> Stream:
     layers = keys.maybe("num_decoder_layers") or keys.whole("num_layers")
-    found = plain_stream(keys, 512, layers=layers, staged=True)
-    return msgspec.structs.replace(found, kept=2 * keys.whole("num_heads") * keys.whole("d_kv"))
+    stream = plain_stream(keys, 512, layers=layers, staged=True)
+    return msgspec.structs.replace(stream, kept=2 * keys.whole("num_heads") * keys.whole("d_kv"))
 
 
 _SIDES: dict[str, Any] = {"layers": "decoder_layers", "heads": "decoder_attention_heads", "ffn": "decoder_ffn_dim"}

@@ -57,8 +57,8 @@ def attention_of(model: TransformerModel) -> "AttentionModule | MlaModule":
         UserError: its sizes contradict each other.
     """
     modules = decoder_spec(model).blocks[0].modules
-    found: AttentionModule | MlaModule = next(module for module in modules if module.kind in {"attention", "mla"})  # type: ignore[assignment] # of these kinds
-    return found
+    attention: AttentionModule | MlaModule = next(module for module in modules if module.kind in {"attention", "mla"})  # type: ignore[assignment] # of these kinds
+    return attention
 
 
 def _head(model: TransformerModel) -> tuple[Module, ...]:

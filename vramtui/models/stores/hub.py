@@ -89,10 +89,10 @@ class _Repository:
 
     def read(self, name: str, most: int) -> bytes | None:
         """A small file; None where there is none."""
-        found = self._get(name, most)
-        if found is not None and len(found[0]) > most:
+        content = self._get(name, most)
+        if content is not None and len(content[0]) > most:
             raise UserError(f"{name} of {self.address} is larger than {most:,} bytes")
-        return None if found is None else found[0]
+        return None if content is None else content[0]
 
     def _header(self, name: str) -> CheckpointWeights | None:
         found = self._get(name, FIRST - 1)

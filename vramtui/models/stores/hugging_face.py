@@ -64,12 +64,12 @@ def find(name: str, environ: Mapping[str, str]) -> Path | None:
     if tag:
         return gguf_called(snapshots[0], tag)
     for snapshot in snapshots:
-        found = model_in(snapshot)
-        if isinstance(found, tuple):
-            one = Path(found[0]).stem
-            raise UserError(f"{repository} has {len(found)} models in the cache; name one as {repository}:{one}")
-        if found is not None:
-            return found
+        model = model_in(snapshot)
+        if isinstance(model, tuple):
+            one = Path(model[0]).stem
+            raise UserError(f"{repository} has {len(model)} models in the cache; name one as {repository}:{one}")
+        if model is not None:
+            return model
     raise UserError(f"{repository} is in the Hugging Face cache without its config, safetensors or GGUF files")
 
 

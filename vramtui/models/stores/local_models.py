@@ -89,11 +89,11 @@ def is_model_file(path: str) -> bool:
 def local_models(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """The names of all models in the stores, sorted; folders are listed, no model is read."""
     known = os.environ if environ is None else environ
-    found: set[str] = set()
+    paths: set[str] = set()
     for _, _, names in STORES:
         with suppress(OSError):
-            found.update(names(known))
-    return tuple(sorted(found))
+            paths.update(names(known))
+    return tuple(sorted(paths))
 
 
 def not_found(name: str, alike: str | None = None, guess: str = "") -> str:
@@ -119,10 +119,10 @@ def _at_path(name: str, folder: Path | None) -> Path | None:
     try:
         path = (folder or Path()) / Path(name).expanduser()
         if path.is_dir():
-            found = model_in(path)
-            if isinstance(found, tuple):
-                raise UserError(f"{path_text(path)} holds {len(found)} models, name one: {', '.join(found[:6])}")
-            return found
+            model = model_in(path)
+            if isinstance(model, tuple):
+                raise UserError(f"{path_text(path)} holds {len(model)} models, name one: {', '.join(model[:6])}")
+            return model
         return path if name.endswith(SUFFIXES) or is_gguf(path) else None
     except (OSError, ValueError, RuntimeError):
         return None

@@ -38,11 +38,11 @@ def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
             continue
         if tag:
             return gguf_called(folder, tag)
-        found = model_in(folder)
-        if isinstance(found, tuple):
-            one = Path(found[0]).stem
-            raise UserError(f"{repository} has {len(found)} models in LM Studio; name one as {repository}:{one}")
-        return found
+        model = model_in(folder)
+        if isinstance(model, tuple):
+            one = Path(model[0]).stem
+            raise UserError(f"{repository} has {len(model)} models in LM Studio; name one as {repository}:{one}")
+        return model
     return None
 
 

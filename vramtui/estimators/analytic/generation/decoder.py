@@ -264,13 +264,11 @@ def estimate_inference(model: TransformerModel, run: InferRun, device: Device, p
     if run.draft is not None:
         draft = _draft(run, device)
     ranks = parallel.ranks // parallel.data
-    found = [
-        (share, Generation(share, run, device, draft).estimate(ranks)) for share in telling_shares(model, parallel)
-    ]
-    worst, estimate = max(found, key=lambda pair: pair[1].process)
+    rows = [(share, Generation(share, run, device, draft).estimate(ranks)) for share in telling_shares(model, parallel)]
+    worst, estimate = max(rows, key=lambda pair: pair[1].process)
     if parallel.ranks == 1:
         return estimate
-    others = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in found if share != worst)
+    others = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in rows if share != worst)
     where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
     note = where + (f"; beside it {others}" if others else "")
     return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=None)

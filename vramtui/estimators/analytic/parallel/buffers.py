@@ -59,12 +59,12 @@ def buffers_for(
 
 def _buckets(program: Program, parallel: Parallel) -> Buffer:
     itemsize, cap = program.recipe.weights, int(parallel.bucket_cap_mb * MIB)
-    found = buckets(program.trained, itemsize, cap)
-    count = sum(times for _, times in found)
+    sizes = buckets(program.trained, itemsize, cap)
+    count = sum(times for _, times in sizes)
     return Buffer(
         name="gradient buckets",
         line="gradients",
-        always=sum(rounded(size) * times for size, times in found),
+        always=sum(rounded(size) * times for size, times in sizes),
         formula=f"{count:,} buckets of {parallel.bucket_cap_mb:g} MiB, the first of 1 MiB: every gradient once "
         "more, since gradient_as_bucket_view is off",
         source=DDP_SOURCE,
@@ -74,7 +74,7 @@ def _buckets(program: Program, parallel: Parallel) -> Buffer:
 
 def buckets(tensors: Iterable[Parameter], itemsize: int, cap: int) -> list[tuple[int, int]]:
     """DDP's buckets as (bytes, how many): gradients from the last layer on, a bucket is full once it holds its cap."""
-    found: list[tuple[int, int]] = []
+    groups: list[tuple[int, int]] = []
     filled, limit = 0, min(FIRST_BUCKET, cap)
     for tensor in reversed(list(tensors)):
         size, left = tensor.numel * itemsize, tensor.count
@@ -84,10 +84,10 @@ def buckets(tensors: Iterable[Parameter], itemsize: int, cap: int) -> list[tuple
                 filled, left = filled + left * size, 0
                 continue
             times = 1 if filled or limit != cap else left // needed
-            found.append((filled + needed * size, times))
+            groups.append((filled + needed * size, times))
             left -= needed * times
             filled, limit = 0, cap
-    return [*found, (filled, 1)] if filled else found
+    return [*groups, (filled, 1)] if filled else groups
 
 
 def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy: bool) -> list[Buffer]:
@@ -185,7 +185,7 @@ def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
     itemsize = program.recipe.weights
     trained = sum(tensor.numel * tensor.count for tensor in program.trained)
     bucket = min(ZERO_BUCKET, trained)
-    found = [
+    buffers = [
         Buffer(
             name="reduce bucket",
             backward=rounded(bucket * itemsize),
@@ -197,7 +197,7 @@ def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
     if sharing.stage == 3:
         whole = block_bytes(program.frozen, program.recipe.frozen).bytes + block_bytes(program.trained, itemsize).bytes
         live = min(whole, ZERO_LIVE * max(itemsize if trained else 0, program.recipe.frozen))
-        found.append(
+        buffers.append(
             Buffer(
                 name="gathered weights",
                 forward=live,
@@ -208,7 +208,7 @@ def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
                 lifetime="forward and backward",
             )
         )
-    return found
+    return buffers
 
 
 def _whole(program: Program, layers: int) -> tuple[int, int]:

@@ -12,16 +12,16 @@ MEGATRON = "Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.2"
 def link_buffers(share: Share, parallel: Parallel, tokens: int, itemsize: int) -> list[Buffer]:
     """The buffers of one rank; `tokens` tokens of its own part of the sequence, `itemsize` bytes a number."""
     stream = tokens * share.model.hidden_size * itemsize
-    found = []
+    buffers = []
     if parallel.pipeline > 1:
-        found.append(_between_stages(stream // (parallel.tensor if parallel.sequence_parallel else 1)))
+        buffers.append(_between_stages(stream // (parallel.tensor if parallel.sequence_parallel else 1)))
     if parallel.sequence_parallel:
-        found.append(_gathered(stream, parallel.tensor))
+        buffers.append(_gathered(stream, parallel.tensor))
     if parallel.context > 1:
-        found.append(_ring(share.model, tokens, itemsize))
+        buffers.append(_ring(share.model, tokens, itemsize))
     if parallel.expert > 1:
-        found.append(_exchange(share.model, tokens, itemsize))
-    return found
+        buffers.append(_exchange(share.model, tokens, itemsize))
+    return buffers
 
 
 def _between_stages(stream: int) -> Buffer:

@@ -79,9 +79,9 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
     if parallel.context > 1 and run.attention == "eager":
         raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
     ranks = telling_shares(model, parallel, (run.frozen_layers,))
-    found = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
-    worst, estimate = max(found, key=lambda pair: pair[1].process)
-    return _with_notes(estimate, parallel, _notes(worst, found, parallel, run.gradient_accumulation_steps))
+    estimates = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
+    worst, estimate = max(estimates, key=lambda pair: pair[1].process)
+    return _with_notes(estimate, parallel, _notes(worst, estimates, parallel, run.gradient_accumulation_steps))
 
 
 def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:

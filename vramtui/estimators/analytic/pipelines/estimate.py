@@ -143,8 +143,8 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
     facts = _facts(job, turns, run, workspace)
     share = SEQUENTIAL_SHARE if run.offload == "sequential" else CACHED_SHARES[model.vae.design]
-    found = assemble(moments, facts, device, notes, cache=Cached(share))
-    return msgspec.structs.replace(found, error=STATED_ERROR)
+    estimate = assemble(moments, facts, device, notes, cache=Cached(share))
+    return msgspec.structs.replace(estimate, error=STATED_ERROR)
 
 
 def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device) -> Estimate:

@@ -173,14 +173,14 @@ def matmul_workspaces(quantization: str, rows: int, inner: int, outer: int, item
     (bitsandbytes 0.50.2, backends/cuda/ops.py, int8_vectorwise_quant, int8_mixed_scaled_mm, int8_mm_dequant).
     """
     if quantization in EVERYTHING:
-        found = rounded(rows * inner * 36 // 32)
+        size = rounded(rows * inner * 36 // 32)
     elif quantization == "fp8":
-        found = rounded(rows * inner)
+        size = rounded(rows * inner)
     elif quantization == "int8":
         wide, answer = rounded(rows * outer * 2), rounded(rows * outer * itemsize)
         search = rounded(rows * inner * 2) + 2 * rounded(rows * inner) + (itemsize != 2) * rounded(rows * inner * 2)
         product = rounded(rows * inner) + rounded(rows * outer * 4) + wide
         return max(search, product) - answer, rounded(inner * outer * itemsize)
     else:
-        found = 0 if rows == 1 else rounded(inner * outer * itemsize)
-    return found, found
+        size = 0 if rows == 1 else rounded(inner * outer * itemsize)
+    return size, size

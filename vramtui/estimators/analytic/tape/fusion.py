@@ -158,8 +158,8 @@ class _Plan:
                 self._sources[storage] = (storage,)
             else:
                 read = [s for s in maker.uses if s not in maker.makes]
-                found = tuple(dict.fromkeys(source for s in read for source in self._sources_of(s)))
-                self._sources[storage] = found or (storage,)
+                sources = tuple(dict.fromkeys(source for s in read for source in self._sources_of(s)))
+                self._sources[storage] = sources or (storage,)
         return self._sources[storage]
 
 

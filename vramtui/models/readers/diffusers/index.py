@@ -84,17 +84,17 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
 
 
 def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, decode: Decode) -> list[Table]:
-    found: list[Table] = []
+    encoders: list[Table] = []
     for name in (name for name in ENCODERS if _class_of(values, name)):
         path = _beside(index, values, name)
         try:
             encoder = read_encoder(Fields(decode(path)), _class_of(values, name))
         except Damaged as error:
             raise UserError(f"{path_text(path)} {error}") from None
-        tokens = usual.tokens[min(len(found), len(usual.tokens) - 1)]
+        tokens = usual.tokens[min(len(encoders), len(usual.tokens) - 1)]
         states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("position_bias", False))
-        found.append({"name": name, "tokens": tokens, **encoder, "keeps_states": states})
-    return found
+        encoders.append({"name": name, "tokens": tokens, **encoder, "keeps_states": states})
+    return encoders
 
 
 def _beside(index: Path, values: dict[str, object], part: str) -> Path:

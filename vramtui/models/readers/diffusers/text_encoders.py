@@ -31,9 +31,9 @@ def read_encoder(config: Fields, named: str) -> Table:
         projected = named.endswith("WithProjection")
         return _encoder(part, "clip_text_model", f"CLIPTextModel{'WithProjection' if projected else ''}")
     if kind in T5:
-        found = _encoder(config, kind, T5[kind])
-        gated = any(group["name"] == "wi_1" for group in found["tensors"])
-        return found | {"gated_mlp": gated, "position_bias": True, "fp32_in_fp16": list(IN_FP32)}
+        encoder = _encoder(config, kind, T5[kind])
+        gated = any(group["name"] == "wi_1" for group in encoder["tensors"])
+        return encoder | {"gated_mlp": gated, "position_bias": True, "fp32_in_fp16": list(IN_FP32)}
     return _decoder(config)
 
 
@@ -53,10 +53,10 @@ def _encoder(config: Fields, kind: str, architecture: str) -> Table:
 
 def _decoder(config: Fields) -> Table:
     """A whole language model with whatever belongs to it, such as its tower for images."""
-    found = read_any(dict(config.values))
-    if found.partial or found.basis != "family":
+    model = read_any(dict(config.values))
+    if model.partial or model.basis != "family":
         raise Damaged("is of a text encoder that is not known to the last tensor")
-    table = found.table
+    table = model.table
     return {
         "hidden_size": table["hidden_size"],
         "num_hidden_layers": table["num_hidden_layers"],
@@ -65,5 +65,5 @@ def _decoder(config: Fields) -> Table:
         "gated_mlp": True,
         "keeps_states": True,
         "output_size": table["vocab_size"],
-        "tensors": [msgspec.to_builtins(group) for group in found.tensors],
+        "tensors": [msgspec.to_builtins(group) for group in model.tensors],
     }

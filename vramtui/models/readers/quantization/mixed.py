@@ -169,8 +169,8 @@ def _bits_of_most(how: Fields, quantization: str | None) -> float | None:
 def _group_size(how: Fields) -> int | None:
     groups = how.table("config_groups").values.values()
     first = next((group for group in groups if isinstance(group, dict)), {})
-    found = how.values.get("group_size", Fields(first).table("weights").values.get("group_size"))
-    return found if isinstance(found, int) and 8 <= found <= 1 << 20 else None
+    group_size = how.values.get("group_size", Fields(first).table("weights").values.get("group_size"))
+    return group_size if isinstance(group_size, int) and 8 <= group_size <= 1 << 20 else None
 
 
 def _split(group: Table, left: int, bits: float | None) -> Iterator[Table]:
