@@ -6,6 +6,7 @@ python -m benchmarks.shapes llama bert  # prints what is wrong with the classes 
 timm, torchvision and scipy are wanted beside transformers: without them some forty classes cannot be built.
 """
 
+import gc
 import json
 import logging
 import multiprocessing
@@ -80,7 +81,9 @@ def worked_out(todo: list[tuple[str, str]]) -> Gathered:
     """The shapes of these classes and of their parts that this process has not worked out before."""
     logging.disable(logging.CRITICAL)
     signal.signal(signal.SIGVTALRM, _stop)
+    gc.disable()  # a third of the time, of objects that are mostly transformers' own
     if not _KEPT.roles:
+        gc.freeze()
         _KEPT.roles = roles()
         mapped = {name for _kind, _type, name in classes()}
         _KEPT.classes |= {name: one for name, one in by_hand().items() if name not in mapped}
@@ -96,6 +99,7 @@ def worked_out(todo: list[tuple[str, str]]) -> Gathered:
         except Exception as error:  # noqa: BLE001 - listed
             _KEPT.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    gc.collect()
     new = Gathered()
     new.roles = _KEPT.roles
     new.reasons = {name: why for name, why in _KEPT.reasons.items() if name not in known}
@@ -146,7 +150,7 @@ def _reached(gathered: Gathered, kinds: set[str]) -> set[str]:
 def used_keys(gathered: Gathered) -> set[str]:
     """Every key that an expression names."""
     found: set[str] = set()
-    for one in gathered.classes.values():
+    for one in (*gathered.classes.values(), *by_hand().values()):
         found |= {key.rpartition(".")[2] for key in one.get("known", ())}
         for loops, lines in one["loops"].items():
             texts = [*loops.split("; "), *(f"({sizes},)" for name, sizes, _c, _n in lines if name[0] != "@")]

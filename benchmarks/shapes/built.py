@@ -1,5 +1,6 @@
 """A model of transformers on the meta device, each size of its tensors with its expression."""
 
+import math
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 warnings.filterwarnings("ignore")
 
+import numpy  # noqa: E402, ICN001 - named as what it stands in for
 import torch  # noqa: E402 - after what transformers reads when it is loaded
 from torch.overrides import TorchFunctionMode  # noqa: E402 - as the first
 from transformers import PreTrainedConfig, PreTrainedModel  # noqa: E402 - as the first
@@ -92,7 +94,7 @@ class _Legacy(type):
         return isinstance(value, torch.Tensor)
 
     def __call__(cls, *sizes: Any) -> Any:
-        return torch.empty(*sizes)
+        return torch.tensor(sizes[0], device="cpu") if sizes and not isinstance(sizes[0], int) else torch.empty(*sizes)
 
 
 class _LegacyTensor(metaclass=_Legacy):
@@ -108,7 +110,19 @@ class _Torch:
         return getattr(torch, name)
 
 
-_TORCH = _Torch()
+class _Numpy:
+    """Stands in for NumPy in the code of a model."""
+
+    @staticmethod
+    def prod(values: Any, *rest: Any, **options: Any) -> Any:
+        """The product, with its expression where the numbers have one."""
+        return math.prod(values) if isinstance(values, Sizes) else numpy.prod(values, *rest, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(numpy, name)
+
+
+_TORCH, _NUMPY = _Torch(), _Numpy()
 # Experts by name in a dict of modules, which are as many alike ones as those of a list.
 EXPERT = re.compile(r"\.expert_(?=\d+(\.|$))")
 
@@ -117,19 +131,20 @@ EXPERT = re.compile(r"\.expert_(?=\d+(\.|$))")
 def _stand_ins() -> Iterator[None]:
     """Has the code of models count with what remembers where its numbers came from."""
     touched = [vars(one) for name, one in list(sys.modules.items()) if name.startswith("transformers.models.")]
-    of_torch = [names for names in touched if names.get("torch") is torch]
+    libraries = (("torch", torch, _TORCH), ("np", numpy, _NUMPY))
+    used = [(names, *one) for names in touched for one in libraries if names.get(one[0]) is one[1]]
     for names in touched:
         names.update(STAND_INS)
-    for names in of_torch:
-        names["torch"] = _TORCH
+    for names, name, _library, instead in used:
+        names[name] = instead
     try:
         yield
     finally:
         for names in touched:
             for name in STAND_INS:
                 names.pop(name, None)
-        for names in of_torch:
-            names["torch"] = torch
+        for names, name, library, _instead in used:
+            names[name] = library
 
 
 @contextmanager
@@ -216,8 +231,9 @@ def build(cls: type, config: PreTrainedConfig, *, traced: bool = True) -> Built:
         built.dims[name] = dims if dims is not None and len(dims) == tensor.dim() else (None,) * tensor.dim()
     where = parts_of(config)
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.ModuleDict) and all(EXPERT.match(f".{key}") for key in module):
-            built.lengths[name] = len(module)
+        if isinstance(module, torch.nn.ModuleDict):
+            experts = sum(bool(EXPERT.match(f".{key}")) for key in module)
+            built.lengths |= {name: experts} if experts else {}
         if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
             built.lengths[name] = len(module)
             if hasattr(module, "count_of_it"):

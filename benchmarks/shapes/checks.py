@@ -72,7 +72,8 @@ def verified(
         return f"default: {wrong}"
     changes = {key: doubled(key, value) for key, value in numbers.items()}
     changes = {key: value for key, value in changes.items() if value != numbers[key]}
-    deeper = {key: value + 2 for key, value in numbers.items() if "layers" in key or key in DEPTHS}
+    depths = [key for key in numbers if "layers" in key or key in DEPTHS]
+    deeper = {key: numbers[key] + at for at, key in enumerate(depths, 2)}
     counted = {key: 2 * value for key, value in numbers.items() if key not in changes}
     wider = {key: [2 * one for one in value] for key, value in lists.items() if any(one in key for one in WIDTHS)}
     longer = {key: [one + 1 for one in value] for key, value in lists.items() if "depth" in key}

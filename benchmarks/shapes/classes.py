@@ -11,8 +11,9 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from benchmarks.shapes.built import Built, build
 from benchmarks.shapes.checks import COUNTED, by_primes, doubled, named_in_conditions, verified
-from benchmarks.shapes.configs import STARTS, Gathered, add_config, fresh, values_of
+from benchmarks.shapes.configs import STARTS, Gathered, add_config, fresh, values_of, written
 from benchmarks.shapes.rules import Paths, lines, simpler
+from vramtui.models.readers.bounded import Damaged
 from vramtui.models.shapes.expressions import evaluate
 
 IDLE = (
@@ -20,6 +21,8 @@ IDLE = (
     "dropout", "_from",
 )  # fmt: skip
 MOST_FLAGS = 60
+# Of counts that are changed alone, and of layers in a stage.
+MOST_COUNTS, MOST_IN_STAGE = 12, 64
 IN_WORK = "in work"
 # Texts that choose how layers are built, and what each may be.
 CHOICES = {
@@ -30,6 +33,8 @@ CHOICES = {
     "backbone": ("resnet18", "resnet34", "resnet101", "resnet152"),
     "architecture": ("resnet18", "resnet34", "resnet101", "resnet152"),
 }
+# Keys of widths, of which those that differ from the model's own are projected to it.
+WIDTHS = ("embed", "hidden_dimension", "in_channels")
 # Of these, those of which others would be other tensors altogether: nets of timm by their names.
 NAMED_NETS = ("backbone", "architecture")
 
@@ -52,8 +57,8 @@ class Described:
         self.base = build(self.cls, fresh(config_class))
         self.values = values_of(fresh(config_class))
         self.parts = dict(self._parts(self.base))
-        self.second_values: dict[str, Any] = {}
-        self.second = self._second()
+        # Other builds with their configs, by which expressions that were lost are known.
+        self.others: list[tuple[Built, dict[str, Any]]] = list(self._others())
         # The sizes of each tensor by the defaults, those that were guessed too.
         self.guessed: dict[str, tuple[str, ...]] = {}
 
@@ -61,14 +66,15 @@ class Described:
         """Adds the class."""
         found = dict.fromkeys(self._lines(self.base, {}), "")
         for path, value, was, now in self._flags():
-            try:
-                config = fresh(self.config_class, {path: value})
-                other = build(self.cls, config)
-            except Exception:  # noqa: BLE001, S112 - a flag that does not stand alone
+            values: dict[str, Any] = {path: value}
+            if path.endswith("add_cross_attention"):
+                values[f"{path.removesuffix('add_cross_attention')}is_decoder"] = True
+            built = self._other(values)
+            if built is None:  # a flag that does not stand alone
                 continue
+            other, values = built
             if other.shapes == self.base.shapes:
                 continue
-            values = values_of(config)
             variant = set(self._lines(other, values))
             for line in list(found):
                 if line not in variant and not found[line].startswith("only "):
@@ -113,9 +119,17 @@ class Described:
                 alone = build(cls, _copied(module.config), traced=False)
             except Exception:  # noqa: BLE001, S112 - a part that does not stand alone
                 continue
-            if own and own == alone.shapes:
+            if own and own == alone.shapes and self._is_read(cls.__name__, module.config):
                 done.append(name)
                 yield name, (self._role(cls.__name__, config_class.model_type, path), path.rstrip("."))
+
+    def _is_read(self, name: str, config: PreTrainedConfig) -> bool:
+        """Whether a part's class is read with this config: it may name another net of timm than was built."""
+        try:
+            self.gathered.table().tensors(name, written(config))
+        except Damaged as error:
+            return "whose tensors are not known" not in str(error)
+        return True
 
     def _role(self, name: str, kind: str, path: str) -> str:
         """The role of a class where its config may be of any type, else its name."""
@@ -128,24 +142,40 @@ class Described:
                     return role
         return name
 
-    def _second(self) -> Built | None:
-        """Another build, by which sizes whose expression was lost are known."""
+    def _others(self) -> Iterator[tuple[Built, dict[str, Any]]]:
+        """Builds with other numbers, with longer lists, and, where a size has no expression, with one count each."""
         numbers = {k: v for k, v in self.values.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
-        used = [k for k in numbers if self._is_used(k)]
+        used = {k: v for k, v in numbers.items() if self._is_used(k)}
+        layers = [k for k in numbers if "layers" in k]
+        deeper = {key: numbers[key] + at for at, key in enumerate(layers, 1)}
         for wanted in (
-            {k: doubled(k, v) for k, v in numbers.items() if k in used},
-            {
-                k: 2 * v
-                for k, v in numbers.items()
-                if k in used and ("size" in k or "dim" in k) and not any(one in k for one in COUNTED)
-            },
-            {k: v + 1 for k, v in numbers.items() if k in used and "layers" in k},
+            {k: doubled(k, v) for k, v in used.items()} | deeper,
+            {k: doubled(k, v) for k, v in used.items()},
+            {k: 2 * v for k, v in used.items() if ("size" in k or "dim" in k) and not any(one in k for one in COUNTED)},
+            deeper,
         ):
-            with contextlib.suppress(Exception):
-                found = build(self.cls, fresh(self.config_class, wanted))
-                self.second_values = values_of(fresh(self.config_class, wanted))
-                return found
-        return None
+            found = self._other(wanted)
+            if found is not None:
+                yield found
+                break
+        lists = {k: v for k, v in self.values.items() if _are_counts(k, v)}
+        longer = {key: [one + at for at, one in enumerate(value, 1)] for key, value in lists.items()}
+        changes: list[dict[str, Any]] = [{key: value} for key, value in longer.items()]
+        if self._is_lost():
+            counts = {k: v for k, v in used.items() if any(one in k for one in COUNTED)}
+            changes += [{key: 2 * value} for key, value in list(counts.items())[:MOST_COUNTS]]
+        yield from filter(None, map(self._other, changes))
+
+    def _other(self, wanted: Mapping[str, Any]) -> tuple[Built, dict[str, Any]] | None:
+        try:
+            return build(self.cls, fresh(self.config_class, wanted)), values_of(fresh(self.config_class, wanted))
+        except Exception:  # noqa: BLE001 - a config that it does not take
+            return None
+
+    def _is_lost(self) -> bool:
+        """Whether a size has no expression, or a list of modules no count."""
+        outside = [name for name in self.base.dims if not any(name.startswith(f"{part}.") for part in self.parts)]
+        return any(None in self.base.dims[name] for name in outside)
 
     def _is_used(self, path: str) -> bool:
         texts = self._texts
@@ -207,10 +237,9 @@ class Described:
             if any(name.startswith(f"{part}.") for part in parts):
                 continue
             shape = built.shapes[name]
-            other = self.second.shapes.get(name) if self.second is not None and built is self.base else None
             same = self.guessed.get(name) if self.base.shapes.get(name) == shape else None
             dims[name] = tuple(
-                simpler(text) if text else same[at] if same else self._guess(shape, other, at, table)
+                simpler(text) if text else same[at] if same else self._guess(built, name, at, table)
                 for at, text in enumerate(sizes)
             )
         self.guessed = self.guessed or dims
@@ -231,15 +260,20 @@ class Described:
         texts = sorted(self._texts, key=len, reverse=True)
         return {text: number for text in texts if (number := _evaluated(text, known))}
 
-    def _guess(self, shape: tuple[int, ...], other: tuple[int, ...] | None, at: int, table: Mapping[int, str]) -> str:
-        number = shape[at]
-        if other is not None and len(other) == len(shape):
-            if other[at] == number:
-                return str(number)
-            both = (text for text, value in self._numbers(self.second_values).items() if value == other[at])
-            fitting = [text for text in both if _evaluated(text, self.values) == number]
-            if fitting:
-                return simpler(min(fitting, key=len))
+    def _guess(self, built: Built, name: str, at: int, table: Mapping[int, str]) -> str:
+        """The expression of a size that was lost: one that has its value in every build."""
+        number = built.shapes[name][at]
+        seen = [
+            (other.shapes[name][at], values)
+            for other, values in (self.others if built is self.base else ())
+            if len(other.shapes.get(name, ())) == len(built.shapes[name])
+        ]
+        if seen and all(one == number for one, _values in seen):
+            return str(number)
+        texts = [*sorted(self._texts, key=len), *(key for key, value in self.values.items() if value == number)]
+        for text in texts if seen else ():
+            if _evaluated(text, self.values) == number and all(_evaluated(text, v) == one for one, v in seen):
+                return simpler(text)
         return simpler(table[number]) if number in table and number > 4 else str(number)
 
     def _count(self, built: Built, path: str, length: int, known: Mapping[str, Any]) -> str:
@@ -249,19 +283,14 @@ class Described:
             if name.startswith(f"{path}."):
                 place, _, rest = name[len(path) + 1 :].partition(".")
                 names.setdefault(place, set()).add(rest)
-        if len(names) < 2 or len({frozenset(one) for one in names.values()}) > 1:
+        if len(names) < 2:
             return ""
-        hint = "expert" if path.endswith("experts") else "layer"
-        for more in (0, 1, -1):
-            for key, value in known.items():
-                if (
-                    isinstance(value, (list, tuple))
-                    and len(value) + more == length
-                    and all(not isinstance(v, str) for v in value)
-                ):
-                    return simpler(f"len({key}) + {more}")
-                if isinstance(value, int) and not isinstance(value, bool) and value + more == length and hint in key:
-                    return simpler(f"{key} + {more}")
+        alike = len({frozenset(one) for one in names.values()}) == 1
+        seen = [(other.lengths[path], values) for other, values in self.others if path in other.lengths]
+        for text, is_sure in _counts(length, known, "expert" if path.endswith("experts") else "layer"):
+            moved = any(one != length for one, _values in seen)
+            if all(_evaluated(text, values) == one for one, values in seen) and (moved or (is_sure and alike)):
+                return simpler(text)
         return ""
 
     def _flags(self) -> Iterator[tuple[str, Any, str, str]]:
@@ -299,20 +328,56 @@ class Described:
         for path, value in STARTS.get(self.config_class.model_type, {}).items():
             if value == {}:
                 yield path, None, f"has({path})", f"not has({path})"
-        hidden = self.values.get("hidden_size")
-        for path, value in self.values.items():
-            is_width = (
-                isinstance(value, int) and "embed" in path and not any(one in path for one in ("position", "vocab"))
-            )
-            if isinstance(hidden, int) and is_width and "." not in path and value > 4:
-                signs = ("==", "!=") if value == hidden else ("!=", "==")
-                other = 2 * value if value == hidden else hidden
-                yield path, other, f"{path} {signs[0]} hidden_size", f"{path} {signs[1]} hidden_size"
+        width = next((key for key in ("hidden_size", "d_model") if isinstance(self.values.get(key), int)), "")
+        for path, value in self.values.items() if width else ():
+            hidden, first = self.values[width], value[0] if isinstance(value, (list, tuple)) and value else value
+            is_number = isinstance(first, int) and not isinstance(first, bool) and first > 4
+            named = any(one in path for one in WIDTHS) and not any(one in path for one in ("position", "vocab"))
+            if (
+                not is_number
+                or not named
+                or "." in path
+                or path == width
+                or (first is not value and set(value) != {first})
+            ):
+                continue
+            signs = ("==", "!=") if first == hidden else ("!=", "==")
+            other = 2 * first if first == hidden else hidden
+            said, many = (path, other) if first is value else (f"{path}[0]", [other] * len(value))
+            yield path, many, f"{said} {signs[0]} {width}", f"{said} {signs[1]} {width}"
         if "tie_word_embeddings" not in self.values and hasattr(self.config_class(), "tie_word_embeddings"):
             other = not self.config_class().tie_word_embeddings
             yield "tie_word_embeddings", other, *_conditions("tie_word_embeddings", other)
 
 
+def _are_counts(key: str, value: object) -> bool:
+    """Whether a key lists how many layers there are in each stage."""
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) > 1
+        and all(isinstance(one, int) and not isinstance(one, bool) and 0 < one < MOST_IN_STAGE for one in value)
+        and any(hint in key for hint in ("depth", "layers", "blocks", "repeats"))
+    )
+
+
+def _counts(length: int, known: Mapping[str, Any], hint: str) -> Iterator[tuple[str, bool]]:
+    """Expressions with that value by the config, and whether each is sure where nothing shows that it moves."""
+    for more in (0, 1, -1):
+        for key, value in known.items():
+            if isinstance(value, (list, tuple)):
+                if len(value) + more == length and all(not isinstance(v, str) for v in value):
+                    yield f"len({key}) + {more}", True
+            elif isinstance(value, int) and not isinstance(value, bool) and value + more == length:
+                yield f"{key} + {more}", hint in key
+    for more in (0, 1, -1):
+        for key, value in known.items():
+            if isinstance(value, (list, tuple)):
+                places = (at for at, one in enumerate(value) if isinstance(one, int) and one + more == length)
+                yield from ((f"{key}[{at}] + {more}", False) for at in places)
+
+
+# What a class may be known for one value of: how often a stride is taken is a logarithm, which no expression has.
+FIXED = "stride"
 # Types of which it is known whether their code looks for a `head_dim` that their configs need not have.
 _TRIED: set[str] = set()
 
@@ -392,8 +457,12 @@ def add_class(gathered: Gathered, name: str, config_class: Any) -> None:
     except Exception as error:  # noqa: BLE001 - of any kind: it is listed
         gathered.reasons[name] = f"not built: {type(error).__name__} {error}"[:120].partition("\n")[0]
         return
-    conditions = named_in_conditions(gathered.classes[name])
-    numbers, named = described.own_numbers(), described.numbers_of(conditions)
-    gathered.reasons[name] = verified(gathered, name, config_class, numbers, described.own_lists()) or by_primes(
-        gathered, name, config_class, numbers | named
-    )
+    one = gathered.classes[name]
+    numbers, named = described.own_numbers(), described.numbers_of(named_in_conditions(one))
+    fixed = {key: number for key, number in numbers.items() if FIXED in key}
+    wrong = verified(gathered, name, config_class, numbers, described.own_lists())
+    if wrong and fixed:
+        one["known"] = one.get("known", {}) | {key: [number] for key, number in fixed.items()}
+        numbers = {key: number for key, number in numbers.items() if key not in fixed}
+        wrong = verified(gathered, name, config_class, numbers, described.own_lists())
+    gathered.reasons[name] = wrong or by_primes(gathered, name, config_class, numbers | named)

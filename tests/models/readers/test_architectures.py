@@ -44,7 +44,7 @@ LEAST = {
     "zero-shot-images": (0.97, 0.97),
     "segmentation": (0.85, 0.85),
     "depth": (0.85, 0.85),
-    "detection": (0.3, 0.3),
+    "detection": (0.7, 0.7),
     "mask-generation": (0.55, 0.55),
     "text-embedding": (0.97, 0.97),
     "ranking": (0.97, 0.95),

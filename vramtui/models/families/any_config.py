@@ -46,6 +46,8 @@ OF_TEXTS = {"opt": msgspec.structs.replace(PLAIN, operators=opt)}
 # Ends of the classes whose output layer is over words, as the operators that are followed have it.
 OVER_WORDS = ("ForCausalLM", "LMHeadModel")
 
+# An encoder of images and a decoder: all their tensors together are no stream of either.
+TWO_MODELS = {"vision-encoder-decoder"}
 ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
 
 # Architectures without the output layer over words that a family has.
@@ -119,7 +121,7 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     if model.basis != "generic" or (model.counted and not model.partial):
         return model
     tensors = generated_tensors(values, _text_key(values))
-    if tensors is None:
+    if tensors is None or values.get("model_type") in TWO_MODELS:
         return model
     groups = tensors.groups()
     if any(group.name in ENCODER_TENSORS for group in model.tensors):

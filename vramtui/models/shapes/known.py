@@ -44,13 +44,13 @@ class ClassShapes(msgspec.Struct, frozen=True):
         of: the type of its config.
         loops: lines of tensors by how often they repeat: expressions from the outermost, with `; ` between them. A line
             whose name begins with `@` is a model of its own, with the path of its config in place of sizes.
-        known: of keys that name a net as a whole, the names whose tensors these are.
+        known: of keys that name a net as a whole, or a stride of which it hangs, the values whose tensors these are.
         why: the reason for which it is written by hand; empty where it is generated.
     """
 
     of: str
     loops: dict[str, list[Line]]
-    known: dict[str, tuple[str, ...]] = {}
+    known: dict[str, tuple[str | int, ...]] = {}
     why: str = ""
 
 
