@@ -14,6 +14,7 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
+from tests.installed.terminal import seen
 from tests.properties import examples
 from vramtui.app.terminal.cell_diff import Frame, Pieces, codes_of, transition_of_codes
 
@@ -26,6 +27,8 @@ STYLES = (
     Style(bold=True),
     Style(color="red", bgcolor="blue"),
     Style(bgcolor="#102030", reverse=True),
+    Style(color="green", reverse=True),
+    Style(color="red", bgcolor="blue", underline=True),
 )
 
 
@@ -147,7 +150,7 @@ def _layout(moment: list[list[tuple[str, Style | None]]]) -> LayoutUpdate:
 
 
 def _attributes(screen: "pyte.Screen", size: tuple[int, int] = (WIDTH, HEIGHT)) -> list[list[object]]:
-    return [[screen.buffer[y][x]._replace(data="") for x in range(size[0])] for y in range(size[1])]
+    return [[seen(screen.buffer[y][x])._replace(data="") for x in range(size[0])] for y in range(size[1])]
 
 
 # --- sizes that change -----------------------------------------------------------------------------------------------

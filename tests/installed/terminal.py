@@ -19,6 +19,7 @@ from types import TracebackType
 
 import psutil
 import pyte
+from pyte.screens import Char
 
 LOOKS = 10  # of 0.05 s each
 PATIENCE = 90.0  # seconds; only what never happens takes so long
@@ -29,6 +30,12 @@ _KITTY = re.compile(rb"\x1b\[([<>])[\d;]*u")
 # pyte would take these for others, or show their letters.
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=][\d;]*[A-Za-z]")
 _UNFINISHED = re.compile(rb"\x1b(?:\[[\d;?<>=$ ]*)?\Z")
+
+
+def seen(char: Char) -> Char:
+    """A cell as it is seen: where nothing is written, and nothing drawn through it, nobody sees the ink."""
+    is_blank = char.data == " " and not (char.reverse or char.underscore or char.strikethrough)
+    return Char(" ", bg=char.bg) if is_blank else char
 
 
 class Terminal:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, StandIn
-from tests.installed.terminal import Terminal
+from tests.installed.terminal import Terminal, seen
 from tests.stub.world import StubProcess
 
 DOWN, UP, REDRAW, ESCAPE = "\x1b[B", "\x1b[A", "\x0c", "\x1b"
@@ -12,9 +12,9 @@ HELP = "Down"
 
 
 def _cells(terminal: Terminal) -> list[object]:
-    """Every cell with its colours, and the text."""
+    """Every cell with the colours that are seen, and the text."""
     text, screen = terminal.text, terminal.screen
-    return [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)] + [text]
+    return [[seen(screen.buffer[y][x]) for x in range(screen.columns)] for y in range(screen.lines)] + [text]
 
 
 def _pause(terminal: Terminal) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
-from rich.color import ColorSystem
+from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -297,9 +297,14 @@ def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int
 
 
 @lru_cache(maxsize=512)
-def _ground(style: Style | None) -> tuple[object, ...]:
-    """What is seen of a style where no character stands: figures take the room before them into their own colour."""
-    return () if style is None else (style.bgcolor, style.underline, style.reverse, style.strike)
+def _ground(style: Style | None) -> Style | Color | None:
+    """What is seen of a style where no character stands: its ground alone, as figures take the room before them into
+    their own colour; all of it where a line is drawn, where the colours change places, and of a link.
+    """
+    if style is None:
+        return None
+    lines = style.underline or style.underline2 or style.overline or style.strike
+    return style if lines or style.reverse or style.link else style.bgcolor
 
 
 def _is_plain(cells: list[Cell], start: int, stop: int) -> bool:
