@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,14 @@ def own_runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python without torch."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    return str(folder / "bin" / "python")
+
+
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "vramtui", "run", *arguments],
@@ -53,20 +62,20 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_a_job_without_cuda_is_told_what_it_needs() -> None:
-    ran = run("--on", "RTX4090", "--", sys.executable, "-c", "print('done')")
+def test_a_job_without_cuda_is_told_what_it_needs(python: str) -> None:
+    ran = run("--on", "RTX4090", "--", python, "-c", "print('done')")
     assert ran.returncode == 2
     assert ran.stdout == "done\n"
     assert "no process of it used CUDA through PyTorch" in ran.stderr
 
 
-def test_what_a_job_writes_is_thrown_away_unless_it_is_to_be_kept(tmp_path: Path) -> None:
+def test_what_a_job_writes_is_thrown_away_unless_it_is_to_be_kept(python: str, tmp_path: Path) -> None:
     file = tmp_path / "left"
     script = f"from pathlib import Path; p = Path({str(file)!r}); p.write_text('here'); print(p.read_text())"
-    ran = run("--on", "RTX4090", "--", sys.executable, "-c", script)
+    ran = run("--on", "RTX4090", "--", python, "-c", script)
     assert ran.stdout == "here\n"
     assert file.exists() == ("is not thrown away" in ran.stderr)  # where the kernel gives no namespace, that is said
-    run("--on", "RTX4090", "--keep-files", "--", sys.executable, "-c", script)
+    run("--on", "RTX4090", "--keep-files", "--", python, "-c", script)
     assert file.read_text() == "here"
 
 
@@ -75,13 +84,13 @@ def test_a_program_that_is_not_there_is_named() -> None:
     assert (ran.returncode, ran.stderr) == (127, "vramtui: no-such-program: no such program\n")
 
 
-def test_a_job_that_fails_first_is_said_to_have_failed() -> None:
-    ran = run("--on", "RTX4090", "--", sys.executable, "-c", "raise SystemExit(3)")
+def test_a_job_that_fails_first_is_said_to_have_failed(python: str) -> None:
+    ran = run("--on", "RTX4090", "--", python, "-c", "raise SystemExit(3)")
     assert (ran.returncode, ran.stderr) == (2, "vramtui: the job ended with 3 before it used CUDA\n")
 
 
-def test_the_document_is_alone_on_standard_output() -> None:
-    ran = run("--on", "RTX4090,2xH100", "--json", "--", sys.executable, "-c", "print('done')")
+def test_the_document_is_alone_on_standard_output(python: str) -> None:
+    ran = run("--on", "RTX4090,2xH100", "--json", "--", python, "-c", "print('done')")
     document = json.loads(ran.stdout)
     assert ran.returncode == 2
     assert [(one["card"], one["cards"], one["verdict"]) for one in document["cards"]] == [
@@ -112,6 +121,20 @@ def test_without_a_compiler_nothing_runs(tmp_path: Path) -> None:
     ran = run("--on", "H100", "--", "echo", "ran", CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "no C compiler called no-such-compiler" in ran.stderr
+
+
+def test_a_torch_without_cuda_is_refused_before_anything_is_compiled_or_runs(python: str, tmp_path: Path) -> None:
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").touch()
+    (torch / "version.py").write_text("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", encoding="utf-8")
+    tool = tmp_path / "launch"
+    tool.write_text(f"#!{python}\nprint('ran')\n", encoding="utf-8")
+    tool.chmod(0o755)
+    for command in ([python, "-c", "print('ran')"], [str(tool)]):
+        ran = run("--on", "H100", "--", *command, CC="no-such-compiler", PYTHONPATH=str(tmp_path))
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.startswith(f"vramtui: {python} has torch 2.13.0+cpu, which is not built for CUDA: --on needs")
 
 
 def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), reads: int = 0) -> EmulatedRun:
@@ -188,13 +211,13 @@ def test_python_reads_the_same_document() -> None:
     assert (found.verdict, found.fits, found.allocated, found.bounded) == ("does not fit", False, 10 * GIB, True)
 
 
-def test_from_python_a_job_without_cuda_and_a_slow_one_are_one_sentence() -> None:
+def test_from_python_a_job_without_cuda_and_a_slow_one_are_one_sentence(python: str) -> None:
     with pytest.raises(UserError, match="no process of it used CUDA"):
-        dry_run([sys.executable, "-c", "print('done')"], on="RTX4090")
+        dry_run([python, "-c", "print('done')"], on="RTX4090")
     with pytest.raises(UserError, match="no card called 'RTX4091' is known"):
         dry_run(["true"], on="RTX4091")
     with pytest.raises(UserError, match=r"did not end within 0\.5 s"):
-        dry_run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.5)
+        dry_run([python, "-c", "import time; time.sleep(60)"], timeout=0.5)
 
 
 def test_what_ran_on_an_emulated_card_is_the_prediction_of_the_real_run() -> None:

@@ -145,11 +145,12 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
         json: one JSON document in place of the report; what the job prints goes to standard error.
 
     Raises:
-        UserError: no such card is known, or the driver cannot be compiled.
+        UserError: no such card is known, the job's PyTorch has no CUDA, or the driver cannot be compiled.
     """
     cards = [parse_cards(name) for name in names.split(",")]
     if shutil.which(job.command[0]) is None:
         fail(NOT_FOUND, f"{printable(job.command[0])}: no such program")
+    _require_cuda(job)
     libraries = build(cache_dir())
     runs = []
     for device, devices in cards:
@@ -162,6 +163,20 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     _keep(runs)
     verdicts = {run.verdict for run in runs}
     raise SystemExit(BAD_INPUT if None in verdicts else NO if "does not fit" in verdicts else 0)
+
+
+def _require_cuda(job: EmulatedJob) -> None:
+    """Refuse a job whose own PyTorch is not built for CUDA, before anything is compiled or runs."""
+    from vramtui.cli.trace.job_command import python_of
+    from vramtui.estimators.traced.process.interpreters import interpreter_at
+
+    python = python_of(job.command, job.environment)
+    found = None if python is None else interpreter_at(python, job.environment)
+    if found is not None and found.torch is not None and found.cuda is None:
+        raise UserError(
+            f"{printable(str(found.path))} has torch {printable(found.torch)}, which is not built for CUDA: --on needs "
+            "a job in an environment with PyTorch's CUDA build"
+        )
 
 
 def _keep(runs: Sequence[EmulatedRun]) -> None:

@@ -120,6 +120,14 @@ def traced_job(
     return JobTrace(preset=preset_of_command(command, result), device=device, result=result)
 
 
+def python_of(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """The Python that a command runs under, as a shell in this folder would start it; None where it is no Python's."""
+    try:
+        return _interpreter(_program_path(words[0], "", environment), words, environment)[0]
+    except UserError:
+        return None
+
+
 def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` as it was before a `vramtui run` put the probe into it; of a rank, the first one's."""
     variables = {name: value for name, value in environment.items() if name not in _OWN}
