@@ -220,14 +220,16 @@ def convolution_backward(call: Any) -> Any:
     spatial = tensor.shape[2:] if transposed else grad.shape[2:]
     nbytes = _columns(weight, spatial, tensor.element_size())
     columns: list[Any] = []
-    call.memory.device.workspaces.cublas()
+    cublas = call.memory.device.workspaces.cublas  # by the products, when their result and the columns are there
     if out[0] is not None:
         call.take(out[0])
         columns = [call.scratch(nbytes)]
+        cublas()
     if out[1] is not None:
         call.take(out[1])
         if not columns and (transposed or any(d != 1 for d in dilation) or _unfolds(weight, stride, padding)):
             columns = [call.scratch(nbytes)]
+        cublas()
     call.drop(*columns)
     if out[2] is not None:
         call.take(out[2])
