@@ -50,6 +50,37 @@ def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("release", [(2, 14), (2, 15)])
+def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at_once(
+    release: tuple[int, int],
+) -> None:
+    """As the requests of 2.15's CUDA build have it, of ResNet-50 without cuDNN: 12.4 MiB more at its peak."""
+    import torch  # noqa: PLC0415 - only where it is installed
+
+    from vramtui.estimators.traced.dispatch.workspaces import Workspaces  # noqa: PLC0415 - it imports torch
+    from vramtui.estimators.traced.kernels.convolution import convolution_backward  # noqa: PLC0415 - it imports torch
+
+    image, weight = torch.empty(2, 8, 32, 32), torch.empty(8, 8, 3, 3)
+    for wanted, results in (((True, True), [image, weight]), ((False, True), [weight]), ((True, False), [image])):
+        memory: Any = Memory()
+        memory.device = SimpleNamespace(workspaces=Workspaces(memory, (9, 0), release))
+        call: Any = SimpleNamespace(
+            args=(image, image, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*wanted, False]),
+            untracked=lambda wanted=wanted: (image if wanted[0] else None, weight if wanted[1] else None, None),
+            memory=memory,
+            take=lambda value, memory=memory: memory.take(value.nbytes, "gradients"),
+            scratch=lambda size, memory=memory: memory.take(size, "workspaces"),
+            drop=lambda *held, memory=memory: [memory.release(one) for one in held],
+        )
+        with torch.backends.cudnn.flags(enabled=False):
+            convolution_backward(call)
+        columns = 8 * 3 * 3 * 32 * 32 * 4
+        gradients = sum(one.nbytes for one in results)
+        assert memory.peak == gradients + columns + LARGE_WORKSPACE
+        assert memory.held == gradients + (LARGE_WORKSPACE if release < (2, 15) else 0)
+
+
+@pytest.mark.torch
 @pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize(("name", "native"), [("T4", False), ("V100", False), ("A100", True)])
 def test_bf16_is_what_pytorch_says_of_a_card(tmp_path: Path, name: str, native: bool) -> None:
