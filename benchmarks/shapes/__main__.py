@@ -20,8 +20,9 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.architectures_golden import KINDS
+from benchmarks.shapes.checks import add_other_type
 from benchmarks.shapes.classes import IN_WORK, add_class
-from benchmarks.shapes.configs import Gathered
+from benchmarks.shapes.configs import Gathered, add_config
 
 OUT = Path(__file__).parents[2] / "vramtui" / "models" / "shapes"
 ROLES = {
@@ -171,13 +172,26 @@ def _words(text: str) -> set[str]:
     return {n.attr if isinstance(n, ast.Attribute) else n.id for n in nodes if isinstance(n, (ast.Attribute, ast.Name))}
 
 
+def add_other_types(gathered: Gathered, good: dict[str, Any]) -> None:
+    """Adds to classes the other types whose configs the mappings give them."""
+    for _kind, model_type, name in classes():
+        config_class = CONFIG_MAPPING[model_type]
+        if name in good and config_class.model_type not in {good[name]["of"], *good[name].get("also", ())}:
+            add_config(gathered, config_class)
+            try:
+                add_other_type(gathered, name, config_class)
+            except Exception as error:  # noqa: BLE001 - of any kind: it stays unknown
+                sys.stderr.write(f"{name} is not built from {model_type}: {type(error).__name__}\n")
+
+
 def write(gathered: Gathered) -> None:
     """The files of the package: complete classes that are not written by hand, and the configs of all."""
     hand = by_hand()
     good = {name: one for name, one in complete(gathered).items() if name not in hand}
+    add_other_types(gathered, good)
     words = used_keys(gathered) | {"num_labels"}
     configs = {}
-    kinds = {one["of"] for one in (*good.values(), *hand.values())}
+    kinds = {kind for one in (*good.values(), *hand.values()) for kind in (one["of"], *one.get("also", ()))}
     for kind in _reached(gathered, kinds) & gathered.configs.keys():
         row = gathered.configs[kind]
         keys = {key: value for key, value in row["keys"].items() if key in words}

@@ -5,10 +5,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import transformers
+from transformers import PreTrainedConfig
 
 from benchmarks.shapes.built import build
-from benchmarks.shapes.configs import Gathered, fresh, written
+from benchmarks.shapes.configs import Gathered, fresh, values_of, written
 from benchmarks.shapes.places import HINTS
 
 # Whose double no model wants: what must divide others, or is a table of pixels.
@@ -102,6 +104,33 @@ def _wrong_with(gathered: Gathered, name: str, config_class: Any, group: Mapping
         if wrong:
             return wrong
     return ""
+
+
+def add_other_type(gathered: Gathered, name: str, config_class: Any) -> None:
+    """Lets a class be read with a config of another type, where transformers builds it from that, or from a part of it,
+    with the tensors that its lines give: by the defaults, and with other values of the keys that they name, as far as
+    they hold with a config of its own type.
+    """
+    one, config = gathered.classes[name], fresh(config_class)
+    with torch.device("meta"):
+        model = getattr(transformers, name)(config)
+    paths = ["", *(key for key, value in vars(config).items() if isinstance(value, PreTrainedConfig))]
+    path = next((path for path in paths if model.config is (getattr(config, path) if path else config)), None)
+    if path is None:  # a config that it makes itself
+        return
+    one["also"] = one.get("also", {}) | {config_class.model_type: path}
+    named, start = set(re.findall(r"[\w.]+", str(one["loops"]))), f"{path}." if path else ""
+    own = getattr(transformers, name).config_class
+    numbers = {
+        key: value
+        for key, value in values_of(fresh(config_class)).items()
+        if key.startswith(start) and key.removeprefix(start) in named and type(value) is int and value > 1
+        if not _wrong_with(gathered, name, own, {key.removeprefix(start): value + 2})
+    }
+    if verified(gathered, name, config_class, numbers, {}):
+        del one["also"][config_class.model_type]
+        if not one["also"]:
+            del one["also"]
 
 
 def by_primes(gathered: Gathered, name: str, config_class: Any, numbers: Mapping[str, int]) -> str:

@@ -64,8 +64,7 @@ REASONS: dict[str, dict[str, str]] = {
         ),
     },
     "mask-generation": {
-        **dict.fromkeys(("edgetam_video", "sam2_video"), "Hiera with a pyramid, and a memory of frames"),
-        "sam3_video": "a vision transformer with a pyramid, and a memory of frames",
+        "edgetam_video": "Hiera with a pyramid, and a memory of frames",
     },
     "text-embedding": {},
     "ranking": {

@@ -45,7 +45,7 @@ LEAST = {
     "segmentation": (0.85, 0.85),
     "depth": (0.85, 0.85),
     "detection": (0.7, 0.7),
-    "mask-generation": (0.55, 0.55),
+    "mask-generation": (0.85, 0.85),
     "text-embedding": (0.97, 0.97),
     "ranking": (0.97, 0.95),
 }

@@ -54,6 +54,18 @@ def test_dense_layers_and_heads_follow_the_keys_of_a_public_file() -> None:
     assert counted("Glm4MoeForCausalLM", row["config"]) == row["parameters"]
 
 
+def test_a_class_takes_the_part_of_another_types_config_that_transformers_takes() -> None:
+    """Sam3TrackerModel is built from `tracker_config` of a video's config, whose own keys are not its own."""
+    own = next(row for row in recorded("mask-generation") if row["type"] == "sam3_video")["config"]
+    tracker = own["tracker_config"]
+    wider = tracker | {"vision_config": tracker["vision_config"] | {"fpn_hidden_size": 512}}
+    base = counted("Sam3TrackerModel", own)
+    assert counted("Sam3TrackerModel", own | {"tracker_config": wider}) > base
+    assert counted("Sam3TrackerModel", own | {"vision_config": wider["vision_config"]}) == base
+    assert not TABLE.knows("Sam3TrackerModel", "sam3")
+    assert not TABLE.knows("Sam3TrackerModel", ["sam3_video"])
+
+
 def test_layers_follow_the_keys_that_say_which_they_are() -> None:
     config = {"model_type": "zaya", "num_hidden_layers": 6}
     few, many = (counted("ZayaForCausalLM", config | {"num_hidden_layers": count}) for count in (4, 6))

@@ -45,12 +45,15 @@ class ClassShapes(msgspec.Struct, frozen=True):
         loops: lines of tensors by how often they repeat: expressions from the outermost, with `; ` between them. A line
             whose name begins with `@` is a model of its own, with the path of its config in place of sizes.
         known: of keys that name a net as a whole, or a stride of which it hangs, the values whose tensors these are.
+        also: other types whose configs it is built from, each with the path of the part that it takes of them, empty
+            for the whole.
         why: the reason for which it is written by hand; empty where it is generated.
     """
 
     of: str
     loops: dict[str, list[Line]]
     known: dict[str, tuple[str | int, ...]] = {}
+    also: dict[str, str] = {}
     why: str = ""
 
 
@@ -178,7 +181,10 @@ class ShapeTable:
 
     def knows(self, architecture: str, kind: object) -> bool:
         """Whether it has the class, and the class a config of the type `kind`."""
-        return architecture in self._data.classes and self._shapes(architecture).of == kind
+        if architecture not in self._data.classes:
+            return False
+        shapes = self._shapes(architecture)
+        return isinstance(kind, str) and (kind == shapes.of or kind in shapes.also)
 
     def type_of(self, architecture: str) -> str:
         """The type of a class; empty where it is not known."""
@@ -206,8 +212,11 @@ class ShapeTable:
         Raises:
             Damaged: the class is not known, a key is missing or of the wrong kind, or there are too many layers.
         """
-        shapes = self._shapes(architecture)
-        return list(self._of(shapes, Config(values, shapes.of, self), "", without))
+        shapes, kind = self._shapes(architecture), values.get("model_type")
+        if not isinstance(kind, str) or kind not in shapes.also:
+            return list(self._of(shapes, Config(values, shapes.of, self), "", without))
+        path = shapes.also[kind]
+        return list(self._of(shapes, Config(values, kind, self).at(path), path, without))
 
     def _shapes(self, name: str) -> ClassShapes:
         if name not in self._classes:
