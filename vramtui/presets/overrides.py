@@ -9,14 +9,16 @@ from msgspec import inspect
 
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun
-from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.importers.flags import spelled_option, whole
 from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, settings_of
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
+
+adapted_modules = late("vramtui.models.specs.adapters:adapted_modules")
 
 NOTHING = "none"
 # In which a key without its table is looked for, and then in the tables of these.

@@ -12,14 +12,19 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.schema.encoder_models import EncoderDecoderModel, EncoderModel
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, VOCABULARY, Keys, labels_of, layer_count, sizes_of
 from vramtui.models.families.modelled import Table, activation
-from vramtui.models.shapes.full_config import filled_in
-from vramtui.models.shapes.listed import generated_tensors, named_class
-from vramtui.models.specs.encoder import encoder_spec
-from vramtui.models.specs.encoder_decoder import encoder_decoder_spec
-from vramtui.models.tensor_list import numbers_in
+from vramtui.models.spec import ModelSpec
+
+# A net that is known by its name has no config to fill in, and no tensors to be held against.
+filled_in = late("vramtui.models.shapes.full_config:filled_in")
+generated_tensors = late("vramtui.models.shapes.listed:generated_tensors")
+named_class = late("vramtui.models.shapes.listed:named_class")
+encoder_spec = late("vramtui.models.specs.encoder:encoder_spec")
+encoder_decoder_spec = late("vramtui.models.specs.encoder_decoder:encoder_decoder_spec")
+numbers_in = late("vramtui.models.tensor_list:numbers_in")
 
 Operators = Callable[[Keys, str], Table | None]
 # The head of each class of BERT's, and whether a layer over the first token stands before it. Where every token has a
@@ -235,7 +240,9 @@ def _counted(table: Table) -> int | None:
     """Parameters of a table's model; None where it is none, and what reads the table says why."""
     try:
         if table["kind"] == "encoder":
-            return encoder_spec(msgspec.convert(table, EncoderModel)).parameters()
-        return encoder_decoder_spec(msgspec.convert(table, EncoderDecoderModel)).parameters()
+            spec: ModelSpec = encoder_spec(msgspec.convert(table, EncoderModel))
+        else:
+            spec = encoder_decoder_spec(msgspec.convert(table, EncoderDecoderModel))
+        return spec.parameters()
     except (msgspec.ValidationError, UserError):
         return None

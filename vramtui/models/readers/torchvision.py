@@ -9,12 +9,17 @@ import json
 import re
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vramtui.models.families.encoders import vit
-from vramtui.models.families.keys import Keys
+from vramtui.core.base.late import late
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Fields, Table
+
+if TYPE_CHECKING:
+    from vramtui.models.readers.fields import Fields, Table
+
+# Lists of layers need neither.
+keys_of = late("vramtui.models.families.keys:Keys")
+vit = late("vramtui.models.families.encoders:vit")
 
 # timm's name: torchvision's, of as many parameters.
 TIMM = {
@@ -82,7 +87,7 @@ def _plain(name: str) -> str:
     return name.removeprefix(_PREFIX).partition(".")[0]
 
 
-def vision_table(name: str, *, classes: int = 1000, image_size: int | None = None) -> Table | None:
+def vision_table(name: str, *, classes: int = 1000, image_size: int | None = None) -> "Table | None":
     """The `[model]` table of the net called so; None where none is known.
 
     Args:
@@ -111,7 +116,7 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
     return {"kind": "sequential", "input_shape": [3, pixels, pixels], "layers": layers, **exact}
 
 
-def _transformer(size: str, patch: int, pixels: int, classes: int) -> Table | None:
+def _transformer(size: str, patch: int, pixels: int, classes: int) -> "Table | None":
     width, blocks, heads = SIZES[size]
     config = {
         "hidden_size": width,
@@ -124,10 +129,11 @@ def _transformer(size: str, patch: int, pixels: int, classes: int) -> Table | No
         "hidden_act": "gelu",
         "num_labels": classes,
     }
-    return vit(Keys(config), "ViTForImageClassification")
+    table: Table = vit(keys_of(config), "ViTForImageClassification")
+    return table
 
 
-def timm_table(config: Fields) -> tuple[str, Table]:
+def timm_table(config: "Fields") -> "tuple[str, Table]":
     """The architecture that a timm config.json names, and its `[model]` table.
 
     Raises:

@@ -6,8 +6,10 @@ input on. Shapes: (features), (tokens, width), (channels, height, width), with c
 
 from functools import lru_cache
 from math import prod
+from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.late import late
 from vramtui.core.schema.layer_models import (
     Conv2d,
     ConvNetModel,
@@ -36,8 +38,13 @@ from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.embedding import EmbeddingModule
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.kinds.norm import NormModule
-from vramtui.models.kinds.recurrent import RecurrentModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds.recurrent import RecurrentModule
+
+# Few lists have one.
+stack_of = late("vramtui.models.kinds.recurrent:RecurrentModule")
 
 Shape = tuple[int, ...]
 Modules = tuple[Module, ...]
@@ -209,7 +216,7 @@ def _windowed(shape: Shape, layer: WindowAttention) -> Modules:
     return positions, _linear(3 * channels, channels, bias=True), _linear(channels, channels, bias=True)
 
 
-def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
+def recurrent_module(shape: Shape, layer: Recurrent) -> "RecurrentModule":
     """A stack that reads a sequence.
 
     Raises:
@@ -219,7 +226,7 @@ def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
         raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
     if layer.proj_size and (layer.cell != "lstm" or layer.proj_size >= layer.hidden_size):
         raise UserError("model.layers: proj_size is for an lstm, and smaller than its hidden_size")
-    return RecurrentModule(
+    module: RecurrentModule = stack_of(
         name="rnn",
         gates=GATES[layer.cell],
         inputs=shape[1],
@@ -229,6 +236,7 @@ def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
         directions=2 if layer.bidirectional else 1,
         bias=layer.bias,
     )
+    return module
 
 
 def need_image(shape: Shape, what: str, wanted: str = "three dimensions") -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import (
     Act,
@@ -37,12 +38,10 @@ from vramtui.core.schema.layer_models import (
     WindowAttention,
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.ops.recurrent import RecurrentStack
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program
@@ -54,6 +53,12 @@ from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
 from vramtui.models.kinds.embedding import EmbeddingModule
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.layer_list import LayerShapes, Shape
+
+# Most lists are of convolutions alone.
+heads_of = late("vramtui.estimators.analytic.ops.attention_kernels:Heads")
+eager_attention = late("vramtui.estimators.analytic.ops.attention_kernels:eager_attention")
+fused_attention = late("vramtui.estimators.analytic.ops.attention_kernels:fused_attention")
+recurrent_stack = late("vramtui.estimators.analytic.ops.recurrent:RecurrentStack")
 
 GROUP = "activations"
 RESIDUAL = "what goes in"
@@ -162,7 +167,7 @@ class LayerList:
             case SelfAttention():
                 x = self._attention(writer, x, layer, modules)
             case Recurrent():
-                x = RecurrentStack(writer, shape[0], layer, *modules, training=self.training).write(x)
+                x = recurrent_stack(writer, shape[0], layer, *modules, training=self.training).write(x)
                 # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
                 self.strided = layer.batch_first and layer.output == "sequence"
             case Scale():
@@ -203,7 +208,7 @@ class LayerList:
         joined = writer.linear(x, projection)
         q, k, v = (ops.tape.view(joined, self.batch * tokens * width) for _ in range(3))
         ops.tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
-        heads = Heads(
+        heads = heads_of(
             batch=self.batch,
             queries=tokens,
             keys=tokens,
@@ -212,6 +217,7 @@ class LayerList:
             head_dim=width // layer.num_heads,
             value_dim=width // layer.num_heads,
         )
+        out: Tensor
         if self.eager:
             out = eager_attention(ops, heads, (q, k, v), plain=True, masked=layer.causal)
         else:

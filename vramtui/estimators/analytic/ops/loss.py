@@ -3,17 +3,21 @@
 Shapes: x (b·s, h), logits (b·s, v), loss (1); b batch, s tokens, h hidden, v vocabulary.
 """
 
-from vramtui.estimators.analytic.ops.decoder_builder import Writer
+from typing import TYPE_CHECKING
+
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.replay import recompute_workspace
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
+if TYPE_CHECKING:
+    from vramtui.estimators.analytic.ops.decoder_builder import Writer
+
 CHUNKS = 8
 AMPERE = (8, 0)
 
 
-def output_and_loss(writer: Writer, x: Tensor) -> None:
+def output_and_loss(writer: "Writer", x: Tensor) -> None:
     """The output layer and cross entropy over the vocabulary, in the way the job asks for."""
     if writer.setting.liger or writer.setting.cross_entropy == "fused":
         _fused(writer, x)
@@ -23,7 +27,7 @@ def output_and_loss(writer: Writer, x: Tensor) -> None:
         cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=not writer.plain)
 
 
-def _logits(writer: Writer, ops: Operators, x: Tensor) -> Tensor:
+def _logits(writer: "Writer", ops: Operators, x: Tensor) -> Tensor:
     model = writer.model
     shape = model.vocab_size, model.hidden_size
     logits = ops.linear(x, shape, "output layer", bias=model.lm_head_bias, trained=writer.setting.trained)
@@ -34,7 +38,7 @@ def _logits(writer: Writer, ops: Operators, x: Tensor) -> Tensor:
     return ops.pointwise(logits, "logits, squeezed and scaled", saves="nothing")
 
 
-def _chunked(writer: Writer, x: Tensor) -> None:
+def _chunked(writer: "Writer", x: Tensor) -> None:
     """In chunks of tokens, each of which is made again in the backward pass (as torchtune's, 8 of them)."""
     tape, model = writer.tape, writer.model
     rows = -(-x.numel // model.hidden_size // CHUNKS)
@@ -60,7 +64,7 @@ def _chunked(writer: Writer, x: Tensor) -> None:
     )
 
 
-def _fused(writer: Writer, x: Tensor) -> None:
+def _fused(writer: "Writer", x: Tensor) -> None:
     """Liger's fused linear cross entropy (arXiv 2410.10989): the gradients of input and weight are made in the forward
     pass, chunk by chunk, over the logits themselves; as many chunks as the vocabulary is wider than the model
     (liger-kernel 0.8.5, ops/fused_linear_cross_entropy.py).
@@ -90,7 +94,7 @@ def _fused(writer: Writer, x: Tensor) -> None:
     )
 
 
-def _chunk_pieces(writer: Writer, x: Tensor, rows: int) -> tuple[int, ...]:
+def _chunk_pieces(writer: "Writer", x: Tensor, rows: int) -> tuple[int, ...]:
     """What a chunk of Liger's loss takes: its logits, and beside them what autocast and the weight's gradient make.
 
     Input and weight of one type are multiplied into the same buffer for every chunk. Otherwise autocast casts a
