@@ -29,6 +29,7 @@ from benchmarks.dashboard import Program, size_of
 from benchmarks.rivals import rivals
 from tests.installed.terminal import Terminal
 from vramtui.app.export.portable_svg import portable
+from vramtui.app.ui.header import BEAT
 
 SECONDS = 30.0  # until graphs have something to show
 PROGRAMS = ["vramtui --monitor", "nvitop"]
@@ -38,6 +39,8 @@ def picture(program: Program, host: Crowd, size: tuple[int, int]) -> str:
     """What a program shows of the host after a while, as SVG."""
     with host.wandering(1.0), Terminal(program.command, size=size, env=host.environment) as terminal:
         time.sleep(SECONDS)
+        while not 1 < time.time() % (2 * BEAT) < BEAT - 1:  # the colon of our clock stands
+            time.sleep(0.1)
         assert terminal.text.strip(), f"{program.name} shows nothing"
         console = Console(record=True, width=size[0], file=io.StringIO(), color_system="truecolor", force_terminal=True)
         for y in range(size[1]):

@@ -1,6 +1,7 @@
 """What the source told last is never taken for live: it is dimmed, with its age, and the clock goes on."""
 
 import time
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from tests.app.driver import Clock, dashboard, give, screen_text, settle
 from tests.fuzz.pictures import palette, rows_of, view_of
 from vramtui.app.live import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
+from vramtui.app.ui.header import BEAT, Header
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Memory
@@ -66,7 +68,7 @@ async def test_the_time_goes_on_while_an_answer_is_late() -> None:
 
         async def shown_after(seconds: int, wait: float) -> bool:
             clock.at = scenes.START + seconds
-            then = time.strftime(" %H:%M ", time.localtime(clock.at))
+            then = time.strftime(f" %H{' ' if clock.at // BEAT % 2 else ':'}%M ", time.localtime(clock.at))
             for _ in range(round(wait / 0.05)):
                 await pilot.pause(0.05)
                 if then in screen_text(app):
@@ -79,6 +81,18 @@ async def test_the_time_goes_on_while_an_answer_is_late() -> None:
             assert {bar.age for bar in app.state.view().bars} == {None}
         await pilot.press("space")
         assert not await shown_after(120, 1)
+
+
+@pytest.mark.parametrize("interval", [1, 5, 12])
+def test_where_nothing_happens_the_clock_shows_that_the_program_goes_on(interval: int) -> None:
+    still = scenes.usual()
+    seen = []
+    for seconds in range(0, 60, interval):
+        view = view_of([msgspec.structs.replace(still, taken_at=scenes.START + seconds)])
+        (line,) = Header().build(msgspec.structs.replace(view, interval=float(interval)), palette(), 120, 1)
+        seen.append(line.text)
+    assert set(map(len, seen)) == {120}
+    assert sum(one != other for one, other in pairwise(seen)) == 60 // max(5, interval) - 1
 
 
 async def test_a_paused_screen_stays_as_it_is() -> None:

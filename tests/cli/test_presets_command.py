@@ -17,6 +17,7 @@ from vramtui.cli.main import ALONE, program
 from vramtui.cli.presets import command as editing
 from vramtui.cli.presets import preset_list
 from vramtui.cli.presets.preset_list import presets
+from vramtui.core import schema
 from vramtui.core.base.file_limits import LISTED_PRESETS
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets import PresetLibrary, load_preset
@@ -91,6 +92,12 @@ def test_a_file_is_read_again_where_it_or_what_it_names_may_have_changed(
     assert read == ["beside", "broken"]
     (own_folder / "mine.toml").write_text(PRESET.replace("Mine [red]x[/]", "Another"))
     assert title_of_mine() == "Another"
+    assert read == ["beside", "broken", "mine"]
+    monkeypatch.setattr(schema, "__file__", str(own_folder / "__init__.py"))  # other sources say what a preset is
+    assert title_of_mine() == "Another"
+    assert read == ["beside", "broken", "mine"]
+    assert title_of_mine() == "Another"
+    assert read == ["beside", "broken"]
     for damage in (b"{", b"[]", b'{"release": "0.0.1", "found": {}}', b"\xff"):
         cache.write_bytes(damage)
         assert title_of_mine() == "Another"

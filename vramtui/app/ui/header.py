@@ -16,6 +16,7 @@ from vramtui.core.base.units import format_duration
 
 NAME = " vramtui "
 LONGEST_HOST = 20  # of a name for which the screens give way
+BEAT = 5.0  # seconds for which the clock's colon stands, and then does not
 
 
 class Header(Lines[View]):
@@ -111,8 +112,11 @@ def _right(view: View, palette: Palette) -> list[Piece]:
         text = f"  {problems} problem{'s' if problems > 1 else ''}"
         pieces.append((text, palette.ink("warning", "bar", bold=True)))
     if view.sample is not None:
-        # Without seconds: they would be a tenth of what is sent, and what is late says so itself.
-        clock = time.strftime("%H:%M", time.localtime(view.late or view.sample.taken_at))
+        # Without seconds: they would be a tenth of what is sent, and what is late says so itself. On a host where
+        # nothing happens the colon tells a program that goes on from one that was stopped.
+        at = view.late or view.sample.taken_at
+        colon = " " if at // max(BEAT, view.interval) % 2 else ":"
+        clock = time.strftime(f"%H{colon}%M", time.localtime(at))
         pieces.append((f"   {clock} ", palette.ink("foreground", "bar")))
     return pieces
 

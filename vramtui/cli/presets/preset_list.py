@@ -18,6 +18,7 @@ from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.paths import cache_dir
 from vramtui.cli.groups import WordedCommand
+from vramtui.core import schema
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import LISTED_PRESETS
 from vramtui.core.base.text import printable
@@ -37,10 +38,12 @@ class KnownPresets(msgspec.Struct):
 
     Attributes:
         release: of the program that read them; another may read them otherwise.
+        schema: the stamps of the sources that say what a preset may be, which change in a checkout of one release.
         found: by path.
     """
 
     release: str = ""
+    schema: list[Stamp | None] = []
     found: dict[str, tuple[Stamp, ListedPreset]] = {}
 
 
@@ -122,14 +125,18 @@ def _read_cache(cache: Path) -> KnownPresets:
         known = msgspec.json.decode(read_plain(cache, LISTED_PRESETS), type=KnownPresets)
     except (UserError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return KnownPresets()
-    return known if known.release == __version__ else KnownPresets()
+    return known if (known.release, known.schema) == (__version__, _schema_stamps()) else KnownPresets()
+
+
+def _schema_stamps() -> list[Stamp | None]:
+    return [stamp_of(path) for path in sorted(Path(schema.__file__).parent.glob("*.py"))]
 
 
 def _write_cache(cache: Path, found: dict[str, tuple[Stamp, ListedPreset]]) -> None:
     from vramtui.presets.toml.whole_files import write_whole
 
     with contextlib.suppress(UserError, UnicodeEncodeError):  # a folder that cannot be written, a name that is no text
-        write_whole(cache, msgspec.json.encode(KnownPresets(__version__, found)), FILE)
+        write_whole(cache, msgspec.json.encode(KnownPresets(__version__, _schema_stamps(), found)), FILE)
 
 
 def columns_in(width: int) -> tuple[str, ...]:
