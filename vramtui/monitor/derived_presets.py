@@ -192,9 +192,8 @@ class DerivedPresets:
         self.problems: tuple[Problem, ...] = ()
         self.has_news = False
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
-        self._waiting: dict[
-            _Job, None
-        ] = {}  # those of the latest sample, in its order: what has gone is not looked into
+        # Those of the latest sample, in its order: what has gone is not looked into.
+        self._waiting: dict[_Job, None] = {}
         self._changed = threading.Condition()
         self._is_running = False
 
