@@ -37,6 +37,9 @@ def _run_command_line(arguments: list[str]) -> None:
     if arguments in (["--version"], ["-V"]):
         _print_version()
         return
+    # What is loaded stays: looking through it for garbage, now and at the end, is a fifth of what `--help` takes.
+    # Whoever works on for long looks again once that is done.
+    gc.disable()
     from vramtui.cli.light_imports import without_rare  # noqa: PLC0415 - the version does without
 
     if arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
@@ -45,8 +48,6 @@ def _run_command_line(arguments: list[str]) -> None:
 
         open_dashboard(DashboardOptions(monitor=bool(arguments)))
     else:
-        # What is loaded stays: looking through it for garbage, now and at the end, is a fifth of what `--help` takes.
-        gc.disable()
         atexit.register(gc.freeze)
         with without_rare():
             from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.installed.sleepers import sleepers
 from tests.sources.conftest import Clock, Stage
 from tests.stub.world import MIB, StubProcess
+from vramtui.agent import processes as agent_processes
 from vramtui.agent import stream
 from vramtui.agent.ancestors import LONGEST_COMMAND
 from vramtui.agent.processes import HOST_NAMESPACE
@@ -159,10 +160,14 @@ def test_another_users_process_that_may_not_be_seen(table: ProcessReader, monkey
 
 
 def test_a_command_that_may_not_be_read(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(process: psutil.Process) -> list[str]:
-        raise psutil.AccessDenied(process.pid)
+    read = processes.read_bytes
 
-    monkeypatch.setattr(psutil.Process, "cmdline", denied)
+    def denied(path: str, most: int) -> bytes:
+        if path.endswith("/cmdline"):
+            raise PermissionError(path)
+        return read(path, most)
+
+    monkeypatch.setattr(processes, "read_bytes", denied)
     row = look(table, os.getpid())
     assert (row.user, row.command, row.absent) == (getpass.getuser(), None, {"command": Absence.NO_PERMISSION})
     assert row.name
@@ -299,15 +304,35 @@ def test_a_list_has_the_rows_that_its_processes_have_one_by_one(lists: Any) -> N
 
 def test_a_sandbox_without_proc(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command ended with a traceback there, or without any GPU; now the processes have no names."""
-
-    def missing(*_: object, **__: object) -> None:
-        raise FileNotFoundError("/proc")
-
-    for name in ("boot_time", "cpu_percent"):
-        monkeypatch.setattr(psutil, name, missing)
     monkeypatch.setattr(processes, "boot_time", processes.boot_time.__wrapped__)  # not what was known before
-    monkeypatch.setattr(stream, "read_file", lambda _: b"")
+    for module in (agent_processes, stream, host):
+        monkeypatch.setattr(module, "read_file", lambda *_: b"")
     assert processes.boot_time() == 0
-    host = stage.tick().host
-    assert (host.memory_total, host.memory_available, host.cpu_percent) == (None, None, None)
+    machine = stage.tick().host
+    assert (machine.memory_total, machine.memory_available, machine.cpu_percent) == (None, None, None)
     assert look(ProcessReader(), os.getpid()).used_memory == MIB
+
+
+def test_the_machines_work_is_what_psutil_counts() -> None:
+    told = host.processor_time()
+    times = psutil.cpu_times()._asdict()
+    everything = sum(times.values()) - times["guest"] - times["guest_nice"]
+    assert told is not None
+    assert told[1] / processes.CLOCK_TICKS == pytest.approx(everything, abs=2)
+    assert told[0] / processes.CLOCK_TICKS == pytest.approx(everything - times["idle"] - times["iowait"], abs=2)
+
+
+def test_the_machines_start_is_what_psutil_says() -> None:
+    assert processes.boot_time.__wrapped__() == psutil.boot_time()
+
+
+def test_of_the_first_look_those_come_first_that_hold_most(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "FIRST_WORK", -1)  # no time for a second
+    monkeypatch.setattr(processes, "INTRODUCE_AT_ONCE", 1)
+    with sleepers([("small",), ("large",), ("middle",)]) as (small, large, middle):
+        for card, pid, held in ((0, small, 1), (1, large, 3), (1, middle, 2)):
+            stage.hold(card, *stage.world.gpus[card].processes, StubProcess(pid, held * MIB))
+        known = [row.command for gpu in stage.tick().gpus for row in gpu.processes]
+        assert known == [None, "large", None]
+        known = [row.command for gpu in stage.tick().gpus for row in gpu.processes]
+        assert known == ["small", "large", "middle"]

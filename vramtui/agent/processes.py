@@ -25,12 +25,17 @@ def read_file(path: str, most: int = 1 << 16) -> bytes:
         return b""
 
 
+def when_booted() -> float:
+    """When the machine was started, seconds since the epoch; 0 where there is no /proc."""
+    fields = dict(line.split(b" ", 1) for line in read_file("/proc/stat", 1 << 24).splitlines() if b" " in line)
+    return float(fields.get(b"btime", b"0"))
+
+
 class Processes:
     """Who the pids are, by /proc."""
 
     def __init__(self) -> None:
-        fields = dict(line.split(b" ", 1) for line in read_file("/proc/stat", 1 << 24).splitlines() if b" " in line)
-        self.boot = float(fields.get(b"btime", b"0"))
+        self.boot = when_booted()
         self.ticks = os.sysconf("SC_CLK_TCK")
         self.page = os.sysconf("SC_PAGE_SIZE")
         try:

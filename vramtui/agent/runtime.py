@@ -60,6 +60,8 @@ def torch_of(pid: int) -> str | None:
 
 def _value(environment: bytes, name: bytes) -> bytes:
     """A variable's value; nothing where it is not set."""
+    if name not in environment:
+        return b""
     for entry in environment.split(b"\0"):
         key, _, value = entry.partition(b"=")
         if key == name:
@@ -95,6 +97,7 @@ LONGEST_VALUE = 200
 MOST_RANKS = 1 << 20
 # Steps that srun has not made, as the batch script with its SLURM_PROCID of 0 (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
+_TOLD_BY = (b"RANK", b"SLURM_PROCID")
 LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0", "ip6-localhost")  # noqa: S104 - an address that is read
 NAMES = frozenset(
     (
@@ -122,7 +125,9 @@ def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
         environment: what /proc/PID/environ holds. Nothing is taken from it but the variables in `NAMES`.
         host: the machine's name: jobs of one machine only are told apart by it.
     """
-    known = {}
+    known: dict[str, str] = {}
+    if not any(name in environment for name in _TOLD_BY):
+        return None
     for entry in environment.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         text = name.decode("ascii", "replace")
@@ -180,6 +185,7 @@ _NAMES = {"libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
 
 
 _IMAGES = (("APPTAINER_NAME", "apptainer"), ("SINGULARITY_NAME", "singularity"))
+_MARKS = (b"KUBERNETES_SERVICE_HOST", *(name.encode() for name, _ in _IMAGES))
 _NAMESPACES = ("POD_NAMESPACE", "K8S_NAMESPACE", "KUBERNETES_NAMESPACE")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -221,8 +227,10 @@ def _pod_name(known: dict[str, str]) -> str | None:
 
 def _variables(environment: bytes) -> dict[str, str]:
     """Those that tell of a container, as far as their values are names."""
+    found: dict[str, str] = {}
+    if not any(name in environment for name in _MARKS):
+        return found
     wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_NAMESPACES, *(name for name, _ in _IMAGES)}
-    found = {}
     for entry in environment.split(b"\0"):
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in wanted and _NAME.fullmatch(value):

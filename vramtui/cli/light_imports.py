@@ -59,6 +59,13 @@ class _LaterModule(ModuleType):
             raise AttributeError(name) from None
 
 
+def _find_library(name: str) -> str | None:
+    """What pynvml asks for on Windows."""
+    from ctypes.util import find_library  # it loads subprocess and tempfile
+
+    return find_library(name)
+
+
 def _user_downloads_path() -> "Path":
     """Where Textual would put a screenshot of its own, which nothing here asks it for."""
     from platformdirs import user_downloads_path  # it loads every compression of the standard library
@@ -83,6 +90,8 @@ def _holding(modules: Mapping[str, ModuleType | None]) -> Iterator[None]:
 def without_rare() -> Iterator[None]:
     """Keep what is loaded in the block from loading at once what it rarely uses."""
     modules: dict[str, ModuleType] = {name: _LaterModule(name) for name in _LATER}
+    libraries = modules["ctypes.util"] = ModuleType("ctypes.util")
+    libraries.find_library = _find_library  # type: ignore[attr-defined]  # that is how a module has one
     if sys.version_info >= (3, 11):  # what msgspec and Textual take of it is in Python itself by now
         extensions = modules["typing_extensions"] = _LaterModule("typing_extensions")
         extensions.__dict__.update({name: value for name, value in vars(typing).items() if name[:2] != "__"})

@@ -13,7 +13,6 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 from textual import events
 from textual.app import App
 from textual.drivers import linux_driver
@@ -264,6 +263,8 @@ def shell_waits() -> bool:
     started it. Where there is none (`ssh -t host vramtui`, a container's first process, `xterm -e`) the kernel lets a
     key stop no program either (POSIX: an orphaned process group).
     """
+    import psutil  # 1 MB, for this key alone
+
     group, session = os.getpgrp(), os.getsid(0)
     try:
         for parent in psutil.Process().parents():

@@ -4,16 +4,17 @@ import gc
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+import msgspec
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
 from vramtui.cli.common.open_source import STANDARD_INPUT, OpenedSource, give_keys, open_source, with_gpus
 from vramtui.cli.common.paths import config_dir, welcome_marker
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame
-from vramtui.cli.light_imports import without_unused
+from vramtui.cli.light_imports import without_rare, without_unused
 from vramtui.cli.options.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -34,8 +35,7 @@ HEAD_START, MOST_HEAD_START = 0.1, 1.0
 GETS_ON = 0.001  # seconds of the processor in each HEAD_START
 
 
-@dataclass(frozen=True, kw_only=True)
-class DashboardOptions:
+class DashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the dashboard is opened on, and how.
 
     Attributes:
@@ -98,16 +98,16 @@ def _open(options: DashboardOptions) -> None:
         shown = from_library(preset) if preset is not None else None
         _check_keys(settings)
         services = (
-            viewed_services(opened, settings, hosts_feed)
+            viewed_services(opened, settings, fleet, hosts_feed)
             if options.view_only
-            else whole_services(opened, settings, demo=options.demo, no_signals=options.no_signals)
+            else whole_services(opened, settings, fleet, demo=options.demo, no_signals=options.no_signals)
         )
         app = Dashboard(
             source=opened.source,
             presets=library,
             poller=poller,
             interval=pace,
-            services=replace(services, fleet=fleet),
+            services=services,
             start=StartOptions(
                 banner=opened.banner,
                 preset=shown,
@@ -127,6 +127,7 @@ def _open(options: DashboardOptions) -> None:
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
 
 
+@without_rare()  # of what pynvml loads
 def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None, ServedFeed | None]":
     """What is watched: a server's tab, other hosts, or a source of this machine's."""
     if options.served is not None:

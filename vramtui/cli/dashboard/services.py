@@ -30,6 +30,7 @@ from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.core.observation.signals import Signaller
+    from vramtui.monitor.fleet import Fleet
     from vramtui.records.recording.writer import RecordingWriter
     from vramtui.sources.feed.served import ServedFeed
 
@@ -119,18 +120,36 @@ HINT = (
 )
 
 
-def viewed_services(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> Services:
-    """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
+def viewed_services(
+    opened: OpenedSource, settings: Settings, fleet: "Fleet | None", feed: "ServedFeed | None"
+) -> Services:
+    """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone.
+
+    Args:
+        opened: what it shows.
+        settings: what is in force.
+        fleet: several hosts, of which it shows one at a time.
+        feed: what a server's tab reads.
+    """
     from vramtui.app.keys import NOTICE  # only where it is only looked at
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     runs = viewed_runs(saver, feed.run_hosts) if feed is not None and feed.header.runs_of else None
-    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs)
+    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs, fleet=fleet)
 
 
-def whole_services(opened: OpenedSource, settings: Settings, *, demo: bool, no_signals: bool) -> Services:
+def whole_services(
+    opened: OpenedSource, settings: Settings, fleet: "Fleet | None", *, demo: bool, no_signals: bool
+) -> Services:
     """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
     of other hosts the runs.
+
+    Args:
+        opened: what it shows.
+        settings: what is in force.
+        fleet: several hosts, of which it shows one at a time.
+        demo: the built-in host was asked for.
+        no_signals: no signal is ever sent to a process.
     """
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     folder = path_named(settings.recording.folder) if settings.recording.folder else data_dir() / "recordings"
@@ -156,6 +175,7 @@ def whole_services(opened: OpenedSource, settings: Settings, *, demo: bool, no_s
         derived=DerivedPresets() if is_real else None,
         peaks=opened.peaks,
         refiner=Refiner(LazyDefault),
+        fleet=fleet,
     )
 
 

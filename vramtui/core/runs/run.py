@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
@@ -118,8 +119,6 @@ def spreads(runs: tuple[Run, ...]) -> tuple[Spread, ...]:
     )
 
 
-# Start times come from the system's uptime in one program and from a clock in another, so they differ a little.
-CLOCKS_APART = 2.0
 _HOW_WELL = {"sampled": 0, "accounting": 1, "probe": 2}
 
 

@@ -1,11 +1,8 @@
 """The machine this program runs on, and whether the pids that a driver lists mean the same processes here."""
 
 import os
-from contextlib import suppress
 
-import psutil
-
-from vramtui.agent.processes import HOST_NAMESPACE
+from vramtui.agent.processes import HOST_NAMESPACE, read_file
 from vramtui.agent.stream import host_memory, load
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Host
@@ -15,25 +12,39 @@ class HostReader:
     """Asks the system about the machine as a whole."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._worked: tuple[int, int] | None = None
         self._private = PidNamespace().private
 
     def read(self, driver_version: str | None, cuda_version: str | None) -> Host:
         """The machine now; the share of CPU is that of the time since the last call, unknown on the first."""
-        cpu = None
-        with suppress(OSError):  # a sandbox may have no /proc: the cards are told all the same
-            cpu = psutil.cpu_percent(interval=None)
-        first, self._asked = not self._asked, True
+        before, self._worked = self._worked, processor_time()
         averages = load()
         return Host(
             name=printable(os.uname().nodename),
             driver_version=driver_version,
             cuda_version=cuda_version,
-            cpu_percent=None if first else cpu,
+            cpu_percent=_share(before, self._worked),
             **host_memory(),
             load=None if averages is None else (averages[0], averages[1], averages[2]),
             private_pids=self._private,
         )
+
+
+def processor_time() -> tuple[int, int] | None:
+    """Ticks that all processors have worked, and all their ticks, since the machine was started; None where that is not
+    told, as in a sandbox. As htop counts them: waiting for a disk is no work, and a guest's time is in `user` already
+    (fs/proc/stat.c and kernel/sched/cputime.c of Linux 6.1: user, nice, system, idle, iowait, irq, softirq, steal).
+    """
+    ticks = [int(word) for word in read_file("/proc/stat", 1024).partition(b"\n")[0].split()[1:9]]
+    return (sum(ticks) - sum(ticks[3:5]), sum(ticks)) if len(ticks) >= 5 else None
+
+
+def _share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
+    """How much of the time between two looks the processors worked, in percent."""
+    if before is None or after is None:
+        return None
+    worked, passed = after[0] - before[0], after[1] - before[1]
+    return round(100 * min(max(worked / passed, 0.0), 1.0), 1) if passed > 0 else 0.0
 
 
 class PidNamespace:

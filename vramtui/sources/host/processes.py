@@ -6,13 +6,12 @@ import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import psutil
 
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
+from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import (
     LONGEST,
     LONGEST_CGROUP,
@@ -22,6 +21,7 @@ from vramtui.agent.runtime import (
     rank_of,
     torch_of,
 )
+from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import (
     Absence,
@@ -31,7 +31,6 @@ from vramtui.core.observation.readings import (
     ProcessState,
     ProcessType,
 )
-from vramtui.core.runs.run import CLOCKS_APART
 from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.sources.host.host import PidNamespace
 
@@ -43,9 +42,11 @@ REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has 
 # Users and commands are asked for in one go until so much work is done or so long is waited for, in seconds; the rest
 # follow in the next. A busy machine makes a go longer before it makes it poorer.
 INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
+FIRST_WORK = 0.02  # a screen waits for the first look, and has no room for more than these
 INTRODUCE_AT_ONCE = 8  # so many between two looks at the work done, which take long on some systems
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+ONE_PAGE = 4096  # of bytes, in which the kernel tells of one process
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
@@ -101,6 +102,7 @@ class ProcessReader:
         self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
+        self._has_looked = False
 
     def update(self, pids: Collection[int]) -> None:
         """Learn of these pids, those that come first first, and forget all others. Call once per tick, before `row`."""
@@ -215,7 +217,8 @@ class ProcessReader:
         entry.refreshed = now
 
     def _introduce(self, until: float) -> None:
-        over = time.thread_time() + INTRODUCE_WORK
+        over = time.thread_time() + (INTRODUCE_WORK if self._has_looked else FIRST_WORK)
+        self._has_looked = True
         above: dict[int, dict[str, Any]] = {}
         introduced = 0
         for pid, entry in self._entries.items():
@@ -229,12 +232,11 @@ class ProcessReader:
 
     def _with_owner(self, pid: int, facts: ProcessFacts, above: dict[int, dict[str, Any]]) -> ProcessFacts:
         try:
-            process = psutil.Process(pid)
-            user = self._user(process.uids().real)
-            command = _command(process)
-        except psutil.AccessDenied:
+            user = self._user(real_user(pid))
+            command = _command(pid)
+        except PermissionError:
             return msgspec.structs.replace(facts, absent=dict.fromkeys(("user", "command"), Absence.NO_PERMISSION))
-        except (psutil.Error, OSError):
+        except OSError:
             return facts  # it ended between the two looks; the next one says so
         if command is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
@@ -275,8 +277,7 @@ class ProcessReader:
 def _environment(pid: int) -> bytes:
     """What it was started with; nothing where that may not be read."""
     try:
-        with Path(f"/proc/{pid}/environ").open("rb") as file:
-            return file.read(LONGEST)
+        return read_bytes(f"/proc/{pid}/environ", LONGEST)
     except OSError:
         return b""
 
@@ -296,8 +297,7 @@ def _module_loading(environment: bytes) -> ModuleLoading | None:
 def _container(pid: int, environment: bytes) -> str | None:
     """The container or Slurm job that it runs in."""
     try:
-        with Path(f"/proc/{pid}/cgroup").open("rb") as file:
-            return container_of(file.read(LONGEST_CGROUP), environment)
+        return container_of(read_bytes(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment)
     except OSError:
         return None
 
@@ -307,32 +307,53 @@ def _ancestors(found: dict[str, Any] | None) -> Ancestors | None:
     return None if found is None else Ancestors(pids=tuple(found["pids"]), command=printable(found["command"]))
 
 
-def _command(process: psutil.Process) -> str | None:
+def real_user(pid: int) -> int:
+    """The number of the user whose process it is, whatever it may do as another.
+
+    Raises:
+        OSError: it is not there, or may not be looked at.
+    """
+    return int(read_bytes(f"/proc/{pid}/status", ONE_PAGE).partition(b"\nUid:")[2].split(None, 1)[0])
+
+
+def _command(pid: int) -> str | None:
     """The whole command line; None when it may not be read."""
     try:
-        return " ".join(process.cmdline())[:LONGEST_COMMAND]
-    except psutil.ZombieProcess:
-        return ""
-    except psutil.AccessDenied:
+        text = read_bytes(f"/proc/{pid}/cmdline", LONGEST)
+    except PermissionError:
         return None
+    # A title that a process gave itself may end without the zero.
+    words = os.fsdecode(text.removesuffix(b"\0"))
+    return words.replace("\0", " ")[:LONGEST_COMMAND]
 
 
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     """Name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None when it is not there."""
     try:
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        text = read_bytes(f"/proc/{pid}/stat", ONE_PAGE)
     except OSError:
         return None
-    try:
-        text = os.read(file, 1024)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
     opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
     rest = text[closed + 2 :].split()
     name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
+
+
+def read_bytes(path: str, most: int) -> bytes:
+    """The first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long.
+
+    Raises:
+        OSError: it is not there, or may not be read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = part = os.read(file, most)
+        while part and len(text) < most:  # the kernel gives at most a page of some
+            part = os.read(file, most - len(text))
+            text += part
+        return text
+    finally:
+        os.close(file)
 
 
 @cache
@@ -341,10 +362,7 @@ def boot_time() -> float:
     clock, and start times that are counted from one answer are those of one process where they are equal. 0 where there
     is no /proc, and so no start of a process that would be counted from it.
     """
-    try:
-        return psutil.boot_time()
-    except OSError:
-        return 0.0
+    return when_booted()
 
 
 def process_is_gone(pid: int, ran_at: float) -> bool:

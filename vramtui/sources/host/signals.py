@@ -6,12 +6,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psutil
-
 from vramtui.core.base.text import printable
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.host import PidNamespace
-from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat
+from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat, real_user
 
 SAME = 0.5 / CLOCK_TICKS  # seconds: the kernel counts start times in ticks
 _DEAD = (b"Z", b"X", b"x")
@@ -111,8 +109,8 @@ def _holding(pid: int) -> Iterator[int | None]:
 
 def _owner(pid: int) -> str:
     try:
-        uid = psutil.Process(pid).uids().real
-    except (psutil.Error, OSError):
+        uid = real_user(pid)
+    except OSError:
         return ""
     try:
         return printable(pwd.getpwuid(uid).pw_name)

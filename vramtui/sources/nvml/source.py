@@ -121,6 +121,7 @@ class NvmlSource:
         self._opening = threading.Lock()
         self._ready = False
         self._worked = False
+        self._has_read = False
         self._next_count = float("-inf")
 
     def open(self) -> None:
@@ -165,10 +166,11 @@ class NvmlSource:
         parts = without_former_names(parts)
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
-        listed: dict[int, object] = {}  # in the order of the cards; there may be thousands
+        listed: dict[int, ProcessUse] = {}  # in the order of the cards; there may be thousands
         for part in parts:
             listed.update(part.listing.held)
-        self._processes.update(listed)
+        self._processes.update(listed if self._has_read else _largest_first(listed))
+        self._has_read = True
         host = self._host.read(*self._versions)
         if not self._cards:
             hint = "In a container, start it with --gpus all; see also NVIDIA_VISIBLE_DEVICES."
@@ -295,6 +297,11 @@ class NvmlSource:
             reason = listing.absent.value.replace("_", " ")
             return Problem(where=where, message=f"The driver does not tell which processes it has: {reason}.")
         return None
+
+
+def _largest_first(listed: dict[int, ProcessUse]) -> list[int]:
+    """The pids in the order in which a screen shows them, as who comes first is known first."""
+    return sorted(listed, key=lambda pid: -(listed[pid].used or 0))
 
 
 def _shared(
