@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from vramtui.api.tracing import DryRun, dry_run
-from vramtui.cli.run.emulated import EmulatedRun, document_of, lines_of, row_of, with_process
+from vramtui.cli.run.emulated import with_process
+from vramtui.cli.run.emulated_report import EmulatedRun, document_of, lines_of, row_of
 from vramtui.cli.run.history_entry import completed_runs, prediction_run
 from vramtui.cli.run.results import CompletedRun, seen_in
 from vramtui.core.base.errors import UserError
@@ -180,6 +181,31 @@ def test_a_job_that_runs_out_does_not_fit() -> None:
     run = emulated(oom=True)
     assert run.verdict == "does not fit"
     assert document_of(run)["out_of_memory"] is not None
+
+
+def test_an_out_of_memory_error_that_the_job_caught_is_in_the_verdict() -> None:
+    run = emulated(oom=True)
+    (job,) = run.finished.jobs
+    went_on = msgspec.structs.replace(job, end=End(v=1, pid=7, at=3.0))
+    finished = msgspec.structs.replace(run.finished, code=0, jobs=(went_on,))
+    (one,) = run.seen
+    run = msgspec.structs.replace(run, finished=finished, seen=(msgspec.structs.replace(one, job=went_on),))
+    assert (run.verdict, [oom.asked for oom in run.caught]) == ("fits", [GIB])
+    verdict, note = lines_of(run, alone=True)
+    assert verdict.endswith("11.6 GiB spare; a request of 1.0 GiB that did not was caught by the code")
+    assert note == (
+        "note: PyTorch's out-of-memory error was caught once, the last in step 3: it asked for 1.00 GiB with 0 B free; "
+        "these are the figures of what ran all the same"
+    )
+    assert msgspec.json.decode(msgspec.json.encode(document_of(run)), type=DryRun).caught[0]["asked"] == GIB
+
+
+def test_a_job_that_ended_before_its_steps_or_without_a_function_is_said_to() -> None:
+    run = msgspec.structs.replace(emulated(calls=(("cuNew", "a.so"),)), steps=5)
+    verdict, steps, *_ = lines_of(run, alone=True)
+    assert verdict.endswith("spare; it called what is not modelled, and may have gone on without")
+    assert steps == "note: its optimizers took 3 of the 5 steps after which it was to end"
+    assert "its optimizers" not in "\n".join(lines_of(msgspec.structs.replace(run, steps=3), alone=True))
 
 
 def test_what_was_read_and_what_did_not_start_is_said() -> None:

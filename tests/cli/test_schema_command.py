@@ -24,7 +24,7 @@ from vramtui.api.schemas import COMMANDS, SCHEMAS
 from vramtui.cli.lab import document as lab_document
 from vramtui.cli.main import program
 from vramtui.cli.ps.hosts import document_of as hosts_document
-from vramtui.cli.run.emulated import document_of as emulated_document
+from vramtui.cli.run.emulated_report import document_of as emulated_document
 from vramtui.cli.trace.command import document as trace_document
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import CARDS

@@ -77,6 +77,9 @@ int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, uns
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, handle, int, size_t);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 int cudaSetDevice(int);
+int cudaRuntimeGetVersion(int *);
+int cudaDriverGetVersion(int *);
+size_t cublasLtGetVersion(void);
 int cudaGetDeviceProperties(void *, int);
 int cudaGetDeviceProperties_v2(void *, int);
 int ncclGetUniqueId(void *);
@@ -318,6 +321,17 @@ static int deep_learning(void) {
   return 0;
 }
 
+/* Of the runtime that the job brings; the driver is new enough for either. */
+static int versions(void) {
+  int runtime = 0, driver = 0;
+  EXPECT(cudaRuntimeGetVersion(&runtime) == 0 && cudaDriverGetVersion(&driver) == 0 && driver == 13000);
+  EXPECT(runtime == 13000 && cublasLtGetVersion() == 130000);
+  void *brought = dlopen("libcudart.so.12", RTLD_NOW);
+  EXPECT(brought != NULL && cudaRuntimeGetVersion(&runtime) == 0 && runtime == 12080);
+  EXPECT(cublasLtGetVersion() == 120800 && dlclose(brought) == 0);
+  return 0;
+}
+
 int main(int count, char **words) {
   static const struct {
     const char *name;
@@ -325,7 +339,7 @@ int main(int count, char **words) {
   } CHECKS[] = {{"devices", devices}, {"properties", properties}, {"allocation", allocation}, {"capacity", capacity},
                 {"virtual_memory", virtual_memory}, {"pools", pools}, {"values", values},
                 {"events", events}, {"collectives", collectives}, {"graphs", graphs},
-                {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}};
+                {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}, {"versions", versions}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
     if (count < 2) {
       puts(CHECKS[at].name);

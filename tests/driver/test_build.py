@@ -36,6 +36,7 @@ NAMES = (
     "kernels",
     "names",
     "deep_learning",
+    "versions",
 )
 
 
@@ -51,14 +52,9 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(CHECKS), *linked, "-ldl"],
         check=True,
     )
-    library = [
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(program.with_name("libcudnn.so.9")),
-        str(CHECKS.with_name("graph_library.c")),
-    ]
-    subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", *library], check=True)
+    for name, source in (("libcudnn.so.9", "graph_library.c"), ("libcudart.so.12", "older_runtime.c")):
+        library = ["-shared", "-fPIC", "-o", str(program.with_name(name)), str(CHECKS.with_name(source))]
+        subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", *library], check=True)
     return program
 
 
@@ -67,7 +63,7 @@ def emulated(reports: Path) -> dict[str, str]:
 
 
 def beside(checks: Path, reports: Path) -> dict[str, str]:
-    """The same with what stands in for cuDNN."""
+    """The same with what stands in for cuDNN and for the runtime of CUDA 12."""
     environment = emulated(reports)
     return environment | {"LD_LIBRARY_PATH": f"{environment['LD_LIBRARY_PATH']}{os.pathsep}{checks.parent}"}
 

@@ -10,13 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
 from vramtui.cli.common.paths import cache_dir, run_history
 from vramtui.cli.run.child import (
@@ -27,15 +27,13 @@ from vramtui.cli.run.child import (
     open_listener,
     probed_environment,
 )
+from vramtui.cli.run.emulated_report import EmulatedRun, Values, document_of, print_runs
 from vramtui.cli.run.results import CompletedRun, RankResult, seen_in
 from vramtui.cli.run.shielded import REFUSED, shielded
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device, card
-from vramtui.core.estimate.fits import SIGNS, Fit, FitVerdict
-from vramtui.core.estimate.ledger import Line
 from vramtui.driver.build import build
 from vramtui.driver.environment import (
     MOST_DEVICES,
@@ -43,11 +41,9 @@ from vramtui.driver.environment import (
     EmulatedCard,
     emulating,
     read_reports,
-    unmodelled_calls,
 )
 from vramtui.driver.live import CardInUse, announced
-from vramtui.driver.reads import ReadPlace, read_places
-from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
+from vramtui.driver.reads import read_places
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context
 from vramtui.models.readers.bounded import read_plain
@@ -56,15 +52,7 @@ from vramtui.probe.socket_dir import STEPS, VALUES, listeners_folder
 if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile
 
-WITHOUT_CUDA = (
-    "no process of it used CUDA through PyTorch: --on needs a job that does, in an environment with PyTorch's CUDA "
-    "build"
-)
-PARTS: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations")
-MOST_PLACES = 5
 LONGEST_NOTE = 2000
-Values = Literal["zeros", "ones"]
-OWN_RUNTIME = "cuGetExportTable"  # what NVIDIA's runtime asks first where a library brings its own
 
 
 class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,62 +66,6 @@ class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     values: Values = "zeros"
     keeps_files: bool = False
     preset: "PresetFile | None" = None
-
-
-class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's end on one kind of card."""
-
-    device: Device
-    devices: int
-    finished: CompletedRun
-    seen: tuple[RankResult, ...]
-    reports: tuple[DriverReport, ...]
-    places: tuple[ReadPlace, ...] = ()
-    values: Values = "zeros"
-
-    @property
-    def largest(self) -> RankResult | None:
-        """The process that held the most."""
-        return max(self.seen, key=lambda one: one.ledger.process or 0, default=None)
-
-    @property
-    def out_of_memory(self) -> RankResult | None:
-        """A process that ended for want of memory."""
-        from vramtui.cli.run.oom import fatal_oom  # only when the job has ended
-
-        return next((one for one in self.seen if fatal_oom(one) is not None), None)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the job may have gone another way than on a card: on a value that it read, or without a library."""
-        return bool(unmodelled_calls(self.reports)) or self.unplaced > 0 or any(one.decides for one in self.places)
-
-    @property
-    def reads(self) -> int:
-        """How often values were read that kernels would have computed."""
-        return sum(report.reads for report in self.reports)
-
-    @property
-    def unplaced(self) -> int:
-        """Of these, those in processes without the probe."""
-        return max(0, self.reads - sum(place.times for place in self.places))
-
-    @property
-    def verdict(self) -> FitVerdict | None:
-        """None where the job ended for another reason than memory, or used no card."""
-        if self.out_of_memory is not None:
-            return "does not fit"
-        fit = self.fit
-        return None if fit is None or self.finished.code else fit.verdict
-
-    @property
-    def fit(self) -> Fit | None:
-        """The largest process beside the card; None where none used it."""
-        one = self.largest
-        if one is None or one.ledger.process is None:
-            return None
-        spread = cuda_context(self.device.capability).spread + (NCCL_SPREAD if one.ledger.other else 0)
-        return Fit(needs=one.ledger.process, has=self.device.total_memory, error=spread / one.ledger.process)
 
 
 def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
@@ -159,7 +91,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     if json:
         print_json({"schema": 1, "command": job.command, "cards": [document_of(run) for run in runs]})
     else:
-        _print_runs(runs)
+        print_runs(runs)
     _keep(runs)
     verdicts = {run.verdict for run in runs}
     raise SystemExit(BAD_INPUT if None in verdicts else NO if "does not fit" in verdicts else 0)
@@ -243,7 +175,14 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
             sys.stderr.write(for_terminal(f"note: what it wrote is not thrown away: {refused}") + "\n")
     seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
     return EmulatedRun(
-        device=device, devices=devices, finished=finished, seen=seen, reports=reports, places=places, values=job.values
+        device=device,
+        devices=devices,
+        finished=finished,
+        seen=seen,
+        reports=reports,
+        places=places,
+        values=job.values,
+        steps=job.steps,
     )
 
 
@@ -290,98 +229,3 @@ def with_process(one: RankResult, reports: Sequence[DriverReport], context: int)
     other = max(0, process - one.ledger.reserved - context)
     ledger = msgspec.structs.replace(one.ledger, context=context, other=other or None, process=process)
     return msgspec.structs.replace(one, ledger=ledger)
-
-
-def _print_runs(runs: Sequence[EmulatedRun]) -> None:
-    from vramtui.cli.run.report import print_report  # only when the job has ended
-
-    if len(runs) == 1:
-        run = runs[0]
-        if not run.seen:
-            code = run.finished.code
-            fail(BAD_INPUT, f"the job ended with {code} before it used CUDA" if code else WITHOUT_CUDA)
-        print_report(run.finished, run.seen, None)
-    else:
-        with redirect_stdout(sys.stderr):
-            print()
-            headings = ("CARD", "ALLOCATED", "RESERVED", "PROCESS", "OF", "VERDICT")
-            print_table(headings, [row_of(run) for run in runs], right=(1, 2, 3, 4))
-    for run in runs:
-        for line in lines_of(run, alone=len(runs) == 1):
-            sys.stderr.write(for_terminal(line) + "\n")
-
-
-def _name(run: EmulatedRun) -> str:
-    return run.device.name if run.devices == 1 else f"{run.devices}x{run.device.name}"
-
-
-def row_of(run: EmulatedRun) -> tuple[str, ...]:
-    """Its line of the table of several cards."""
-    one = run.largest
-    sizes = (None, None, None) if one is None else (one.ledger.allocated, one.ledger.reserved, one.ledger.process)
-    return (_name(run), *map(format_bytes, sizes), format_bytes(run.device.total_memory), _verdict(run))
-
-
-def _verdict(run: EmulatedRun) -> str:
-    verdict = run.verdict
-    if verdict is None:
-        return f"failed with exit code {run.finished.code}" if run.finished.code else "did not use CUDA"
-    return f"{SIGNS[verdict]} {verdict}"
-
-
-def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
-    """The verdict on a single card, then what stands between this result and a card's own."""
-    fit, verdict = run.fit, run.verdict
-    if alone and verdict == "does not fit":
-        yield f"\n{SIGNS[verdict]} does not fit {_name(run)}: PyTorch ran out of memory, as above"
-    elif alone and fit is not None and verdict is not None:
-        yield f"\n{fit.line(_name(run))}"
-    elif alone:
-        yield f"\nthe job ended with {run.finished.code} before it could be said whether it fits {_name(run)}"
-    prefix = "note: " if alone else f"note: {_name(run)}: "
-    calls = unmodelled_calls(run.reports)
-    own = [caller for name, caller in calls if name == OWN_RUNTIME]
-    if own:
-        yield f"{prefix}not started, for NVIDIA's own runtime inside needs NVIDIA's driver: {', '.join(own)}"
-    others = [f"{name} (called by {caller})" for name, caller in calls if name != OWN_RUNTIME]
-    if others:
-        yield f"{prefix}not modelled: {', '.join(others)}"
-    deciding = [place for place in run.places if place.decides]
-    if deciding or run.unplaced:
-        yield f"{prefix}bounded: its way may hang on what kernels would have computed, which reads as {run.values}:"
-        yield from (f"  {place.words}" for place in deciding[:MOST_PLACES])
-        unnamed = run.unplaced + sum(place.times for place in deciding[MOST_PLACES:])
-        if unnamed:
-            yield f"  {unnamed:,} reads elsewhere"
-    shown = [place for place in run.places if place.path and not place.decides]
-    if shown:
-        times = sum(place.times for place in shown)
-        often = f"{times:,} times" if times > 1 else "once"
-        yield f"{prefix}read {often} only to be shown or kept: {shown[0].words}" + (
-            f", and {len(shown) - 1} more lines" if len(shown) > 1 else ""
-        )
-
-
-def document_of(run: EmulatedRun) -> dict[str, object]:
-    """What `--json` says of it; bytes."""
-    one = run.largest
-    ledger = None if one is None else one.ledger
-    beats = [job.beat.step for job in run.finished.jobs if job.beat is not None]
-    return {
-        "card": run.device.name,
-        "cards": run.devices,
-        "verdict": run.verdict or "failed",
-        "exit_code": run.finished.code,
-        "steps": max(beats, default=0),
-        "allocated": None if ledger is None else ledger.allocated,
-        "reserved": None if ledger is None else ledger.reserved,
-        "process": None if ledger is None else ledger.process,
-        "memory": run.device.total_memory,
-        "parts": None if ledger is None else {line: ledger.bytes_of(line) for line in PARTS},
-        "phases": [] if one is None else [moment for moment in one.job.moments if moment.device == one.counters.index],
-        "out_of_memory": None if run.out_of_memory is None else run.out_of_memory.out_of_memory,
-        "bounded": run.bounded,
-        "reads": run.reads,
-        "read_places": run.places,
-        "unmodelled": [{"function": name, "library": caller} for name, caller in unmodelled_calls(run.reports)],
-    }

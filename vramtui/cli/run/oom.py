@@ -42,7 +42,8 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
     report = fatal_oom(one, others)
     if report is None:
         return
-    yield f"\n{printable(one.title)} ran out of memory{_when(one.out_of_memory)}"
+    when = "" if one.out_of_memory is None else f" in {moment_of(one.out_of_memory)}"
+    yield f"\n{printable(one.title)} ran out of memory{when}"
     yield from (f"  {sentence}" for sentence in report.sentences())
     yield f"  asked for                  {format_bytes(report.asked, 2)}"
     yield f"  free on the card           {format_bytes(report.free, 2)}"
@@ -55,10 +56,9 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
     yield from _advice(one, finished, others)
 
 
-def _when(oom: OutOfMemory | None) -> str:
-    if oom is None:
-        return ""
-    return f" in {'' if oom.phase is None else PHASE_TITLES[oom.phase] + ' of '}step {oom.step}"
+def moment_of(oom: OutOfMemory) -> str:
+    """`forward of step 3`; the step alone where the phase is not known."""
+    return f"{'' if oom.phase is None else PHASE_TITLES[oom.phase] + ' of '}step {oom.step}"
 
 
 def _other(process: Process) -> str:

@@ -18,9 +18,9 @@ API int cublasDestroy_v2(struct blas *handle) {
   free(handle);
   return 0;
 }
-ANSWER(cublasGetVersion_v2, (void *handle UNUSED, int *version), version, 130000)
-API size_t cublasLtGetVersion(void) { return 130000; }
-API size_t cublasLtGetCudartVersion(void) { return 13000; }
+ANSWER(cublasGetVersion_v2, (void *handle UNUSED, int *version), version, 10 * runtime_version()) /* 12.8.0: 120800 */
+API size_t cublasLtGetVersion(void) { return 10 * (size_t)runtime_version(); }
+API size_t cublasLtGetCudartVersion(void) { return (size_t)runtime_version(); }
 ANSWER(cublasSetMathMode, (struct blas *handle, int mode), &handle->math_mode, mode)
 ANSWER(cublasGetMathMode, (struct blas *handle, int *mode), mode, handle->math_mode)
 ANSWER(cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointer_mode, mode)

@@ -125,6 +125,7 @@ int64_t used_on(CUdevice device, int without);               /* bytes of all of 
 /* runtime.c */
 CUresult keep_error(CUresult result); /* for cudaGetLastError */
 struct context *runtime_context(void);
+int runtime_version(void); /* 12080 is CUDA 12.8 */
 
 /* symbols.c */
 const void *unmodelled(const char *name);

@@ -21,7 +21,7 @@ typedef CUresult (*call)(word, word, word, word, word, word);
 #define NOTHING(name) \
   API CUresult name(void) { return CUDA_SUCCESS; }
 
-AS(cudaDriverGetVersion, cuDriverGetVersion) AS(cudaRuntimeGetVersion, cuDriverGetVersion)
+AS(cudaDriverGetVersion, cuDriverGetVersion) AS(cuMemAllocHost_v2, cuMemHostAlloc) /* whose flags do not matter */
 AS(cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer) AS(cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId)
 AS(cudaDeviceGetStreamPriorityRange, cuCtxGetStreamPriorityRange)
 AS(cudaHostGetDevicePointer, cuMemHostGetDevicePointer_v2)
@@ -58,6 +58,7 @@ WITHIN(cudaFree, cuMemFree_v2) WITHIN(cudaMallocManaged, cuMemAllocManaged) WITH
 WITHIN(cudaFreeAsync, cuMemFreeAsync) WITHIN(cudaHostAlloc, cuMemHostAlloc)
 WITHIN(cudaHostRegister, cuMemHostRegister_v2) WITHIN(cudaMemGetInfo, cuMemGetInfo_v2) WITHIN(cudaMemcpy, cuMemcpy)
 WITHIN(cudaStreamCreateWithPriority, cuStreamCreateWithPriority) WITHIN(cudaEventCreateWithFlags, cuEventCreate)
+WITHIN(cudaMallocHost, cuMemHostAlloc) WITHIN(cudaMemset, cuMemsetD8_v2) WITHIN(cudaMemsetAsync, cuMemsetD8Async)
 
 NOTHING(cuCtxSynchronize) NOTHING(cuCtxSynchronize_v2) NOTHING(cuCtxSetCacheConfig) NOTHING(cuCtxSetSharedMemConfig)
 NOTHING(cuCtxResetPersistingL2Cache) NOTHING(cuStreamUpdateCaptureDependencies)

@@ -150,8 +150,6 @@ API CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags UNUSED) 
   return take_host(address, size, HOST, 0);
 }
 
-API CUresult cuMemAllocHost_v2(void **address, size_t size) { return take_host(address, size, HOST, 0); }
-
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags UNUSED) {
   struct context *context = current_context();
   RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);

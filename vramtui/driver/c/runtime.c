@@ -1,5 +1,7 @@
 /* The runtime library's documented functions (cuda_runtime_api.h), as PyTorch calls them, on this driver. They stand in
  * front of NVIDIA's own library, which asks a driver to prove that it is NVIDIA's. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,15 @@ struct context *runtime_context(void) {
 
 #define WITH_CONTEXT(call) return runtime_context() == NULL ? keep_error(CUDA_ERROR_NO_DEVICE) : keep_error(call)
 
+/* What the runtime that the job has loaded says, which asks no driver for it; 13.0 where it hides in another library. */
+int runtime_version(void) {
+  void *own = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);
+  own = own == NULL ? dlopen("libcudart.so.12", RTLD_LAZY | RTLD_NOLOAD) : own;
+  CUresult (*ask)(int *) = own == NULL ? NULL : (CUresult(*)(int *))dlsym(own, "cudaRuntimeGetVersion");
+  int version;
+  return ask != NULL && ask(&version) == CUDA_SUCCESS ? version : 13000;
+}
+ANSWER(cudaRuntimeGetVersion, (int *version), version, runtime_version())
 API CUresult cudaGetLastError(void) {
   CUresult error = last_error;
   last_error = CUDA_SUCCESS;
@@ -83,7 +94,6 @@ API CUresult cudaMalloc(CUdeviceptr *address, size_t size) {
   }
   WITH_CONTEXT(cuMemAlloc_v2(address, size));
 }
-API CUresult cudaMallocHost(void **address, size_t size) { WITH_CONTEXT(cuMemHostAlloc(address, size, 0)); }
 API CUresult cudaMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, int kind UNUSED, struct stream *stream) {
   WITH_CONTEXT(cuMemcpyAsync(to, from, size, stream));
 }
@@ -98,12 +108,6 @@ API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from
     cuMemcpyAsync(to + row * to_pitch, from + row * from_pitch, width, stream);
   }
   return CUDA_SUCCESS;
-}
-API CUresult cudaMemset(CUdeviceptr to, int value, size_t size) {
-  WITH_CONTEXT(cuMemsetD8_v2(to, (unsigned char)value, size));
-}
-API CUresult cudaMemsetAsync(CUdeviceptr to, int value, size_t size, struct stream *stream) {
-  WITH_CONTEXT(cuMemsetD8Async(to, (unsigned char)value, size, stream));
 }
 
 /* cudaPointerAttributes; types: 0 nobody's, 1 the host's, 2 a device's, 3 managed. */

@@ -24,10 +24,7 @@ CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags);
 CUresult cuCtxDisablePeerAccess(struct context *peer);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
 CUresult cuMemFree_v2(CUdeviceptr address);
-CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags);
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, struct stream *stream);
-CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count);
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, struct stream *stream);
 CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority);
 CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
                                    struct node *const **after, const void **edges, size_t *count);

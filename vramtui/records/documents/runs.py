@@ -80,6 +80,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: `failed` where the job ended for another reason than memory.
+        caught: PyTorch's out-of-memory errors after which it went on.
         bounded: whether it may have gone another way than on a card.
         reads: how often it read values back, and `read_places` where.
     """
@@ -96,6 +97,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, int | None] | None
     phases: tuple[PhaseEnd, ...]
     out_of_memory: OutOfMemory | None
+    caught: tuple[OutOfMemory, ...]
     bounded: bool
     reads: int
     read_places: tuple[ReadPlace, ...]
