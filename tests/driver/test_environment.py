@@ -33,6 +33,7 @@ said["name"] = pynvml.nvmlDeviceGetName(handle)
 said["used"] = pynvml.nvmlDeviceGetMemoryInfo(handle).used
 processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
 said["processes"] = [[process.pid == os.getpid(), process.usedGpuMemory] for process in processes]
+said["peers"] = [pynvml.nvmlDeviceGetP2PStatus(handle, pynvml.nvmlDeviceGetHandleByIndex(0), how) for how in (0, 2)]
 said["devices"] = sorted(os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES",))
 said["open"] = [link for link in map(os.path.realpath, __import__("glob").glob("/proc/self/fd/*")) if "nvidia" in link]
 print(json.dumps(said))
@@ -50,6 +51,7 @@ def test_a_process_finds_the_cards_and_no_other(tmp_path: Path) -> None:
     assert (said["free"], said["total"]) == (CARD.total_memory - GIB - 460 * MIB, CARD.total_memory)
     assert (said["name"], said["used"]) == ("NVIDIA RTX4090", GIB + 460 * MIB)
     assert said["processes"] == [[True, GIB + 460 * MIB]]
+    assert said["peers"] == [0, 5]  # memory of others is open, NVLink is not there
     assert said["devices"] == [""]
     assert said["open"] == []
     (report,) = read_reports(tmp_path)

@@ -32,6 +32,8 @@ cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8)
 print(value.value, reads.count)
 answer, is_known = reads.bring(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), ctypes.c_uint64(place.value + 64), 8))
 print(is_known, reads.bring(lambda: cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, 8))[1], flush=True)
+thread = ctypes.c_ulong()  # one of C++, with nothing of Python below
+assert cuda.pthread_create(ctypes.byref(thread), None, reads._call, None) == cuda.pthread_join(thread, None) == 0
 os._exit(0)
 """
 
@@ -43,10 +45,13 @@ def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) 
     script.write_text(JOB)
     environment = emulating(os.environ, card, libraries, tmp_path)
     ran = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
     assert ran.stdout.split() == ["0", "0", "0", "5", "3", "False", "True"]  # what the host wrote is known
     (report,) = read_reports(tmp_path)
     assert (report.reads, report.read_bytes) == (4, 32)
-    place, own = read_places(tmp_path)  # though the process ended without another word
+    places = read_places(tmp_path)  # though the process ended without another word
+    (place,) = (one for one in places if one.path)
     assert (Path(place.path).name, place.function, place.times) == ("job.py", "show", 3)
-    assert (own.path, own.decides) == ("", False)
+    nowhere = [(other.times, other.decides) for other in places if not other.path]
+    assert sorted(nowhere) == [(1, False), (1, True)]  # the probe's own, and the thread's
     assert place.code.startswith("cuda.cuMemcpyDtoH_v2")

@@ -59,7 +59,7 @@ class Reads:
 
     def _place(self) -> tuple[str, int, str, str]:
         """File, line and function of the job's own code, and the innermost file of torch's where that is what reads."""
-        frame: Any = sys._getframe(2)  # noqa: SLF001 - the frames of this thread have no other name
+        frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
         inside = ""
         while frame is not None:
             path = frame.f_code.co_filename

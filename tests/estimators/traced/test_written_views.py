@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.warm_traces import WARM
+from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import TraceRequest
 
@@ -36,6 +38,17 @@ def flattened():
 def transposed():
     y = (torch.randn(512, 512, device="cuda", requires_grad=True) * 2).t().relu_()
     (y * y).sum().backward()
+
+def stepped_between_backward_passes(**options):
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
+    optimizer = torch.optim.Adam(net.parameters(), **options)
+    y = net(torch.ones(4, 8, device="cuda"))
+    y.sum().backward(retain_graph=True)
+    optimizer.step()
+    y.mean().backward()
+
+def stepped_by_a_fused_kernel():
+    stepped_between_backward_passes(fused=True)
 """
 
 
@@ -53,3 +66,14 @@ def test_the_peak_of_a_backward_pass(tmp_path: Path, function: str, peak: int) -
     (tmp_path / "views.py").write_text(CODE, encoding="utf-8")
     request = TraceRequest(path=str(tmp_path / "views.py"), function=function, device=card("H200"))
     assert WARM.trace(request).peak_allocated == peak
+
+
+def test_a_backward_pass_through_weights_that_have_been_stepped_is_refused_as_on_a_card(tmp_path: Path) -> None:
+    (tmp_path / "views.py").write_text(CODE, encoding="utf-8")
+    request = TraceRequest(
+        path=str(tmp_path / "views.py"), function="stepped_between_backward_passes", device=card("H200")
+    )
+    with pytest.raises(UserError, match="modified by an inplace operation"):
+        WARM.trace(request)
+    # Fused kernels count no write, so that the same goes through there.
+    assert WARM.trace(msgspec.structs.replace(request, function="stepped_by_a_fused_kernel")).peak_allocated > 0

@@ -147,6 +147,8 @@ API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, struct fabric *fa
   return NVML_SUCCESS;
 }
 
+ANSWER(nvmlDeviceGetP2PStatus, (nvml_device one UNUSED, nvml_device other UNUSED, int how, int *status), status,
+       how == 2 ? 5 : 0) /* over PCIe, not over NVLink */
 /* What this card has not: links to others, fabrics, sensors. PyTorch and NCCL look for the functions themselves. */
 #define NOT_SUPPORTED(name) \
   API int name(void) { return NVML_NOT_SUPPORTED; }
@@ -155,7 +157,6 @@ NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
 NOT_SUPPORTED(nvmlDeviceGetNvLinkCapability)
 NOT_SUPPORTED(nvmlDeviceGetFieldValues)
-NOT_SUPPORTED(nvmlDeviceGetP2PStatus)
 NOT_SUPPORTED(nvmlDeviceGetUtilizationRates)
 NOT_SUPPORTED(nvmlDeviceGetTemperature)
 NOT_SUPPORTED(nvmlDeviceGetPowerUsage)

@@ -32,7 +32,7 @@ from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
-from vramtui.estimators.traced.dispatch.written_views import WrittenViews
+from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
 from vramtui.estimators.traced.kernels import sparse
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
@@ -332,6 +332,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             out = call.run() if kernel is None else kernel(call)
         finally:
             call.end()
+        count_writes(func, args)
         values.propagate(self.memory.book, call.fresh, (func, args, kwargs), out)
         return out
 
