@@ -2,10 +2,13 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,17 +16,35 @@ import pytest
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.build import build
 from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubMig, StubProcess
+from vramtui.agent.stream import BROKEN
 from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
 from vramtui.sources.ssh.source import MODULES, agent_program
 
 INTERVAL = 0.05
+OLD = tuple(f"python3.{minor}" for minor in range(6, 10))
+
+
+@cache
+def oldest_python() -> str | None:
+    """The oldest Python here that may run the agent, in PATH or among pyenv's; None where all are newer."""
+    folders = sorted((Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions").glob("3.[6-9].*/bin"))
+    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)])
+    for name in OLD:
+        for folder in path.split(os.pathsep):
+            found = shutil.which(name, path=folder)
+            if (
+                found
+                and not subprocess.run([found, "-c", "import ctypes"], capture_output=True, check=False).returncode
+            ):
+                return found
+    return None
 
 
 @contextmanager
-def agent(stage: Stage, variant: str = "current") -> Iterator["subprocess.Popen[bytes]"]:
+def agent(stage: Stage, variant: str = "current", python: str = sys.executable) -> Iterator["subprocess.Popen[bytes]"]:
     """As the far end runs it: isolated, without site-packages, its program from standard input."""
     program = agent_program(INTERVAL)
-    command = [sys.executable, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
+    command = [python, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
     env = {"LD_LIBRARY_PATH": str(build(variant)), "VRAMTUI_STUB_STATE": str(stage.path), "PATH": ""}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
         assert process.stdin is not None
@@ -34,12 +55,21 @@ def agent(stage: Stage, variant: str = "current") -> Iterator["subprocess.Popen[
         assert process.wait(10) == 0
 
 
-def seen_by_agent(stage: Stage, variant: str = "current") -> Sample:
+def seen_by_agent(stage: Stage, variant: str = "current", python: str = sys.executable) -> Sample:
     stage.world.write(stage.path)
-    with agent(stage, variant) as process:
+    with agent(stage, variant, python) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b'{"vramtui_recording":1,')
         return decode_sample(process.stdout.readline())
+
+
+@pytest.fixture
+def ranked() -> Iterator[int]:
+    """The pid of a process that is rank 1 of 4."""
+    env = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
+    with subprocess.Popen(["/bin/sleep", "600"], env=env) as process:
+        yield process.pid
+        process.kill()
 
 
 def comparable(sample: Sample) -> tuple[Gpu, ...]:
@@ -98,6 +128,39 @@ def test_it_sees_what_the_source_sees(scene: Callable[[Stage], None], stage: Sta
     )
 
 
+@pytest.mark.parametrize("scene", [_busy, _mig, _lost])
+def test_an_old_python_sees_the_same(scene: Callable[[Stage], None], stage: Stage, ranked: int) -> None:
+    python = oldest_python()
+    if python is None:
+        pytest.skip("no Python 3.6 to 3.9 is here")
+    scene(stage)
+    stage.world.gpus[0].processes.append(StubProcess(ranked, 70 * MIB))
+    expected = stage.tick()
+    found = seen_by_agent(stage, python=python)
+    assert comparable(found) == comparable(expected)
+    rank = next(process.rank for process in found.gpus[0].processes if process.pid == ranked)
+    assert rank is not None
+    assert (rank.rank, rank.size) == (1, 4)
+
+
+def test_a_look_that_breaks_ends_it_before_a_line_is_written(stage: Stage) -> None:
+    """The far end's shell then reads nvidia-smi instead, and says why."""
+    stage.world.write(stage.path)
+    program = agent_program(INTERVAL).replace(b"def _look(self):", b"def _look(self):\\n        1 / 0", 1)
+    env = {"LD_LIBRARY_PATH": str(build()), "VRAMTUI_STUB_STATE": str(stage.path), "PATH": ""}
+    command = [sys.executable, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
+        assert process.stdin is not None
+        process.stdin.write(program)
+        process.stdin.flush()
+        assert process.wait(20) == BROKEN
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read() == b""
+        assert b"ZeroDivisionError" in process.stderr.read()
+
+
 def test_a_driver_from_before_the_second_versions_of_calls(make_stage: Callable[..., Stage]) -> None:
     stage = make_stage("old")
     _busy(stage)
@@ -136,6 +199,13 @@ def test_it_is_small_enough_never_to_fill_a_pipe() -> None:
     assert len(agent_program(1.0)) < 1 << 16
 
 
+# What came after 3.6, of what a program of this kind may reach for.
+NEWER = {
+    *("isascii", "removeprefix", "removesuffix", "time_ns", "monotonic_ns", "nullcontext", "capture_output"),
+    *("prod", "isqrt", "fromisoformat", "pidfd_open", "memfd_create", "posix_spawn", "excepthook", "bit_count"),
+}
+
+
 def test_what_is_sent_has_nothing_that_python_3_6_cannot_read() -> None:
     """RHEL 8's own Python is 3.6: it knows neither `from __future__ import annotations` nor `dict[str, int]`."""
     program = agent_program(1.0).decode()
@@ -146,6 +216,7 @@ def test_what_is_sent_has_nothing_that_python_3_6_cannot_read() -> None:
         tree = ast.parse(source, feature_version=(3, 6))
         assert "__future__" not in source, name
         for node in ast.walk(tree):
+            assert not (isinstance(node, ast.Attribute) and node.attr in NEWER), name
             assert not isinstance(node, ast.AnnAssign | ast.NamedExpr), name
             assert getattr(node, "annotation", None) is None, name
             assert getattr(node, "returns", None) is None, name

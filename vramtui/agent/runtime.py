@@ -172,8 +172,11 @@ def _place(rank: str | None, size: str | None) -> dict[str, Any] | None:
     return {"rank": found, "size": among}
 
 
+_DIGITS = re.compile("[0-9]{1,10}")  # `str.isascii` is newer than Python 3.6
+
+
 def _number(text: str | None) -> int | None:
-    return int(text) if text and len(text) < 11 and text.isascii() and text.isdigit() else None
+    return int(text) if text and _DIGITS.fullmatch(text) else None
 
 
 LONGEST_CGROUP = 1 << 14  # bytes of /proc/PID/cgroup

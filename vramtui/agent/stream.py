@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 from typing import Any
 
 from . import counters
@@ -15,7 +16,7 @@ from .nvml import ABSENCES, NO_INSTANCE, LostError, Nvml, plain
 from .processes import Processes, read_file
 
 FORMAT = 1  # of recordings
-NO_NVML = 3  # exit code
+BROKEN, NO_NVML = 1, 3  # exit codes
 PATIENCE = 3.0  # seconds for all cards, after which the driver is said not to answer
 CLOCK_SM, CLOCK_MEM = 1, 2
 MOST_DEVICES = 1024
@@ -223,16 +224,24 @@ class Reader(threading.Thread):
         }
 
     def run(self) -> None:
-        """One look whenever one is wanted."""
-        while True:
-            self.wanted.acquire()
-            count, _ = self._nvml.number("nvmlDeviceGetCount_v2")
-            if count is not None and count != len(self._cards):
-                self._cards = [Card(self._nvml, self._processes, index) for index in range(min(count, MOST_DEVICES))]
-            rows = [row for card in self._cards for row in card.read()]
-            self._processes.keep({process["pid"] for row in rows for process in row.get("processes", ())})
-            self.gpus = rows
-            self.done.release()
+        """One look whenever one is wanted. Where that breaks the program ends: nobody would look any more."""
+        try:
+            while True:
+                self.wanted.acquire()
+                self._look()
+                self.done.release()
+        except BaseException:  # noqa: BLE001 - whatever it is, without this thread there is nothing to say any more
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(BROKEN)
+
+    def _look(self) -> None:
+        count, _ = self._nvml.number("nvmlDeviceGetCount_v2")
+        if count is not None and count != len(self._cards):
+            self._cards = [Card(self._nvml, self._processes, index) for index in range(min(count, MOST_DEVICES))]
+        rows = [row for card in self._cards for row in card.read()]
+        self._processes.keep({process["pid"] for row in rows for process in row.get("processes", ())})
+        self.gpus = rows
 
     def stuck(self, seconds: float) -> list[dict[str, Any]]:
         """What there is to say while a look takes so long: nothing of now."""
@@ -248,19 +257,21 @@ def main(interval: float) -> int:
     threading.Thread(target=end_with_input, daemon=True).start()
     reader = Reader(nvml)
     reader.start()
+    begun = asked_at = time.monotonic()
+    reader.wanted.release()
+    pending = not reader.done.acquire(timeout=PATIENCE)  # a look that breaks ends it here, before anything is written
     versions = {"vramtui agent": str(FORMAT), "python": ".".join(map(str, sys.version_info[:3]))}
     write({"vramtui_recording": FORMAT, "started_at": time.time(), "interval": interval, "versions": versions})
-    asked_at, pending = 0.0, False
     while True:
+        gpus = reader.stuck(time.monotonic() - asked_at) if pending else reader.gpus
+        host = dict(reader.host, load=load(), **host_memory())
+        write({"schema": FORMAT, "taken_at": time.time(), "source": "nvml", "host": host, "gpus": gpus})
+        time.sleep(max(0.0, begun + interval - time.monotonic()))
         begun = time.monotonic()
         if not pending:
             asked_at = begun
             reader.wanted.release()
         pending = not reader.done.acquire(timeout=PATIENCE)
-        gpus = reader.stuck(time.monotonic() - asked_at) if pending else reader.gpus
-        host = dict(reader.host, load=load(), **host_memory())
-        write({"schema": FORMAT, "taken_at": time.time(), "source": "nvml", "host": host, "gpus": gpus})
-        time.sleep(max(0.0, begun + interval - time.monotonic()))
 
 
 def write(document: dict[str, Any]) -> None:

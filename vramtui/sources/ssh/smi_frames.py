@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from vramtui.agent.stream import NO_NVML
+from vramtui.agent.stream import BROKEN, NO_NVML
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Gpu, Host, Problem, Process, Sample
@@ -25,6 +25,7 @@ _PS = re.compile(rb"\s*(\d+)\s+(\S+)\s+\w{3}\s+(\w{3}\s+\d+\s+[\d:]{8}\s+\d{4})\
 _REASONS = {
     NO_PYTHON: "neither vramtui nor a Python",
     TOO_OLD: "no vramtui, and its Python is older than 3.6",
+    BROKEN: "no vramtui, and its Python fails in what would read it",
     NO_NVML: "no vramtui, and its Python cannot load NVML's library",
 }
 
