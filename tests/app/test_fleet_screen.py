@@ -1,7 +1,9 @@
 """The Fleet screen: a line for each GPU of each host, filtered and sorted, and Enter watches one."""
 
+import threading
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Gpu, Host, JobRank, Memory, Process, Sample
 from vramtui.core.runs.ranked_jobs import RankReading
 from vramtui.monitor.fleet import Fleet, GpuSummary, HostSummary, RemoteHost
+from vramtui.monitor.session import MonitorSession
 
 
 class Far:
@@ -84,6 +87,50 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
         assert isinstance(app.screen, Watch)
         assert "train on gpu02" in screen_text(app)
         assert app.session is fleet.switch("gpu02")
+
+
+class Cut(Far):
+    """A host with a card of two MIG instances, one of them in use, and a card that nobody uses."""
+
+    def read(self) -> Sample:
+        used, empty = super().read().gpus
+        one = {"index": 0, "mig_parent": "GPU-0", "mig_profile": "3g.40gb"}
+        first = msgspec.structs.replace(used, uuid="MIG-1", **one)
+        second = msgspec.structs.replace(empty, uuid="MIG-2", memory=Memory(total=40 * GIB, used=0), **one)
+        card = msgspec.structs.replace(used, processes=(), mig_used=8 * GIB)
+        whole = msgspec.structs.replace(empty, memory=Memory(total=80 * GIB, used=0))
+        return Sample(taken_at=100.0, source="ssh", host=Host(name=self.name), gpus=(card, first, second, whole))
+
+
+def test_a_card_that_is_cut_into_instances_counts_as_these() -> None:
+    far = Cut("gpu01", "anna")
+    fleet = Fleet([RemoteHost("gpu00", Far("gpu00", "bo")), RemoteHost(far.name, far)], 0.05)
+    fleet.begin(lambda _: MonitorSession())
+    try:
+        deadline = time.monotonic() + 30
+        while not fleet.summaries()[1].is_up and time.monotonic() < deadline:
+            time.sleep(0.02)
+        view = FleetModel().view(fleet.summaries()[1:], "gpu00")
+    finally:
+        fleet.close()
+    assert (view.total, view.free, view.used, view.capacity) == (3, 2, 8 * GIB, 200 * GIB)
+    assert [text_of(row, "gpu", wide=True).split()[0] for row in view.rows] == ["0:0", "0:1", "1"]
+
+
+def test_who_waits_for_a_sample_does_not_wait_for_ever() -> None:
+    fleet = Fleet([RemoteHost("gpu01", Far("gpu01"))], 3600.0)
+    fleet.begin(lambda _: MonitorSession())
+    fleet.read()  # the only one for an hour
+
+    def read() -> None:
+        with suppress(SourceFailed):
+            fleet.read()
+
+    waiting = threading.Thread(target=read)
+    waiting.start()
+    fleet.close()
+    waiting.join(30)
+    assert not waiting.is_alive()
 
 
 async def test_one_host_has_no_fleet() -> None:

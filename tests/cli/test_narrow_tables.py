@@ -82,4 +82,6 @@ def test_a_table_is_the_one_that_rich_draws(rows: list[tuple[str, str, str]], ri
     for row in rows:
         table.add_row(*map(Text, row))
     Console(file=drawn, width=400, highlight=False).print(table)
-    assert made.getvalue() == drawn.getvalue()
+    # But for what fills up the last column, of which a pipe has no need.
+    expected = [line.rstrip() for line in drawn.getvalue().splitlines()]
+    assert made.getvalue().splitlines() == expected

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from vramtui.cli.main import program
 from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 
 run = CliRunner().invoke
 
@@ -39,9 +40,8 @@ def test_the_table_shows_who_holds_what() -> None:
     training = next(line for line in lines if "train.py" in line)
     assert "anna" in training
     assert "meta-llama/Llama-3.1-8B --lora --batch 4" in training
-    assert any("unattributed" in line and "9.1" in line for line in lines)
-    # As the dashboard: of every card, those that have a row among them.
-    assert "driver 2.4 GiB · unattributed 9.1 GiB" in result.stdout
+    foot = "all processes 140.4 GiB · driver 2.4 GiB · unattributed 9.1 GiB: GPU 3 9.1 (driver, exited pids)"
+    assert [line for line in lines if "unattributed" in line] == [foot]
     assert "free: GPU 0 64.2, GPU 1 118.9, GPU 2 118.6, GPU 3 108.0 of 140.4 GiB NVIDIA H200" in result.stdout
 
 
@@ -93,7 +93,8 @@ def test_a_recording_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 def printed(*options: str) -> list[str]:
     result = run(program(), ["ps", "--demo", *options])
     assert result.exit_code == 0, result.output
-    return [line for line in result.stdout.splitlines() if not line.startswith("─")]
+    below = ("─", "shown", "all processes", "free:", "NOW", "~")
+    return [line for line in result.stdout.splitlines() if line.startswith(" NOW") or not line.startswith(below)]
 
 
 def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for() -> None:
@@ -102,6 +103,81 @@ def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for(
     held = [float(line.split()[4]) for line in lines[1:]]
     assert len(held) == 2
     assert held == sorted(held, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        (["--top", "2", "--sort", "now"], "shown 98.3 GiB (2 of 5 processes) · all processes 140.4 GiB · driver"),
+        (["--user", "nobody-here"], "shown 0 B (0 of 5 processes) · all processes 140.4 GiB · driver"),
+        (["--by", "user", "--top", "1"], "shown "),
+        (["--sort", "user"], "all processes 140.4 GiB · driver 2.4 GiB · unattributed 9.1 GiB"),
+        (["--gpu", "0,1"], "all processes "),
+    ],
+)
+def test_one_line_below_says_what_belongs_to_no_process(options: list[str], begins: str) -> None:
+    lines = run(program(), ["ps", "--demo", *options]).stdout.splitlines()
+    foot = [line for line in lines if "all processes" in line]
+    assert [line.startswith(begins) for line in foot] == [True], lines
+    assert ("unattributed 9.1 GiB: GPU 3 9.1 (driver, exited pids)" in foot[0]) == ("--gpu" not in options)
+    # What is free is said where nothing is left out.
+    assert any(line.startswith("free: ") for line in lines) == (not foot[0].startswith("shown"))
+
+
+class Cut:
+    """A card of two MIG instances beside a whole one that nobody uses."""
+
+    name = "test"
+
+    def __init__(self, command: str = "python train.py") -> None:
+        self.command = command
+
+    def read(self) -> Sample:
+        gib = 1 << 30
+        memory = Memory(total=80 * gib, used=6 * gib, free=74 * gib)
+        card = Gpu(index=0, uuid="GPU-0", name="H100", memory=memory, mig_used=6 * gib)
+        half = Memory(total=40 * gib, used=6 * gib, free=34 * gib)
+        process = Process(pid=77, type="C", used_memory=6 * gib, command=self.command, container="docker trainer")
+        one = {"index": 0, "name": "H100 MIG 3g.40gb", "mig_parent": "GPU-0", "mig_profile": "3g.40gb"}
+        first = Gpu(uuid="MIG-1", memory=half, processes=(process,), **one)  # type: ignore[arg-type]  # by name
+        second = Gpu(uuid="MIG-2", memory=Memory(total=40 * gib, used=0, free=40 * gib), **one)  # type: ignore[arg-type]
+        whole = Gpu(index=1, uuid="GPU-1", name="H100", memory=Memory(total=80 * gib, used=0, free=80 * gib))
+        return Sample(taken_at=1.0, source="test", host=Host(name="h"), gpus=(card, first, second, whole))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_card_that_is_cut_into_instances_is_not_free_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.sources.pick.pick_source", Cut)
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
+    told = run(program(), ["ps"]).stdout
+    assert "free: GPU 0:0 34.0, GPU 0:1 40.0 of 40.0 GiB H100 MIG 3g.40gb; GPU 1 80.0 of 80.0 GiB H100" in told
+    rows = list(csv.DictReader(io.StringIO(run(program(), ["ps", "--csv"]).stdout)))
+    assert [(row["gpu"], row["uuid"], row["job"]) for row in rows] == [("0", "MIG-1", "docker trainer")]
+    assert run(program(), ["pick"]).stdout == "1\n"
+    # An instance has no index of its own, and a job of several GPUs can use none.
+    assert run(program(), ["pick", "--gpus", "2"]).exit_code == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
+    assert run(program(), ["pick"]).stdout == "MIG-2\n"
+
+
+def test_what_it_runs_in_stands_beside_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.sources.pick.pick_source", Cut)
+    heading, _, row, *_ = run(program(), ["ps"]).stdout.splitlines()
+    assert row[heading.index("JOB") :].startswith("docker trainer   python train.py")
+
+
+def test_a_pipe_gets_the_whole_of_a_long_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = "vllm serve " + " ".join(f"--setting-{number}=value" for number in range(200))
+    monkeypatch.setattr("vramtui.sources.pick.pick_source", lambda: Cut(command))
+    told = run(program(), ["ps"]).stdout
+    assert command in told
+    assert "\x1b" not in told
+    assert (
+        max(len(line) for line in told.splitlines() if command not in line) < 450
+    )  # no rule as long as it, no filling
 
 
 def test_a_filter_is_that_of_the_dashboard() -> None:

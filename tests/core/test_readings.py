@@ -14,6 +14,7 @@ from vramtui.core.observation.readings import (
     decode_sample,
     encode_sample,
     process_key,
+    usable_gpus,
 )
 
 counts = st.none() | st.integers(min_value=0, max_value=2**53)
@@ -74,3 +75,13 @@ def test_a_reused_pid_is_another_process() -> None:
     gpu = Gpu(index=0, uuid="u", name="n")
     first = process_key("h", gpu, Process(pid=7, type="C", started_at=1.0))
     assert first != process_key("h", gpu, Process(pid=7, type="C", started_at=2.0))
+
+
+def test_a_card_that_is_cut_into_instances_is_these() -> None:
+    card = Gpu(index=0, uuid="a", name="n")
+    instance = Gpu(index=0, uuid="m", name="n", mig_parent="a", mig_profile="1g.10gb")
+    whole = Gpu(index=1, uuid="b", name="n")
+    assert usable_gpus((card, instance, whole)) == (instance, whole)
+    assert usable_gpus((card, whole)) == (card, whole)
+    sample = Sample(taken_at=0, source="x", host=Host(name="h"), gpus=(card, instance, whole))
+    assert [row["gpu_uuid"] for row in sample.to_records()] == ["m", "b"]

@@ -104,6 +104,10 @@ def test_a_mig_instance_is_not_under_a_name_of_dcgms() -> None:
     found = by_name(metrics_of(msgspec.structs.replace(snapshot, sample=sample), {}))
     assert len(found["DCGM_FI_DEV_FB_USED"].samples) == 1
     assert value(found["vramtui_gpu_memory_total_bytes"], uuid="MIG-1") == 80 * GIB
+    # Its card would be there twice.
+    assert len(found["vramtui_gpu_memory_total_bytes"].samples) == 1
+    assert {labels[1] for labels, _ in found["vramtui_gpu_memory_bytes"].samples} == {"MIG-1"}
+    assert len(found["vramtui_gpu_up"].samples) == 2
 
 
 def _expressions() -> list[str]:

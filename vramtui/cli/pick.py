@@ -36,16 +36,16 @@ class PickOptions:
 def pick(options: PickOptions) -> None:
     """Print the index of the GPU with most room, for a job or for any, for scripts. Exit code 1 when none has enough.
 
-    Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. Of AMD's cards they are for
-    ROCR_VISIBLE_DEVICES; where a machine has both, NVIDIA's are looked at. The GPU is not claimed: `vramtui run
-    --when-fits` does that.
+    Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. MIG instances have uuids
+    alone. Of AMD's cards indices are for ROCR_VISIBLE_DEVICES; where a machine has both, NVIDIA's are looked at. The
+    GPU is not claimed: `vramtui run --when-fits` does that.
 
     Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
     """
     with exit_on_user_error():
         from vramtui.cli.common.open_source import open_source
         from vramtui.cli.estimate.command import changed_preset
-        from vramtui.cli.run.child import own_index, runtime_uuid, usable
+        from vramtui.cli.run.child import job_name, runtime_uuid, usable
         from vramtui.cli.run.placement import Need, candidates, need_of
         from vramtui.sources.emulated import EMULATED
 
@@ -72,8 +72,8 @@ def pick(options: PickOptions) -> None:
             ]
             print_json({"schema": 1, "gpus": gpus_chosen})
         else:
-            named = runtime_uuid if options.uuid else own_index
-            print(",".join(str(named(gpu, sample.gpus)) for gpu, _ in chosen))
+            named = runtime_uuid if options.uuid else job_name
+            print(",".join(named(gpu, sample.gpus) for gpu, _ in chosen))
 
 
 def no_room(gpus: "Sequence[Gpu]", found: int, count: int) -> str:

@@ -11,7 +11,15 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Gpu, ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import (
+    Gpu,
+    ProcessKey,
+    Sample,
+    gpu_name,
+    instance_names,
+    process_key,
+    usable_gpus,
+)
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.source import Source, silence_limit
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
@@ -48,10 +56,12 @@ class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
     says that a nearer estimate will replace one of them.
 
     Attributes:
+        label: its index, of a MIG instance with what tells it from others of its card.
         users: bytes that each user's processes hold, who holds most first.
     """
 
     index: int
+    label: str = ""
     uuid: str
     name: str
     state: str
@@ -128,6 +138,7 @@ class Fleet:
         self._working = threading.Lock()
         self._presets: tuple[PresetFile, ...] = ()
         self._settles_at: float | None = None
+        self._is_closed = False
 
     # --- as the dashboard's source -------------------------------------------------------------------------------
 
@@ -146,6 +157,8 @@ class Fleet:
                     return sample
                 if entry.failure is not None:
                     raise SourceFailed(entry.failure.message, entry.failure.hint)
+                if self._is_closed:
+                    raise SourceFailed("no host is watched any more.")
                 self._changed.wait()
 
     def close(self) -> None:
@@ -153,6 +166,9 @@ class Fleet:
             poller.stop()
         for host in self.hosts:
             host.source.close()
+        with self._changed:  # whoever waits for a sample waits no longer
+            self._is_closed = True
+            self._changed.notify_all()
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -270,7 +286,9 @@ class Fleet:
             estimates = session.estimates()
             predicted = {key: found.process for key, found in estimates.items() if found is not None}
             quick = _quick_keys(session, session.sample)
-            entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted, quick) for gpu in session.sample.gpus)
+            # A card that is cut into MIG instances is these: it would be counted twice, and be free for nobody.
+            gpus = usable_gpus(session.sample.gpus)
+            entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted, quick) for gpu in gpus)
             entry.users = _added_up(gpu.users for gpu in entry.gpus)
             entry.alerts = len(session.alerts)
             entry.ranks = rank_readings(session.sample, session.history.peak_of, predicted.get, quick)
@@ -302,6 +320,7 @@ def _gpu_summary(
             is_quick = is_quick or key in quick
     return GpuSummary(
         index=gpu.index,
+        label=gpu_name(gpu, instance_names(sample.gpus)),
         uuid=gpu.uuid,
         name=gpu.name,
         state=gpu.state,

@@ -120,7 +120,7 @@ def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
 
 def _of_gpu(gpu: GpuSummary, row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
     if column == "gpu":
-        return f"{gpu.index} {short_name(printable(gpu.name))}"
+        return f"{gpu.label or gpu.index} {short_name(printable(gpu.name))}"
     if column == "users":
         return printable(row.users)
     if not row.host.is_up:

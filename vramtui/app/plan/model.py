@@ -327,7 +327,7 @@ def _fits_by(state: DashboardState, device: Device) -> Callable[[Workload], bool
 
 def cards_here(state: DashboardState) -> int:
     """Over how many GPUs sharding is tried: as many as this machine has, or a usual machine's."""
-    here = len(state.sample.gpus) if state.sample is not None else 0
+    here = sum(gpu.mig_parent is None for gpu in state.sample.gpus) if state.sample is not None else 0
     return here if here > 1 else USUAL_CARDS
 
 

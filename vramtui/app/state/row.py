@@ -90,11 +90,6 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
-def job_id(process: Process) -> str | None:
-    """The job that a process is a rank of, or else the container or Slurm job that it runs in."""
-    return process.container if process.rank is None else process.rank.job
-
-
 def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset[SortColumn]) -> frozenset[SortColumn]:
     """The columns of which a process has a value and others may have none; those that are `known` stay.
 
@@ -109,7 +104,7 @@ def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset
     if not {"sm", "job"} <= columns:
         for gpu in sample.gpus:
             columns |= {"sm"} if any(process.sm_percent is not None for process in gpu.processes) else set()
-            columns |= {"job"} if any(map(job_id, gpu.processes)) else set()
+            columns |= {"job"} if any(process.job for process in gpu.processes) else set()
     return frozenset(columns)
 
 
@@ -175,7 +170,7 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "cpu": _fact("cpu_percent"),
     "host": _fact("host_memory"),
     "time": lambda row: row.minutes,
-    "job": lambda row: job_id(row.process) if row.process is not None else None,
+    "job": _fact("job"),
     "command": lambda row: row.process.command_or_name if row.process is not None else None,
 }
 

@@ -9,14 +9,14 @@ from rich.style import Style
 from textual.strip import Strip
 
 from vramtui.app.state.grouped_rows import BRANCH, TREE
-from vramtui.app.state.row import job_id, worth_a_row
+from vramtui.app.state.row import worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, delta_text, filled, narrowed, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
 from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import UNKNOWN, format_duration, format_gib
-from vramtui.core.observation.readings import STATE_MARKS
+from vramtui.core.observation.readings import STATE_MARKS, gpu_name
 
 FULL = 84
 EXACT = "="  # before a peak that was told, not sampled
@@ -164,8 +164,7 @@ def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     if row.kind == "group" or row.gpus:
         return (row.gpus, None)
-    size = f"/{printable(row.gpu.mig_profile).partition('.')[0]}" if row.gpu.mig_profile else ""
-    return (f"{row.gpu.index}{size}", None)
+    return (gpu_name(row.gpu, {}), None)
 
 
 def _type(row: ProcessRow, palette: Palette, on: str) -> _Made:
@@ -180,7 +179,7 @@ def _sm(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 def _job(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (printable((job_id(row.process) if row.process is not None else None) or UNKNOWN), None)
+    return (printable((row.process.job if row.process is not None else None) or UNKNOWN), None)
 
 
 def _cpu(row: ProcessRow, palette: Palette, on: str) -> _Made:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 400
+WHOLE = 1 << 20  # columns: more than any row has
 NARROWEST = 12
 NARROWEST_TEXT = 40
 WIDEST_HELP = 110
@@ -45,7 +46,8 @@ def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), spare: Sequence[int] = ()
 ) -> None:
     """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge; where the
-    others alone are too wide for it those in `spare` are left out, the first of them first, and then text is cut.
+    others alone are too wide for it those in `spare` are left out, the first of them first, and then text is cut. In a
+    pipe or a file all of it stands: what `grep` is to find must not be cut.
     """
     width = table_width()
     kept = list(range(len(headings)))
@@ -81,7 +83,8 @@ def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right
     whole = sum(widths) + gap * (len(headings) - 1)
     heading = _line(headings, widths, right, gap)
     sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if _shows_bold() else heading + "\n")
-    sys.stdout.writelines(f"{line}\n" for line in ("─" * whole, *(_line(row, widths, right, gap) for row in rows)))
+    rule = "─" * min(whole, text_width())
+    sys.stdout.writelines(f"{line}\n" for line in (rule, *(_line(row, widths, right, gap) for row in rows)))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], gap: int) -> str:
@@ -96,7 +99,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], gap
         else:
             filling = " " * (width - length)
             made.append(filling + cell if number in right else cell + filling)
-    return (" " * gap).join(made)
+    return (" " * gap).join(made).rstrip()
 
 
 def _shows_bold() -> bool:
@@ -104,12 +107,8 @@ def _shows_bold() -> bool:
 
 
 def table_width() -> int:
-    """Columns that a table may take: the terminal's, also where it comes there by way of `| less`; of a pipe or file
-    that nobody sees, enough for any.
-    """
-    if sys.stdout.isatty():
-        return shutil.get_terminal_size().columns
-    return _columns_behind_a_pipe() or PIPE_WIDTH
+    """Columns that a table may take: the terminal's; in a pipe or a file as many as it wants."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WHOLE
 
 
 def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:

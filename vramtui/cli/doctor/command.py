@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.common.console import plain_console, print_json, table_width
+from vramtui.cli.common.console import plain_console, print_json, text_width
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.doctor.check import Finding, Verdict, ask_all
 from vramtui.cli.options.shared_options import HostOption
@@ -67,7 +67,7 @@ def _print(findings: list[Finding], code: int) -> None:
         if finding.hint:
             text.append(f"\n{finding.hint}", style="dim")
         grid.add_row(Text(MARKS[finding.verdict][plain], style=colours[finding.verdict]), Text(finding.check), text)
-    console = plain_console(None if sys.stdout.isatty() else table_width())
+    console = plain_console(None if sys.stdout.isatty() else text_width())
     console.print(grid)
     warns = any(finding.verdict not in {"ok", "unknown"} for finding in findings)
     works = "It works; see the warnings above." if warns else "Everything works."

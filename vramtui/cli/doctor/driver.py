@@ -91,7 +91,10 @@ def nvml() -> Finding:
 def driver_words(sample: Sample) -> str:
     """How many GPUs of which kinds there are, and the versions of the driver and CUDA."""
     names = sorted({printable(gpu.name) for gpu in sample.gpus})
-    count = f"{len(sample.gpus)} GPU{'s' if len(sample.gpus) > 1 else ''}"
+    cards = sum(gpu.mig_parent is None for gpu in sample.gpus)
+    count = f"{cards} GPU{'s' if cards > 1 else ''}"
+    if cards < len(sample.gpus):
+        count += f", {len(sample.gpus) - cards} MIG instance{'s' if len(sample.gpus) - cards > 1 else ''}"
     driver, cuda = sample.host.driver_version or "of unknown version", sample.host.cuda_version or "unknown"
     return f"{count} ({', '.join(names)}), driver {printable(driver)}, CUDA {printable(cuda)}"
 
@@ -105,7 +108,7 @@ def gpus() -> Finding:
     if broken:
         hint = "See `dmesg | grep -i xid`; `nvidia-smi --gpu-reset` or a reboot recovers a lost GPU."
         return Finding(check="gpus", verdict="warning", message="; ".join(broken), hint=hint)
-    lacking = [text for gpu in sample.gpus for text in _lacking(gpu)]
+    lacking = [text for gpu in sample.gpus if gpu.mig_parent is None for text in _lacking(gpu)]
     if lacking:
         hint = "What is unknown stays a dash; under MIG, vGPU and WSL the driver does not report it."
         return Finding(check="gpus", verdict="warning", message="; ".join(lacking), hint=hint)

@@ -9,18 +9,22 @@ from vramtui.app.state.row import SORT_KEYS
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST, conditions, doubt, holds
 from vramtui.app.state.view import ProcessRow
 from vramtui.cli.common.console import print_table
-from vramtui.cli.ps.tables import HEADINGS, NUMBERS, Selection, gpu_name, print_tables, process_row
+from vramtui.cli.ps.tables import Selection, print_below, print_rows, print_tables, process_row
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
-from vramtui.core.observation.readings import Gpu, instance_names
+from vramtui.core.observation.readings import Gpu, gpu_name, instance_names
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.tables import Cell, safe_cell
 
 GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
 GROUP_NUMBERS = (0, 1, 2)
+GROUP_LEGEND = "NOW and PREDICTED in GiB."
 GROUP_CSV_COLUMNS = ("used_bytes", "predicted_bytes", "processes", "gpus", "user", "command")
-CSV_COLUMNS = ("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference", "command")
+CSV_COLUMNS = (
+    *("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference"),
+    *("command", "job", "uuid"),
+)
 
 
 def check(selection: Selection) -> None:
@@ -39,22 +43,21 @@ def check(selection: Selection) -> None:
 
 
 def print_picked(snapshot: Snapshot, selection: Selection) -> None:
-    """The table of one host; where all is asked for, with what belongs to no process."""
+    """The table of one host, with what belongs to no process below it."""
     if selection == Selection():
         print_tables(snapshot)
         return
-    headings, rows, numbers = table(snapshot, selection)
-    print_table(headings, rows, right=numbers)
-
-
-def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], list[tuple[str, ...]], Sequence[int]]:
-    """Headings, rows and which columns are numbers."""
     rows = picked(snapshot, selection)
-    if selection.by is not None:
-        return GROUP_HEADINGS, [_group_row(members) for members in grouped(rows, selection)], GROUP_NUMBERS
     holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
-    names = instance_names(snapshot.sample.gpus)
-    return HEADINGS, [process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows], NUMBERS
+    legend = GROUP_LEGEND
+    if selection.by is None:
+        names = instance_names(snapshot.sample.gpus)
+        legend = print_rows([process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows])
+    else:
+        groups = grouped(rows, selection)
+        print_table(GROUP_HEADINGS, [_group_row(members) for members in groups], right=GROUP_NUMBERS)
+        rows = [row for members in groups for row in members]
+    print_below(snapshot, [holdings[row.id] for row in rows], legend)
 
 
 def csv_of(snapshot: Snapshot, selection: Selection) -> str:
@@ -69,7 +72,18 @@ def csv_of(snapshot: Snapshot, selection: Selection) -> str:
         process = row.process
         if process is not None:
             held = (row.now, row.peak, row.predicted, row.fraction)
-            lines.append((row.gpu.index, process.pid, process.type, process.user, *held, process.command_or_name))
+            lines.append(
+                (
+                    row.gpu.index,
+                    process.pid,
+                    process.type,
+                    process.user,
+                    *held,
+                    process.command_or_name,
+                    process.job,
+                    row.gpu.uuid,
+                )
+            )
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows(["" if cell is None else safe_cell(cell) for cell in line] for line in lines)

@@ -1,7 +1,7 @@
 """What `vramtui ps` prints of one host, and what may be picked of it."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -9,17 +9,17 @@ from vramtui.cli.common.console import print_table, print_wrapped, table_width, 
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host, instance_names
+from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host, gpu_name, instance_names, usable_gpus
 from vramtui.core.observation.snapshot import Holding, Snapshot
 
 By = Literal["user", "job"]
-HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
+HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "JOB", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
-TYPE, NOW, PEAK = HEADINGS.index("TYPE"), HEADINGS.index("NOW"), HEADINGS.index("PEAK")
+TYPE, NOW, PEAK, JOB = map(HEADINGS.index, ("TYPE", "NOW", "PEAK", "JOB"))
 ROOMY = 100  # columns of the terminal
 LEGEND = "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started."
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
-WORTH_A_ROW = 256 * MIB  # of what nobody accounts for, as on Watch; less of it stands below
+WORTH_NAMING = 256 * MIB  # of what nobody accounts for on one GPU, as on Watch
 
 
 class Selection(NamedTuple):
@@ -45,62 +45,70 @@ def print_tables(snapshot: Snapshot) -> None:
     held: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
-    host, gpus = snapshot.sample.host, snapshot.sample.gpus
+    gpus = snapshot.sample.gpus
     names = instance_names(gpus)
-    rows = [row for gpu in gpus for row in _gpu_rows(gpu, gpu_name(gpu, names), host, held.get(gpu.uuid, []))]
-    legend = _print_rows(rows)
-    width = text_width()
-    for line in (_foot(gpus), _free(gpus), legend):
-        print_wrapped(line, width)
-    if any(holding.is_assumed and holding.estimate is not None for holding in snapshot.holdings):
-        sys.stdout.write("~ not all settings of the job are known.\n")
-    for problem in snapshot.sample.problems:
-        sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
+    rows = [row for gpu in gpus for row in _gpu_rows(gpu, gpu_name(gpu, names), held.get(gpu.uuid, []))]
+    legend = print_rows(rows)
+    print_below(snapshot, snapshot.holdings, legend)
 
 
-def _print_rows(rows: Sequence[tuple[str, ...]]) -> str:
-    """Print the table, and give what its columns are: a narrow one has commands without interpreter and folder, and no
-    column that says nothing.
+def print_rows(rows: Sequence[tuple[str, ...]]) -> str:
+    """Print the table, and give what its columns are: without those that say nothing; a narrow one has no JOB, and
+    commands without interpreter and folder.
     """
     kept = list(range(len(HEADINGS)))
-    if table_width() < ROOMY:
+    narrow = table_width() < ROOMY
+    if narrow:
         rows = [row if row[1] == UNKNOWN else (*row[:-1], brief_command(row[-1])) for row in rows]
         if all(row[TYPE] in {"", "C"} for row in rows):
             kept.remove(TYPE)
         if all(row[PEAK] in {"", row[NOW]} for row in rows):
             kept.remove(PEAK)
+    if narrow or all(row[JOB] in {"", UNKNOWN} for row in rows):
+        kept.remove(JOB)
     right = [kept.index(at) for at in NUMBERS if at in kept]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows], right=right)
     return LEGEND if PEAK in kept else "NOW and PREDICTED in GiB."
 
 
-def _gpu_rows(gpu: Gpu, index: str, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
-    """What it holds, line by line.
+def print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> None:
+    """What stands below the processes: what they hold, what belongs to none of them, what is free.
 
     Args:
-        gpu: the card, or an instance of one.
-        index: how it is called in the first column.
-        host: the machine it is in.
-        holdings: what its processes hold.
+        snapshot: the host.
+        shown: the processes above; where some are left out nothing is said of what is free.
+        legend: what the columns are.
     """
+    gpus, width = snapshot.sample.gpus, text_width()
+    every = sum(holding.gone_at is None for holding in snapshot.holdings)
+    is_part = len(shown) < every
+    part = _part(shown, every) if is_part else ""
+    for line in (part + _foot(gpus, snapshot.sample.host), "" if is_part else _free(gpus), legend):
+        print_wrapped(line, width)
+    if any(holding.is_assumed and holding.estimate is not None for holding in shown):
+        sys.stdout.write("~ not all settings of the job are known.\n")
+    sys.stdout.flush()
+    for problem in snapshot.sample.problems:
+        sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
+
+
+def _gpu_rows(gpu: Gpu, index: str, holdings: list[Holding]) -> list[tuple[str, ...]]:
+    """Its processes, or why there are none to tell of. `index` is how it is called in the first column."""
     if gpu.state != "ok":
-        return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
-    rows = [process_row(index, holding) for holding in holdings]
-    if abs(gpu.unattributed or 0) >= WORTH_A_ROW:
-        rows.append(_bare_row(index, gpu.unattributed, f"unattributed ({_whose(gpu, host)})"))
-    return rows
+        gone = printable(f"{gpu.name}: {gpu.reason}")
+        return [(index, UNKNOWN, "", UNKNOWN, format_gib(None), "", "", "", "", gone)]
+    return [process_row(index, holding) for holding in holdings]
 
 
-def gpu_name(gpu: Gpu, instances: Mapping[str, str]) -> str:
-    """Its index; of a MIG instance that of its card, with the instance's size, `0/3g`, or its name among `instances`
-    of one size, by uuid.
-    """
-    size = f"/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else ""
-    return instances.get(gpu.uuid) or f"{gpu.index}{size}"
+def _part(shown: Sequence[Holding], every: int) -> str:
+    """What the processes hold that are shown, of so many."""
+    sizes = [holding.process.used_memory for holding in shown]
+    least = "at least " if None in sizes else ""
+    return f"shown {least}{format_bytes(sum(size or 0 for size in sizes))} ({len(shown)} of {every} processes) · "
 
 
-def _foot(gpus: Sequence[Gpu]) -> str:
-    """What all processes hold, and what no process does."""
+def _foot(gpus: Sequence[Gpu], host: Host) -> str:
+    """What all processes hold, and what belongs to none: where it lies, and what it may be."""
     answer = [gpu for gpu in gpus if gpu.state == "ok"]
     driver = sum(gpu.memory.reserved or 0 for gpu in answer)
     unattributed = sum(gpu.unattributed or 0 for gpu in answer)
@@ -109,15 +117,28 @@ def _foot(gpus: Sequence[Gpu]) -> str:
     least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
     facts = [f"all processes {least if untold else format_bytes(processes)}"]
     facts += [f"driver {format_bytes(driver)}"] if driver else []
-    facts += [f"unattributed {format_bytes(unattributed)}"] if unattributed else []
+    places = _unattributed_places(gpus, host)
+    if unattributed or places:
+        facts.append(f"unattributed {format_bytes(unattributed)}" + (f": {places}" if places else ""))
     return " · ".join(facts)
+
+
+def _unattributed_places(gpus: Sequence[Gpu], host: Host) -> str:
+    """`GPU 0 2.0, GPU 1 1.0 (driver, exited pids)` in GiB, those of one cause together."""
+    names = instance_names(gpus)
+    causes_of: dict[str, list[str]] = {}
+    for gpu in gpus:
+        count = gpu.unattributed or 0
+        if gpu.state == "ok" and abs(count) >= WORTH_NAMING:
+            causes_of.setdefault(_whose(gpu, host), []).append(f"GPU {gpu_name(gpu, names)} {format_gib(count)}")
+    return "; ".join(f"{', '.join(places)} ({cause})" for cause, places in causes_of.items())
 
 
 def _free(gpus: Sequence[Gpu]) -> str:
     """What is free of each GPU that answers; those that are alike stand behind their name once."""
     facts = []
     names = instance_names(gpus)
-    for name, alike in groupby((gpu for gpu in gpus if gpu.state == "ok"), key=_free_of):
+    for name, alike in groupby((gpu for gpu in usable_gpus(gpus) if gpu.state == "ok"), key=_free_of):
         facts.append(
             ", ".join(f"GPU {gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike) + f" {name}"
         )
@@ -153,6 +174,7 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
         format_gib(holding.peak.bytes if holding.peak else None),
         _predicted(holding),
         format_percent(comparison.fraction if comparison else None),
+        printable(process.job or UNKNOWN),
         printable(f"{STATE_MARKS.get(process.state, '')}{process.command_or_name or ''}" or UNKNOWN),
     )
 
@@ -163,7 +185,3 @@ def _predicted(holding: Holding) -> str:
         return format_gib(None)
     mark = "~" if holding.is_assumed and holding.estimate is not None else ""
     return mark + format_gib(holding.comparison.predicted)
-
-
-def _bare_row(index: str, held: int | None, what: str) -> tuple[str, ...]:
-    return (index, UNKNOWN, "", UNKNOWN, format_gib(held), "", "", "", what)

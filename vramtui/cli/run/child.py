@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import SourceFailed, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import NVIDIA, Gpu
+from vramtui.core.observation.readings import NVIDIA, Gpu, usable_gpus
 
 if TYPE_CHECKING:
     from vramtui.sources.probe_listener import ProbeListener
@@ -19,7 +19,7 @@ def usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs that a job may use: those of one vendor, as a build of PyTorch runs on no other's (the first card's, so
     NVIDIA's where there are both), and of these what the variables of this process show.
     """
-    own = [gpu for gpu in gpus if gpu.vendor == gpus[0].vendor]
+    own = [gpu for gpu in usable_gpus(gpus) if gpu.vendor == gpus[0].vendor]
     if not own or own[0].vendor == NVIDIA:
         return _visible_gpus(own, gpus, "CUDA_VISIBLE_DEVICES")
     # HIP counts anew what ROCr leaves, and takes CUDA's variable where its own is missing (ROCm: GPU isolation).
@@ -41,6 +41,11 @@ def runtime_uuid(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
         return gpu.uuid
     serial = gpu.uuid.removeprefix("AMD-").removeprefix("0x")
     return str(own_index(gpu, gpus)) if ":" in serial else f"GPU-{serial}"
+
+
+def job_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
+    """What a variable calls it: its index among those of its vendor, of a MIG instance its uuid, as it has no index."""
+    return str(own_index(gpu, gpus)) if gpu.mig_parent is None else gpu.uuid
 
 
 def placing(chosen: Sequence[Gpu], gpus: Sequence[Gpu]) -> dict[str, str]:

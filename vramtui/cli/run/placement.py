@@ -124,7 +124,10 @@ def candidates(sample: Sample, need: Need) -> list[tuple[Gpu, Fit]]:
     Raises:
         UserError: the preset cannot be estimated.
     """
-    fits = ((gpu, need.fit(gpu)) for gpu in usable(sample.gpus))
+    gpus = usable(sample.gpus)
+    if need.count > 1:  # of MIG instances CUDA takes one (NVIDIA's MIG User Guide, "Device Enumeration")
+        gpus = [gpu for gpu in gpus if gpu.mig_parent is None]
+    fits = ((gpu, need.fit(gpu)) for gpu in gpus)
     return sorted(
         ((gpu, fit) for gpu, fit in fits if fit is not None and fit.is_enough), key=lambda pair: -pair[1].spare
     )

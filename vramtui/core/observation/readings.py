@@ -1,13 +1,14 @@
 """What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Literal
 
 import msgspec
 
+from vramtui.core.base.text import printable
 from vramtui.core.schema.bounds import ModuleLoading, Runtime
 
 SCHEMA = 1
@@ -123,6 +124,11 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
         return Runtime(self.module_loading, self.torch, self.alloc_conf)
 
     @property
+    def job(self) -> str | None:
+        """The job that it is a rank of, or else the container or Slurm job that it runs in: untrusted text."""
+        return self.container if self.rank is None else self.rank.job
+
+    @property
     def command_or_name(self) -> str | None:
         """What tells people which process it is: untrusted text; None where neither could be read."""
         return self.command or self.name
@@ -215,6 +221,15 @@ METRICS = tuple(f for f in Gpu.__struct_fields__ if getattr(_BARE, f) is None an
 """What a source says of each GPU or, in its `absent`, why it does not."""
 
 
+def usable_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Those that a process can be put on: MIG instances, and cards that are not cut into any. Whatever is counted or
+    added up over GPUs goes by these: a card's memory would else be there twice.
+    """
+    gpus = tuple(gpus)
+    divided = {gpu.mig_parent for gpu in gpus if gpu.mig_parent is not None}
+    return tuple(gpu for gpu in gpus if gpu.uuid not in divided)
+
+
 def instance_names(gpus: Sequence[Gpu]) -> dict[str, str]:
     """By uuid, the names of MIG instances of which their card has several of one size: `0:1` is the second instance of
     GPU 0, in the driver's order.
@@ -228,6 +243,14 @@ def instance_names(gpus: Sequence[Gpu]) -> dict[str, str]:
                 names[gpu.uuid] = f"{gpu.index}:{places[gpu.mig_parent]}"
             places[gpu.mig_parent] += 1
     return names
+
+
+def gpu_name(gpu: Gpu, instances: Mapping[str, str]) -> str:
+    """Its index; of a MIG instance that of its card, with the instance's size, `0/3g`, or its name among `instances`
+    of one size, by uuid.
+    """
+    size = f"/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else ""
+    return instances.get(gpu.uuid) or f"{gpu.index}{size}"
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,8 +296,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_records(self) -> list[dict[str, object]]:
         """A row of plain values for each process on each GPU, for a table: bytes, and None for what is not known. A
-        GPU without processes has a row of its own, whose `pid` is None.
+        GPU without processes has a row of its own, whose `pid` is None; a card that is cut into MIG instances has none,
+        as its instances have theirs.
         """
+        usable = {gpu.uuid for gpu in usable_gpus(self.gpus)}
         return [
             {
                 "taken_at": self.taken_at,
@@ -288,6 +313,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
                 **{name: getattr(process, name, None) for name in _RECORDED},
             }
             for gpu in self.gpus
+            if gpu.processes or gpu.uuid in usable
             for process in (gpu.processes or (None,))
         ]
 

@@ -11,7 +11,7 @@ import msgspec
 from vramtui import __version__
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import LINES
-from vramtui.core.observation.readings import Gpu, ProcessKey
+from vramtui.core.observation.readings import Gpu, ProcessKey, usable_gpus
 from vramtui.core.observation.snapshot import Holding, Snapshot
 
 MOST_GROUPS = 64  # of processes on one GPU; the smallest beyond that are added up
@@ -122,9 +122,10 @@ def metrics_of(
 def _gpu_metrics(gpus: Sequence[Gpu], host: str) -> Iterator[MetricFamily]:
     ok = _values((_gpu_labels(gpu, host), float(gpu.state == "ok")) for gpu in gpus)
     yield MetricFamily("vramtui_gpu_up", "1 while the GPU answers, 0 where it is lost or fails.", GPU_LABELS, ok)
+    usable = usable_gpus(gpus)
     sizes = (
         ((*_gpu_labels(gpu, host), part), size)
-        for gpu in gpus
+        for gpu in usable
         for part, size in (
             ("processes", gpu.attributed if gpu.state == "ok" and gpu.memory.used is not None else None),
             ("reserved", gpu.memory.reserved),
@@ -132,9 +133,12 @@ def _gpu_metrics(gpus: Sequence[Gpu], host: str) -> Iterator[MetricFamily]:
             ("unattributed", None if gpu.state != "ok" else gpu.unattributed),
         )
     )
-    text = "Memory of a GPU or MIG instance by part: processes, unattributed (of no known process), reserved and free."
+    text = (
+        "Memory by part: processes, unattributed (of no known process), reserved and free; of each GPU, or of its MIG"
+        " instances where it is cut into any."
+    )
     yield MetricFamily("vramtui_gpu_memory_bytes", text, (*GPU_LABELS, "part"), _values(sizes))
-    totals = _values((_gpu_labels(gpu, host), gpu.memory.total) for gpu in gpus)
+    totals = _values((_gpu_labels(gpu, host), gpu.memory.total) for gpu in usable)
     yield MetricFamily("vramtui_gpu_memory_total_bytes", "All of it: what the parts add up to.", GPU_LABELS, totals)
 
 
