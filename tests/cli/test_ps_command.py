@@ -5,6 +5,7 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -138,9 +139,11 @@ class Cut:
         card = Gpu(index=0, uuid="GPU-0", name="H100", memory=memory, mig_used=6 * gib)
         half = Memory(total=40 * gib, used=6 * gib, free=34 * gib)
         process = Process(pid=77, type="C", used_memory=6 * gib, command=self.command, container="docker trainer")
-        one = {"index": 0, "name": "H100 MIG 3g.40gb", "mig_parent": "GPU-0", "mig_profile": "3g.40gb"}
-        first = Gpu(uuid="MIG-1", memory=half, processes=(process,), **one)  # type: ignore[arg-type]  # by name
-        second = Gpu(uuid="MIG-2", memory=Memory(total=40 * gib, used=0, free=40 * gib), **one)  # type: ignore[arg-type]
+        name, profile = "H100 MIG 3g.40gb", "3g.40gb"
+        first = Gpu(index=0, uuid="MIG-1", name=name, memory=half, mig_parent="GPU-0", mig_profile=profile)
+        first = msgspec.structs.replace(first, processes=(process,))
+        empty = Memory(total=40 * gib, used=0, free=40 * gib)
+        second = Gpu(index=0, uuid="MIG-2", name=name, memory=empty, mig_parent="GPU-0", mig_profile=profile)
         whole = Gpu(index=1, uuid="GPU-1", name="H100", memory=Memory(total=80 * gib, used=0, free=80 * gib))
         return Sample(taken_at=1.0, source="test", host=Host(name="h"), gpus=(card, first, second, whole))
 

@@ -98,6 +98,18 @@ def test_a_host_with_vramtui(far: Far, program: str) -> None:
     assert [row["pid"] for row in told["gpus"][0]["processes"]] == [far.stand_in.pids[0], far.stand_in.pids[2]]
 
 
+@pytest.mark.parametrize("code", [2, 9, 126, 127])
+def test_a_python_that_is_too_old_or_does_not_start_is_passed_over(far: Far, code: int) -> None:
+    """As a shim of pyenv's for a release that is not chosen (127), or one that does not know `-I` (2)."""
+    for name in ("python3", "python3.13"):
+        (far.tools / name).write_text(f"#!/bin/sh\nexit {code}\n")
+        (far.tools / name).chmod(0o755)
+    (far.tools / "python3.12").symlink_to(sys.executable)
+    told = msgspec.json.decode(far.run("ps", "--host", "gpu01", "--json").stdout)
+    assert (told["source"], told["problems"]) == ("nvml", [])
+    assert told["gpus"][0]["memory"]["used"] == 40 * GIB
+
+
 def test_several_hosts_with_python_alone_and_one_that_is_down(far: Far) -> None:
     far.with_python()
     ended = far.run("ps", "--host", "gpu[01-02],down", "--json", code=3)

@@ -29,7 +29,8 @@ def _look(name: str, opened: OpenedSource) -> Finding:
     try:
         sample = opened.source.read()
     except SourceFailed as failure:
-        return Finding(check=name, verdict="failed", message=printable(failure.message).rstrip("."), hint=failure.hint)
+        message = printable(failure.message).removeprefix(f"{name}: ").rstrip(".")
+        return Finding(check=name, verdict="failed", message=message, hint=failure.hint)
     finally:
         opened.source.close()
     if not sample.gpus:

@@ -15,7 +15,7 @@ from vramtui.cli.completion import sort_keys
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.options.hosts import open_hosts
 from vramtui.cli.options.shared_options import THIS_MACHINE, SourceOptions
-from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_tables
+from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_problems, print_tables
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.snapshot import Snapshot
 
@@ -119,6 +119,7 @@ def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool)
             from vramtui.cli.ps.selection import print_picked
 
             print_picked(snapshot, selection)
+        print_problems(snapshot)
     sys.stdout.flush()
 
 

@@ -13,7 +13,7 @@ from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import NO_SOURCE
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.ps.selection import csv_of, print_picked
-from vramtui.cli.ps.tables import CLEAR_SCREEN, Selection
+from vramtui.cli.ps.tables import CLEAR_SCREEN, Selection, print_problems
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
@@ -124,6 +124,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
             sys.stdout.write(f"{name}\n")
             sys.stdout.flush()
             print_picked(answer, selection)
+            print_problems(answer, name)
     sys.stdout.flush()
     for name, answer in answers.items():
         if isinstance(answer, SourceFailed):

@@ -41,7 +41,7 @@ class Selection(NamedTuple):
 
 
 def print_tables(snapshot: Snapshot) -> None:
-    """All of one host; problems go to standard error."""
+    """All of one host."""
     held: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
@@ -87,9 +87,14 @@ def print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> No
         print_wrapped(line, width)
     if any(holding.is_assumed and holding.estimate is not None for holding in shown):
         sys.stdout.write("~ not all settings of the job are known.\n")
+
+
+def print_problems(snapshot: Snapshot, host: str = "") -> None:
+    """What the source could not do, on standard error; with the name of the `host` where there are several."""
     sys.stdout.flush()
     for problem in snapshot.sample.problems:
-        sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
+        where = ": ".join(filter(None, (host, problem.where)))
+        sys.stderr.write(printable(f"vramtui: {where}: {problem.message} {problem.hint}") + "\n")
 
 
 def _gpu_rows(gpu: Gpu, index: str, holdings: list[Holding]) -> list[tuple[str, ...]]:

@@ -20,8 +20,11 @@ OPTIONS = (
 # What may run the agent: on RHEL 8 python3 may be missing, and its own system tools have one.
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(13, 8, -1)), "/usr/libexec/platform-python")
 OLDEST = "(3,6)"
-# Why nvidia-smi is read after all: exit codes of the agent's Python, which has read the agent but for TOO_OLD.
+# Why nvidia-smi is read after all: exit codes of the agent's Python, and those of the shell and of Python itself for
+# one that does not start (a shim of pyenv's, or one so old that it does not know -I). After these the next one is
+# tried: the agent still waits on standard input, which any other has read.
 NO_PYTHON, TOO_OLD = 0, 9
+NOT_STARTED = (2, 126, 127)
 SMI_MARK = "vramtui-smi 1"
 GPU_COLUMNS = (
     "index,uuid,pci.bus_id,driver_version,memory.total,memory.used,memory.free,memory.reserved,utilization.gpu,"
@@ -51,7 +54,8 @@ def far_command(interval: float, agent_size: int) -> str:
         f"vramtui stream --interval {seconds} </dev/null 2>/dev/null && exit 0",
         f'w="{NO_PYTHON}"; for p in {" ".join(PYTHONS)}',
         "do command -v $p >/dev/null || continue",
-        f'$p -I -S -c "{program}" 2>/dev/null && exit 0; w=$?; [ $w = {TOO_OLD} ] || break; done',
+        f'$p -I -S -c "{program}" 2>/dev/null && exit 0; w=$?',
+        f"case $w in {'|'.join(map(str, (*NOT_STARTED, TOO_OLD)))}) ;; *) break;; esac; done",
         "command -v nvidia-smi >/dev/null || { echo vramtui: no GPU can be read here >&2; exit 3; }",
         f"q={GPU_COLUMNS}",
         f"nvidia-smi --query-gpu=$q {FORMAT} >/dev/null 2>&1 || q={OLD_COLUMNS}",

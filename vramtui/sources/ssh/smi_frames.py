@@ -16,7 +16,7 @@ from vramtui.core.observation.readings import Absence, Gpu, Host, Problem, Proce
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.nvidia_smi.runner import Output
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
-from vramtui.sources.ssh.far_command import NO_PYTHON, SMI_MARK, TOO_OLD
+from vramtui.sources.ssh.far_command import NO_PYTHON, NOT_STARTED, SMI_MARK, TOO_OLD
 
 MOST_GREETING = 200  # lines that a login shell may print before anything else
 MOST_LINES = 1 << 17  # of one frame
@@ -25,6 +25,7 @@ _PS = re.compile(rb"\s*(\d+)\s+(\S+)\s+\w{3}\s+(\w{3}\s+\d+\s+[\d:]{8}\s+\d{4})\
 _REASONS = {
     NO_PYTHON: "neither vramtui nor a Python",
     TOO_OLD: "no vramtui, and its Python is older than 3.6",
+    **dict.fromkeys(NOT_STARTED, "no vramtui, and no Python that starts"),
     BROKEN: "no vramtui, and its Python fails in what would read it",
     NO_NVML: "no vramtui, and its Python cannot load NVML's library",
 }
