@@ -16,6 +16,7 @@ from vramtui.app.fleet.model import FleetModel, FleetRow, holds
 from vramtui.app.fleet.screen import FleetScreen
 from vramtui.app.fleet.table import text_of
 from vramtui.app.services import Services, StartOptions
+from vramtui.app.ui.header import name_those_down
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import GIB
@@ -79,7 +80,7 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
                 break
             await pilot.pause(0.05)
         assert isinstance(app.screen, FleetScreen)
-        assert "Fleet · 2 of 3 hosts up · 4 GPUs, 0 free · 32.0 of 320.0 GiB" in text
+        assert "Fleet · 2 of 3 hosts up · 4 GPUs, 0 free · 32.0 of 320.0 GiB · 2 users" in text
         assert "down: it refuses connections" in text
         assert "anna 7.0  bo 7.0" in text
         await pilot.press("down", "down", "enter")
@@ -87,6 +88,11 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
         assert isinstance(app.screen, Watch)
         assert "train on gpu02" in screen_text(app)
         assert app.session is fleet.switch("gpu02")
+        assert app.feed.asked == "gpu02"
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert " down: gpu03 " in screen_text(app).splitlines()[0], key
 
 
 class Cut(Far):
@@ -197,6 +203,13 @@ def test_rows_are_in_the_order_that_is_asked_for() -> None:
 def test_a_filter_is_words_or_forms(words: str, found: list[str]) -> None:
     rows = [FleetRow(host, one) for host in HOSTS for one in (host.gpus or (None,))]
     assert [row.host.name for row in rows if holds(row, words)] == found
+
+
+def test_as_many_hosts_that_are_down_are_named_as_there_is_room_for() -> None:
+    names = tuple(f"gpu{at:02}" for at in range(20))
+    assert name_those_down(names, 30) == " down: gpu00, gpu01, gpu02 and 17 more "
+    assert name_those_down(names[:2], 30) == " down: gpu00, gpu01 "
+    assert name_those_down(names[:1], 3) == " down: gpu00 "
 
 
 def test_what_is_down_says_for_how_long_and_why() -> None:

@@ -200,7 +200,7 @@ def test_a_far_process_that_stands_still_is_dead_and_called_again(far: Far, tmp_
         recorder.send_signal(signal.SIGINT)
         assert recorder.wait(PATIENCE) == 0
         assert recorder.stderr is not None
-        assert "gpu01: no sample for 3 s; connecting again." in recorder.stderr.read()
+        assert "gpu01 does not answer: no sample for 3 s; connecting again." in recorder.stderr.read()
     for one in filter(lambda pid: Path(f"/proc/{pid}").exists(), children):
         os.kill(one, signal.SIGKILL)
     samples = read_recording(file).samples

@@ -194,7 +194,7 @@ def test_a_half_open_connection_is_dead_and_made_anew(
         recorder.send_signal(signal.SIGINT)
         assert recorder.wait(PATIENCE) == 0
         assert recorder.stderr is not None
-        assert "no sample for 3 s; connecting again" in recorder.stderr.read()
+        assert "gpu01 does not answer: no sample for 3 s; connecting again" in recorder.stderr.read()
     assert len(read_recording(file).samples) > 5
 
 

@@ -144,7 +144,9 @@ class Features:
         return msgspec.structs.replace(
             view,
             reported=reported_alone(session.jobs, view.chosen),
-            banner=" · ".join(filter(None, (feed.banner, self.fleet.down if self.fleet is not None else ""))),
+            banner=feed.banner,
+            asked=feed.asked,
+            down=self.fleet.down if self.fleet is not None else (),
             failure=feed.failure,
             notes=feed.notes,
             interval=feed.interval,

@@ -40,8 +40,9 @@ class FeedStatus:
         self.stuck = False
         self.failure = self.failed = ""
 
-    def begin_again(self) -> None:
-        """Another host is watched from now on."""
+    def begin_again(self, asked: str) -> None:
+        """Another host is watched from now on, and is to answer."""
+        self.asked = asked
         self._answered_at = None
         self.stuck = False
         self.failure = self.failed = ""

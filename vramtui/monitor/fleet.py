@@ -140,6 +140,11 @@ class Fleet:
         self._settles_at: float | None = None
         self._is_closed = False
 
+    @property
+    def host(self) -> str:
+        """Who answers, or does not: the current host."""
+        return self.current
+
     # --- as the dashboard's source -------------------------------------------------------------------------------
 
     def read(self) -> Sample:

@@ -6,7 +6,6 @@ from vramtui.app.context import AppContext, Feature
 from vramtui.app.feed import FeedStatus
 from vramtui.app.fleet.model import FleetModel
 from vramtui.app.keys import FIRST
-from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.fleet import CONNECTING, Fleet
@@ -40,10 +39,9 @@ class FleetController(Feature):
         return self.model.view(self._fleet.summaries(), self._fleet.current)
 
     @property
-    def down(self) -> str:
-        """The hosts that do not answer by now, to stand above every screen; empty where all do."""
-        names = [one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING]
-        return f"down: {printable(', '.join(names))}" if names else ""
+    def down(self) -> tuple[str, ...]:
+        """The hosts that do not answer by now, to be named on every screen."""
+        return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
 
     def is_of_another(self, sample: Sample) -> bool:
         """Whether a sample was on its way when another host became the current one; it is in no session then."""
@@ -74,7 +72,7 @@ class FleetController(Feature):
             return
         if name != self._fleet.current:
             self._shared.state.watch(self._fleet.switch(name))
-            self._feed.begin_again()
+            self._feed.begin_again(name)
         self._shared.screens.show(FIRST)
         self._shared.redraw.now()
 

@@ -131,7 +131,7 @@ class FleetRow(msgspec.Struct, frozen=True):
         """How it is: nothing old is ever said to be up."""
         if not self.host.is_up:
             age = "" if self.host.age is None else f" for {format_duration(self.host.age)}"
-            words = self.host.failure.removeprefix(f"{self.host.name}: ").rstrip(".")
+            words = self.host.failure.removeprefix(self.host.name).lstrip(": ").rstrip(".")
             return f"down{age}: {words}" if words != CONNECTING else words
         if self.gpu is None:
             return "no GPU"

@@ -107,7 +107,8 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
         count = f"{shown} of {view.total} GPUs" if view.filter else f"{view.total} GPUs"
         below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else ""
         memory = f" · {format_gib(view.used)} of {format_gib(view.capacity)} GiB" if view.capacity else ""
-        return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}", below
+        users = f" · {len(view.totals)} user{'s' if len(view.totals) > 1 else ''}" if view.totals else ""
+        return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}{users}", below
 
 
 def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:

@@ -210,6 +210,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     `reported` is what the chosen process tells of itself where it has no preset.
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
+    `asked` is who is to answer.
     `late` is the time, in seconds since the epoch, where an answer should have come by now.
     `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
     `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
@@ -217,7 +218,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     `by_hand` says that a person chose a row, and `held` that rows keep their order since.
     `is_monitor` says that only what is seen is shown: no preset, prediction or estimate.
     `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one,
-    `view_only` that nothing may be signalled, traced, edited or written.
+    `down` which of them do not answer, `view_only` that nothing may be signalled, traced, edited or written.
     """
 
     sample: Sample | None = None
@@ -241,6 +242,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     filter: str = ""
     paused: bool = False
     stale: float | None = None
+    asked: str = "the driver"
     late: float | None = None
     failure: str = ""
     banner: str = ""
@@ -248,6 +250,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
     history_error: str = ""
     has_fleet: bool = False
+    down: tuple[str, ...] = ()
     is_monitor: bool = False
     view_only: bool = False
     alerts: tuple[Alert, ...] = ()

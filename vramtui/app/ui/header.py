@@ -30,7 +30,7 @@ class Header(Lines[View]):
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         del height
         bar = palette.ink("foreground", "bar")
-        end = _right(view, palette)
+        end = _right(view, palette, width)
         room = width - sum(cell_len(text) for text, _ in end) - 1
         self._shown = _titled(view, self.current, room - len(NAME))
         return [between(_left(view, palette, self.current, self._shown, room), end, width, bar)]
@@ -94,8 +94,21 @@ def _left(
     return screens
 
 
-def _right(view: View, palette: Palette) -> list[Piece]:
+def name_those_down(hosts: Sequence[str], room: int) -> str:
+    """The hosts that do not answer: as many by name as there is room for, and how many more."""
+    text = f" down: {printable(hosts[0])}"
+    for at, host in enumerate(hosts[1:], 1):
+        more = f", {printable(host)}"
+        if cell_len(text) + cell_len(more) > room:
+            return f"{text} and {len(hosts) - at} more "
+        text += more
+    return f"{text} "
+
+
+def _right(view: View, palette: Palette, width: int) -> list[Piece]:
     pieces: list[Piece] = []
+    if view.down:
+        pieces.append((name_those_down(view.down, width // 4), palette.ink("error", "bar", bold=True)))
     if view.recording is not None:
         minutes, seconds = divmod(int(view.recording.seconds), 60)
         lost = f" ({view.recording.dropped} lost)" if view.recording.dropped else ""

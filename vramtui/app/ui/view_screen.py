@@ -32,7 +32,7 @@ class Banner(Lines[View]):
             said.append((view.failure, "error"))
         elif view.stale is not None:
             age = format_duration(view.stale)
-            said.append((f"no answer from the driver for {age}; showing data that old", "error"))
+            said.append((f"no answer from {view.asked} for {age}; showing data that old", "error"))
         if view.banner:
             said.append((view.banner, "accent"))
         if view.hint:

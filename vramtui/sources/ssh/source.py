@@ -213,7 +213,7 @@ class _Conversation:
             piece = self._next_piece(last + (self._limit if has_come else START_LIMIT))
             if piece is None:
                 waited = time.monotonic() - (last if has_come else began)
-                return SourceFailed(f"{self._host}: no sample for {waited:.0f} s; connecting again.")
+                return SourceFailed(f"{self._host} does not answer: no sample for {waited:.0f} s; connecting again.")
             if not piece:
                 return self._ended()
             opened()
