@@ -1,8 +1,10 @@
-"""Workspaces of cuDNN under a release of PyTorch: `convolutions.py OUT`, under its CUDA build, on a card.
+"""Workspaces of cuDNN's convolutions: `convolutions.py OUT`, under PyTorch's CUDA build, on a card or an emulated one.
+
+    vramtui run --on T4 --keep-files -- PYTHON benchmarks/convolutions.py t4.json --all
 
 Each convolution of `torch_facts/convolutions_h200.json` runs forward, for its input's gradient and for its weight's.
-OUT gets the rows in which any of the three workspaces is another one than there, in the same form and with cuDNN's
-version; `--all` gives every row. The standard library and torch alone.
+OUT gets the rows in which any of the three workspaces is another one than there, in the same form; `--all` gives every
+row that the card can run. The standard library and torch alone.
 """
 
 import json
@@ -27,18 +29,25 @@ def scratch_of(call: Callable[[], object], result: int) -> int:
 
 
 def workspaces(form: dict[str, Any], row: list[int]) -> list[int]:
-    """Of one convolution, forward, for the input's gradient and for the weight's; in bytes."""
-    images, inputs, outputs, height, width, *padding = row[:7]
+    """Of one convolution, forward, for the input's gradient and for the weight's; in bytes.
+
+    Args:
+        form: its type, window, stride, dilation, groups and layout.
+        row: images, channels of the input and of the output, the input's sides, the padding of each.
+    """
+    images, inputs, outputs, *sides = row
+    size, padding = sides[: len(sides) // 2], sides[len(sides) // 2 :]
     groups = form.get("groups", 1)
     how = {"device": "cuda", "dtype": getattr(torch, form["dtype"])}
     layout = torch.channels_last if form.get("channels_last") else torch.contiguous_format
-    tensor = torch.empty((images, inputs, height, width), **how).to(memory_format=layout)
+    tensor = torch.empty((images, inputs, *size), **how).to(memory_format=layout)
     weight = torch.empty((outputs, inputs // groups, *form["window"]), **how).to(memory_format=layout)
-    stride, dilation = form.get("stride", [1, 1]), form.get("dilation", [1, 1])
+    none = [1] * len(size)
+    stride, dilation = form.get("stride", none), form.get("dilation", none)
 
     def forward() -> torch.Tensor:
         found: torch.Tensor = torch.ops.aten.convolution(
-            tensor, weight, None, stride, padding, dilation, False, [0, 0], groups
+            tensor, weight, None, stride, padding, dilation, False, [0] * len(size), groups
         )
         return found
 
@@ -49,7 +58,7 @@ def workspaces(form: dict[str, Any], row: list[int]) -> list[int]:
 
         def backward(wanted: list[bool] = wanted) -> object:
             return torch.ops.aten.convolution_backward(
-                gradient, tensor, weight, None, stride, padding, dilation, False, [0, 0], groups, wanted
+                gradient, tensor, weight, None, stride, padding, dilation, False, [0] * len(size), groups, wanted
             )
 
         found.append(scratch_of(backward, result.nbytes))
@@ -58,15 +67,33 @@ def workspaces(form: dict[str, Any], row: list[int]) -> list[int]:
 
 def main() -> None:
     """Measure, and write what differs."""
-    rows_of_forms = []
+    rows_of_forms: list[tuple[dict[str, Any], list[list[int]]]] = []
     for form, rows in json.loads(MEASURED.read_bytes()):
-        measured = [(row, workspaces(form, row)) for row in rows]
-        other = [[*row[:7], *now] for row, now in measured if now != row[7:10] or "--all" in sys.argv]
+        other, numbers = [], 3 + 2 * len(form["window"])
+        for row in rows:
+            sizes = row[:numbers]
+            try:
+                now = workspaces(form, sizes)
+            except (torch.OutOfMemoryError, RuntimeError) as error:  # a card without that type of numbers, or too small
+                print(form, sizes, str(error).partition("\n")[0][:80], file=sys.stderr)
+                continue
+            if now != row[numbers : numbers + len(now)] or "--all" in sys.argv:
+                other.append([*sizes, *now])
         if other:
-            rows_of_forms.append([form, other])
+            rows_of_forms.append((form, other))
         torch.cuda.empty_cache()
-    found = {"cudnn": torch.backends.cudnn.version(), "torch": torch.__version__, "rows": rows_of_forms}
-    Path(sys.argv[1]).write_text(json.dumps(found, separators=(",", ":")), encoding="utf-8")
+    print(f"cuDNN {torch.backends.cudnn.version()}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
+    Path(sys.argv[1]).write_text(_as_table(rows_of_forms), encoding="utf-8")
+
+
+def _as_table(rows_of_forms: list[tuple[dict[str, Any], list[list[int]]]]) -> str:
+    """JSON, a line for each form and each row."""
+    lines = (f"[{_dense(form)},[\n" + ",\n".join(map(_dense, rows)) + "\n]]" for form, rows in rows_of_forms)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _dense(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 if __name__ == "__main__":

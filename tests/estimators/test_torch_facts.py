@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.estimate.devices import CARDS
+from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.schema.rule_inputs.formulas import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ConvolutionForm,
+    Direction,
+    MeasuredCard,
     convolved_of,
     cudnn_of,
+    measured_card,
     measured_workspace,
 )
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
@@ -99,6 +102,38 @@ def test_a_convolution_has_the_workspaces_of_the_cudnn_that_its_pytorch_brings()
     assert asked((2, 13)) == [(524304, True)] * 3
     assert asked((2, 14)) == [(0, True), (0, True), (524304, True)]
     assert asked((2, 15)) == [(524304, True), (0, True), (524304, True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [("H100", "h200"), ("A100-80GB", "a100"), ("L4", "l4"), ("RTX4060", "l4"), ("L40S", "rtx4090"), ("T4", "t4")],
+)
+def test_a_card_has_the_convolutions_of_the_measured_one_of_its_capability(name: str, measured: str) -> None:
+    limits = card_limits(card(name))
+    assert measured_card(limits.capability, limits.multiprocessors) == measured
+
+
+def test_a_card_whose_capability_was_not_measured_has_none() -> None:
+    assert [measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("h200", (17_301_520, 25_690_259, 25_690_128)),
+        ("a100", (17_301_520, 25_690_128, 34_603_152)),
+        ("l4", (17_301_520, 25_690_128, 40_370_320)),
+        ("rtx4090", (17_301_520, 25_690_128, 40_370_320)),
+        ("t4", (1_664, 0, 4_959)),
+    ],
+)
+def test_each_card_has_its_own_workspaces(name: MeasuredCard, asked: tuple[int, int, int]) -> None:
+    """The second layer of PyTorch's DCGAN in fp32."""
+    form = ConvolutionForm(card=name, dtype="float32", window=(4, 4), stride=(2, 2))
+    shapes = (64, 64, 32, 32), (128, 64, 4, 4), (64, 128, 16, 16)
+    convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+    directions: tuple[Direction, ...] = ("forward", "input", "weight")
+    assert [measured_workspace(convolved, at) for at in directions] == [(one, True) for one in asked]
 
 
 @pytest.mark.parametrize("row", _rows("cublas"), ids=lambda row: f"{row['capability']} {row['config']}".strip())

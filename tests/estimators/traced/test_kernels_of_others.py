@@ -201,6 +201,26 @@ def test_convolutions_peak_where_the_cuda_build_does(tmp_path: Path, benchmark: 
     assert any(note.startswith("torch.backends.cudnn.benchmark") for note in result.warnings) is (benchmark == "True")
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "peaks"),
+    [
+        ("A100-80GB", (82_850_816, 125_829_120)),
+        ("L4", (87_569_920, 132_120_576)),
+        ("RTX4090", (87_569_920, 132_120_576)),
+        ("T4", (47_204_352, 65_011_712)),
+    ],
+)
+def test_convolutions_peak_where_they_do_on_emulated_cards(tmp_path: Path, name: str, peaks: tuple[int, int]) -> None:
+    """PyTorch 2.13's CUDA build under `run --on`; on a T4 two segments are smaller, for a cause that is not known."""
+    script = tmp_path / "script.py"
+    script.write_text(CONVOLUTIONS.replace("BENCHMARK", "False"), encoding="utf-8")
+    result = WARM.trace(TraceRequest(path=str(script), device=card(name)))
+    assert result.peak_allocated == peaks[0]
+    assert peaks[1] - result.peak_reserved == (4 << 20 if name == "T4" else 0)
+    assert not result.unseen
+
+
 def test_one_dimension_is_a_height_of_one_and_a_dilation_another_form() -> None:
     """The layers of TCN's adding problem: 30 channels, windows of 7, dilated more from layer to layer."""
     asked = {}

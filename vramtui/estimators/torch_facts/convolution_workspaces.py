@@ -13,15 +13,27 @@ among a few rules by all of them. Right within 5 %, forward, input and weight: o
 93, 99 and 90 % in bf16; three dimensions 61, 98 and 70 %, and 80, 100 and 59 %; 1 x 1 at least 85 %.
 
 `convolutions_h200.json` is **measured** in the same way, and goes before the thresholds on such cards: convolutions of
-public nets (ResNets, VGG, UNets, GANs, TCNs, those for MNIST and CIFAR; batches of 4 to 256) and random ones. What is
-asked for in one of them is taken as it is. A convolution near one of them is taken to run on the same kernel: of those
-with a neighbour within two octaves, each left out in turn, 72 to 95 % of the first 2,000 are met so (by the thresholds
-60 to 93 %). The convolutions of the nets in docs/scripts.md are among the measured ones, so that their errors say
-nothing about other nets.
+public nets (ResNets, VGG, UNets, GANs, TCNs, those for MNIST and CIFAR; batches of 4 to 256), layers of one dimension
+(wav2vec 2.0, Whisper, WaveNet, EnCodec, Conformer, nets for electrocardiograms …) and of three (R3D, C3D, 3D UNets,
+patches of films) by their published sizes, and random ones. What is asked for in one of them is taken as it is. A
+convolution near one of them is taken to run on the same kernel. Each left out in turn, of those with a neighbour
+within two octaves (63 % of two dimensions, 61 of three, 29 of one) this meets within 5 % or 64 KiB, forward, input and
+weight, in brackets the thresholds over all:
 
-Both are figures of a model of that card. A real H200 with cuDNN 9.19 (PyTorch 2.11, `tests/golden/card`) asked within a
-MiB of the table for 765 of its convolutions in 85, 84 and 66 % with fp16 (forward, input, weight), in 76, 77 and 61 %
-with fp32 and in 49, 51 and 54 % with bf16: whether it is the older cuDNN or the model is not known.
+    two dimensions, fp32     84, 92, 81 %   (69, 84, 67)      fp16     92, 94, 82 %   (87, 91, 74)
+    one dimension, fp32      84, 88, 80 %   (70, 83, 66)      fp16     97, 90, 90 %   (86, 86, 77)
+    three dimensions, fp32   86, 91, 86 %   (61, 87, 77)      fp16     74, 93, 87 %   (72, 93, 78)
+
+`convolutions_a100.json`, `_l4`, `_rtx4090` and `_t4` hold the same 3,593 convolutions as far as the card can run them,
+measured by benchmarks/convolutions.py on emulated cards with PyTorch 2.13's CUDA build: cuDNN's own answers for the
+card that is described to it. By the nearest in the same way, fp32 of two dimensions: A100 77, 88 and 74 %, where the
+thresholds meet 44, 76 and 51; L4 73, 84, 71 (43, 66, 49); T4, which has no TF32, 77, 81, 100 (no workspace at all: 62,
+74, 97); fp16 on the T4 73, 71, 60. None of these was held against such a card. The convolutions of the nets in
+docs/scripts.md are among the measured ones, so that their errors say nothing about other nets.
+
+The H200's are figures of a model of that card. A real H200 with cuDNN 9.19 (PyTorch 2.11, `tests/golden/card`) asked
+within a MiB of the table for 765 of its convolutions in 85, 84 and 66 % with fp16 (forward, input, weight), in 76, 77
+and 61 % with fp32 and in 49, 51 and 54 % with bf16: whether it is the older cuDNN or the model is not known.
 
 Another cuDNN takes other kernels: three in four of these convolutions have another workspace with 9.24, which PyTorch
 2.14 brings, and nine of them yet another with 2.15's 9.26. `convolutions_h200_9.24.json` and `_9.26.json` hold the rows
@@ -36,6 +48,7 @@ six figures; which kernel is fastest is not, for nothing is computed where these
 import json
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from math import log2, prod
 from pathlib import Path
 from typing import Any, Literal
@@ -46,23 +59,28 @@ Direction = Literal["forward", "input", "weight"]
 ALIGNED = 16
 """Bytes to which the channels of one pixel are padded."""
 HEADER = 512
+HOPPER = 9
 FLOAT = 4
 HALF = 2
 PLANE = 2
 """Dimensions of a picture."""
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
-MEASURED_ON = 9
-"""The major capability of the H200; on others cuDNN takes other kernels for half of the convolutions."""
-SIZES = 7
-"""Numbers of a measured row that are sizes; workspaces follow them."""
+MeasuredCard = Literal["h200", "a100", "l4", "rtx4090", "t4"]
+_L4, _RTX4090 = 58, 128
+"""Multiprocessors of the two measured cards of one capability."""
 NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
 
 
 Pair = tuple[int, int]
+Sides = tuple[int, ...]
 OLDEST_CUDNN = (9, 20)
 CUDNN: dict[Pair, Pair] = {OLDEST_CUDNN: (0, 0), (9, 24): (2, 14), (9, 26): (2, 15)}
 """The measured cuDNN, in their order, and the first PyTorch whose CUDA build brings each (`nvidia-cudnn-cu13`)."""
+
+
+NEWER_ON: MeasuredCard = "h200"
+"""Where other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest, as near ones."""
 
 
 def cudnn_of(release: Pair) -> Pair:
@@ -70,23 +88,36 @@ def cudnn_of(release: Pair) -> Pair:
     return max(cudnn for cudnn, since in CUDNN.items() if release >= since)
 
 
+def measured_card(capability: Pair, multiprocessors: int) -> MeasuredCard | None:
+    """The card whose measured workspaces hold for one of that compute capability; of two alike in it the one that is
+    nearer in multiprocessors.
+    """
+    if capability[0] == HOPPER:
+        return "h200"
+    ada: MeasuredCard = "l4" if multiprocessors * multiprocessors < _L4 * _RTX4090 else "rtx4090"
+    cards: dict[Pair, MeasuredCard] = {(7, 5): "t4", (8, 0): "a100", (8, 9): ada}
+    return cards.get(capability)
+
+
 class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What else decides cuDNN's kernel: height before width; one dimension is a height of 1.
+    """What else decides cuDNN's kernel: depth before height before width; one dimension is a height of 1.
 
     Attributes:
-        dtype: float32 (as TF32), float16 or bfloat16.
+        card: whose workspaces are looked up.
+        dtype: float32 (as TF32 where the card has it), float16 or bfloat16.
         cudnn: its release.
         channels_last: whether input or weight are (NHWC).
         window: of the kernel.
         stride, dilation, groups: as PyTorch has them.
     """
 
+    card: MeasuredCard = "h200"
     dtype: str
     cudnn: Pair = OLDEST_CUDNN
     channels_last: bool = False
-    window: Pair
-    stride: Pair = (1, 1)
-    dilation: Pair = (1, 1)
+    window: Sides
+    stride: Sides = (1, 1)
+    dilation: Sides = (1, 1)
     groups: int = 1
 
 
@@ -102,8 +133,8 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
         after: pixels of one image of the output.
         itemsize: bytes of a number.
         groups: of channels.
-        form: None where no measured one is looked up, as in three dimensions.
-        size: height and width of the input.
+        form: None where no measured one is looked up.
+        size: sides of the input.
         padding: pixels on each side.
     """
 
@@ -116,8 +147,8 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
     itemsize: int
     groups: int = 1
     form: ConvolutionForm | None = None
-    size: Pair = (0, 0)
-    padding: Pair = (0, 0)
+    size: Sides = (0, 0)
+    padding: Sides = (0, 0)
 
     @property
     def products(self) -> int:
@@ -147,39 +178,47 @@ class MeasuredConvolution(msgspec.Struct, frozen=True):
 
 
 @cache
-def _rows(cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
-    """Measured rows: images, channels, outputs, height, width, padding, bytes; of a newer cuDNN those of the one before
-    it, with the rows that differ in their place.
+def _rows(card: MeasuredCard, cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
+    """Measured rows: images, channels, outputs, sides, padding, bytes; of a newer cuDNN those of the one before it,
+    with the rows that differ in their place, where they were measured.
     """
     if cudnn == OLDEST_CUDNN:
-        return _read("convolutions_h200.json", cudnn)
-    other = _read(f"convolutions_h200_{cudnn[0]}.{cudnn[1]}.json", cudnn)
+        return _read(f"convolutions_{card}.json", card, cudnn)
     before = max(one for one in CUDNN if one < cudnn)
-    rows_of_forms = ((msgspec.structs.replace(form, cudnn=cudnn), rows) for form, rows in _rows(before).items())
-    return {form: _replaced(rows, other.get(form, [])) for form, rows in rows_of_forms}
+    other = {} if card != NEWER_ON else _read(f"convolutions_{card}_{cudnn[0]}.{cudnn[1]}.json", card, cudnn)
+    forms = ((msgspec.structs.replace(form, cudnn=cudnn), rows) for form, rows in _rows(card, before).items())
+    return {form: _replaced(rows, other.get(form, []), _sizes(form)) for form, rows in forms}
 
 
-def _read(name: str, cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
+def _read(name: str, card: MeasuredCard, cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
     read = json.loads((Path(__file__).parent / name).read_bytes())
-    return {_form(form | {"cudnn": cudnn}): rows for form, rows in read}
+    return {_form(form | {"card": card, "cudnn": cudnn}): rows for form, rows in read}
 
 
-def _replaced(rows: list[list[int]], other: list[list[int]]) -> list[list[int]]:
-    by_sizes = {tuple(row[:SIZES]): row for row in other}
-    return [by_sizes.get(tuple(row[:SIZES]), row) for row in rows]
+def _sizes(form: ConvolutionForm) -> int:
+    """Numbers of a measured row that are sizes; workspaces follow them."""
+    return 3 + 2 * len(form.window)
+
+
+def _replaced(rows: list[list[int]], other: list[list[int]], sizes: int) -> list[list[int]]:
+    by_sizes = {tuple(row[:sizes]): row for row in other}
+    return [by_sizes.get(tuple(row[:sizes]), row) for row in rows]
 
 
 def _form(read: dict[str, Any]) -> ConvolutionForm:
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in read.items()}
-    return ConvolutionForm(**fields)
+    ones = (1,) * len(fields["window"])
+    return ConvolutionForm(**({"stride": ones, "dilation": ones} | fields))
 
 
 @cache
 def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
     """The measured convolutions of that form."""
     found = []
-    for images, inputs, outputs, *rest in _rows(form.cudnn).get(form, ()):
-        size, padding, asked, tried = rest[:2], rest[2:4], rest[4:7], rest[7:]
+    sides = len(form.window)
+    for images, inputs, outputs, *rest in _rows(form.card, form.cudnn).get(form, ()):
+        size, padding, bytes_of = rest[:sides], rest[sides : 2 * sides], rest[2 * sides :]
+        asked, tried = bytes_of[:3], bytes_of[3:]
         after = prod(
             (side + 2 * beside - (window - 1) * apart - 1) // step + 1
             for side, beside, window, apart, step in zip(
@@ -196,8 +235,8 @@ def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
             itemsize=FLOAT if form.dtype == "float32" else HALF,
             groups=form.groups,
             form=form,
-            size=(size[0], size[1]),
-            padding=(padding[0], padding[1]),
+            size=tuple(size),
+            padding=tuple(padding),
         )
         found.append(
             MeasuredConvolution(
@@ -213,6 +252,13 @@ def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
     return [form, *([msgspec.structs.replace(form, dtype=other)] if other else [])]
 
 
+def _is_held(convolved: Convolved) -> bool:
+    """Whether the form's cuDNN itself was asked: newer ones only about pictures, on one card."""
+    form = convolved.form
+    picture = len(convolved.size) == PLANE and convolved.size[0] > 1
+    return form is None or form.cudnn == OLDEST_CUDNN or (form.card == NEWER_ON and picture)
+
+
 @lru_cache(maxsize=4096)
 def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
@@ -223,12 +269,12 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
         far = [_distance(one, place) for one in _places(form)]
         away = min(far, default=NEAR + 1)
         if away <= NEAR:
-            return _measured(form)[far.index(away)], away + (form != convolved.form)
+            return _measured(form)[far.index(away)], away + (form != convolved.form or not _is_held(convolved))
     return None
 
 
 def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
-    """Bytes that cuDNN asked for on an H200, and whether for this very convolution; None where none like it is known.
+    """Bytes that cuDNN asked for on the form's card, and whether for this very convolution; None where none is near.
 
     A convolution `NEAR` another is taken to run on its kernel, which copies the same tensors and splits as often.
     """
@@ -278,7 +324,7 @@ class _Place(msgspec.Struct, frozen=True):
     outputs: float
     before: float
     aligned: tuple[bool, bool]
-    shape: float
+    shape: tuple[float, ...]
     padded: bool
 
 
@@ -290,7 +336,7 @@ def _place(convolved: Convolved) -> _Place:
         outputs=log2(convolved.outputs),
         before=0.75 * log2(convolved.before),
         aligned=(convolved.inputs % step == 0, convolved.outputs % step == 0),
-        shape=convolved.size[0] / convolved.size[1],
+        shape=tuple(one / next_one for one, next_one in pairwise(convolved.size)),
         padded=max(convolved.padding) > 0,
     )
 
@@ -366,14 +412,14 @@ def convolved_of(
         itemsize=itemsize,
         groups=groups,
         form=form,
-        size=pair(before[2:], 1) if form else (0, 0),
-        padding=pair(padding, 0) if form else (0, 0),
+        size=sides_of(before[2:], 1) if form else (0, 0),
+        padding=sides_of(padding, 0) if form else (0, 0),
     )
 
 
-def pair(numbers: Sequence[int], first: int) -> Pair:
-    """Height and width; one dimension has a height of `first`, as PyTorch adds it for cuDNN."""
-    return (first, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+def sides_of(numbers: Sequence[int], first: int) -> Sides:
+    """A number for each side; one dimension has a height of `first`, as PyTorch adds it for cuDNN."""
+    return (first, numbers[0]) if len(numbers) == 1 else tuple(numbers)
 
 
 def _padded(channels: int, itemsize: int) -> int:

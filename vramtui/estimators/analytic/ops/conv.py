@@ -12,13 +12,13 @@ from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     FLOAT,
-    MEASURED_ON,
     ConvolutionForm,
     Convolved,
     Direction,
     convolution_workspace,
     convolved_of,
     cudnn_of,
+    measured_card,
     measured_workspace,
 )
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -99,11 +99,13 @@ class LayerOps:
 
     def _workspaces(self, x: Tensor, before: Shape, after: Shape, layer: Conv2d) -> tuple[int, int]:
         """CuDNN's forward workspace, and the larger one of the two gradients."""
-        capability = self.ops.card.capability
-        if not self.cudnn or (x.itemsize == FLOAT and capability < AMPERE):
+        if not self.cudnn:
             return 0, 0
+        capability = self.ops.card.capability
+        card = measured_card(capability, self.ops.card.multiprocessors)
         wide, narrow = (before, after) if layer.transposed else (after, before)
         form = ConvolutionForm(
+            card=card or "h200",
             dtype="float32" if x.itemsize == FLOAT else "bfloat16",
             cudnn=cudnn_of(self.ops.release),
             window=(layer.kernel_size, layer.kernel_size),
@@ -120,13 +122,14 @@ class LayerOps:
             x.itemsize,
             layer.groups,
             transposed=layer.transposed,
-            form=form if capability[0] == MEASURED_ON else None,
+            form=None if card is None else form,
             padding=(layer.padding, layer.padding),
         )
         ways: tuple[Direction, ...] = ("input", "forward") if layer.transposed else ("forward", "input")
         back: list[Direction] = [ways[1]] if x.tracked else []
         back += ["weight"] if layer.weights != "frozen" else []
-        sizes = [_workspace(convolved, way) for way in (ways[0], *back)]
+        copies = x.itemsize != FLOAT or capability >= AMPERE
+        sizes = [_workspace(convolved, way, copies=copies) for way in (ways[0], *back)]
         return sizes[0], max(sizes[1:], default=0)
 
     def pool(self, x: Tensor, out_shape: Shape, layer: Pool) -> Tensor:
@@ -246,6 +249,9 @@ class LayerOps:
         return self.ops.pointwise(x, layer.act, saves=saves, itemsize=4 if raised else None)
 
 
-def _workspace(convolved: Convolved, way: Direction) -> int:
+def _workspace(convolved: Convolved, way: Direction, *, copies: bool) -> int:
+    """As measured; else, where tensor cores take the numbers and copy them first, by the fitted rule."""
     measured = measured_workspace(convolved, way)
-    return rounded(convolution_workspace(convolved, way) if measured is None else measured[0])
+    if measured is not None:
+        return rounded(measured[0])
+    return rounded(convolution_workspace(convolved, way)) if copies else 0

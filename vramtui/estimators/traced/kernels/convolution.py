@@ -4,16 +4,17 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     FLOAT,
-    MEASURED_ON,
     ConvolutionForm,
     Direction,
     convolution_workspace,
     convolved_of,
     cudnn_of,
+    measured_card,
     measured_workspace,
-    pair,
+    sides_of,
     tried_workspace,
 )
 from vramtui.estimators.torch_facts.releases import release_of
@@ -62,13 +63,15 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     tensor, weight = shapes
     stride, padding, dilation, transposed, _, groups = how
     channels_last = _in_channels_last(tensor, weight)
+    card = measured_card(memory.device.capability, card_limits(memory.device).multiprocessors)
     form = ConvolutionForm(
+        card=card or "h200",
         dtype=str(tensor.dtype).removeprefix("torch."),
         cudnn=cudnn_of(release_of(torch.__version__)),
         channels_last=channels_last,
-        window=pair(weight.shape[2:], 1),
-        stride=pair(stride, 1),
-        dilation=pair(dilation, 1),
+        window=sides_of(weight.shape[2:], 1),
+        stride=sides_of(stride, 1),
+        dilation=sides_of(dilation, 1),
         groups=groups,
     )
     convolved = convolved_of(
@@ -76,14 +79,14 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         tensor.element_size(),
         groups,
         transposed=transposed,
-        form=form if tensor.dim() < _SPATIAL_3D else None,
+        form=None if card is None else form,
         padding=padding,
     )
     if transposed and at != "weight":
         at = "input" if at == "forward" else "forward"
     on_tensor_cores = tensor.element_size() != _DOUBLE and _copies_in_tf32(tensor, memory.device)
     measured = None
-    if memory.device.capability[0] == MEASURED_ON and on_tensor_cores:
+    if on_tensor_cores or (tensor.element_size() == FLOAT and not _has_tf32(memory.device)):
         measured = measured_workspace(convolved, at)
     if measured is None or not measured[1]:
         memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
