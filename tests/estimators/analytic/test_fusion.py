@@ -21,9 +21,9 @@ from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.releases import RULES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "compiled.json"
-# GPT-2's loss stands in a graph of its own, whose zeros are counted; ALBERT's layers share their weights; of a ViT
-# Inductor keeps less than is counted, for a cause that is not known.
-FURTHER_OFF = {"gpt2": 0.17, "albert-base": 0.1, "vit-base": 0.09, "deit-base": 0.09}
+# ALBERT's layers share their weights, whose casts are counted for each, and its output layer is narrower than is
+# counted; of a ViT Inductor keeps less than is counted, for a cause that is not known.
+FURTHER_OFF = {"albert-base": 0.1, "vit-base": 0.09, "deit-base": 0.09}
 
 
 @cache
@@ -50,9 +50,15 @@ def test_forty_compiled_jobs_are_estimated() -> None:
 
 
 @pytest.mark.slow
-def test_four_models_alone_are_further_off_than_a_twentieth() -> None:
+def test_three_models_alone_are_further_off_than_a_twentieth() -> None:
     for name, error in errors().items():
         assert abs(error) <= FURTHER_OFF.get(name.split()[0], 0.05), (name, error)
+
+
+@pytest.mark.slow
+def test_the_loss_of_gpt2_stands_in_a_graph_of_its_own() -> None:
+    """Dynamo breaks before it, so that no zeros stand in for the logits' gradient."""
+    assert all(abs(error) < 0.012 for name, error in errors().items() if name.startswith("gpt2"))
 
 
 def _operators_on(tape: Tape) -> Operators:

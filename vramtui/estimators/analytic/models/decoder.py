@@ -253,7 +253,19 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         buffers_formula=buffers_formula,
         tower=tower_pass(model, run, setting) if runs_tower(model, run) else None,
         notes=(*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence), *_notes(run)),
+        loss_apart=_breaks_before_loss(model),
     )
+
+
+def _breaks_before_loss(model: TransformerModel) -> bool:
+    """Whether dynamo ends the graph where the loss is asked for: of GPT-2 in transformers.
+
+    `PreTrainedModel.__init__` looks for the loss by the class's name, and that of `GPT2LMHeadModel` holds no key of
+    `LOSS_MAPPING`; `loss_function` then warns, which dynamo cannot trace (transformers 5.23, modeling_utils.py).
+    """
+    gpt = model.position == "learned" and model.fused_qkv and model.norm == "layernorm" and not model.gated_mlp
+    alike = gpt and not model.parallel_residual and model.kv_heads == model.num_attention_heads
+    return alike and model.implementation == "huggingface"
 
 
 def _check(model: TransformerModel, run: TrainRun) -> None:

@@ -25,18 +25,21 @@ def compile_program(program: Program) -> Program:
     for stage in program.stages:
         if id(stage) in stages:
             continue
-        tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape))
+        tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape, loss_apart=program.loss_apart))
         made = TapeStage(tape, stage.count, checkpointed=stage.checkpointed)
         made.again = stage.again
         stages[id(stage)] = made
     return msgspec.structs.replace(program, stages=[stages[id(stage)] for stage in program.stages])
 
 
-def fuse_tape(tape: Tape) -> Tape:
-    """A stretch of a pass with a kernel in place of all elementwise operators between two others."""
+def fuse_tape(tape: Tape, *, loss_apart: bool = False) -> Tape:
+    """A stretch of a pass with a kernel in place of all elementwise operators between two others.
+
+    `loss_apart` says that the loss stands in a graph of its own.
+    """
     nodes = list(_without_second_casts(tape.nodes))
     groups = list(_groups(nodes))
-    plan = _Plan(tape, nodes, groups)
+    plan = _Plan(tape, nodes, groups, loss_apart=loss_apart)
     shorter = Tape(tape.group, selective=tape.selective)
     shorter.input, shorter.given, shorter.outside = tape.input, tape.given, tape.outside
     shorter.held = tape.held
@@ -95,7 +98,8 @@ def _groups(nodes: Iterable[Node]) -> Iterable[list[Node]]:
 class _Plan:
     """Which storages of a tape are made at all, and which of them are kept for the backward pass."""
 
-    def __init__(self, tape: Tape, nodes: Sequence[Node], groups: Sequence[list[Node]]) -> None:
+    def __init__(self, tape: Tape, nodes: Sequence[Node], groups: Sequence[list[Node]], *, loss_apart: bool) -> None:
+        self._loss_apart = loss_apart
         self._maker = {storage: node for node in nodes for storage in node.makes}
         self._group_of = {id(node): index for index, group in enumerate(groups) for node in group}
         self._sources: dict[Storage, tuple[Storage, ...]] = {}
@@ -137,11 +141,10 @@ class _Plan:
         )
 
     def _zeros(self, group: Sequence[Node], inside: set[Storage]) -> int:
-        """Zeros that autograd hands the graph as the gradient of its other answer, what the loss is computed from.
-
-        So in compiled models of transformers but GPT-2, whose loss dynamo leaves to a graph of its own (5.23).
+        """Zeros that autograd hands the graph as the gradient of its other answer, what the loss is computed from: of a
+        graph of its own the loss is the only answer.
         """
-        ends = any(tensor.numel == 1 for node in group for tensor in node.outs)
+        ends = not self._loss_apart and any(tensor.numel == 1 for node in group for tensor in node.outs)
         read = {t.storage: t for node in group for t, _ in node.flows if t.storage not in inside}
         return sum(s.size for s in read if s in self._kept) if ends else 0
 

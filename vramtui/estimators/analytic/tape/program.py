@@ -55,6 +55,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         tower: the pass over a batch's images and sound before the first stage, where there are any.
         notes: what was taken for granted, a sentence each.
         measured: False where a part follows sizes that nobody measured on today's libraries.
+        loss_apart: whether dynamo leaves the loss of a compiled model to a graph of its own.
     """
 
     frozen: tuple[Parameter, ...]
@@ -72,6 +73,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tower: TowerPass | None = None
     notes: tuple[str, ...] = ()
     measured: bool = True
+    loss_apart: bool = False
 
     @cached_property
     def gradients(self) -> BlockBytes:
