@@ -115,7 +115,6 @@ struct pointer_attributes {
   int type, device;
   CUdeviceptr device_pointer;
   void *host_pointer;
-  long reserved[8];
 };
 
 API CUresult cudaPointerGetAttributes(struct pointer_attributes *answer, CUdeviceptr address) {
