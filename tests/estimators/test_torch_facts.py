@@ -20,9 +20,9 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     convolved_of,
     cudnn_of,
     measured_card,
-    measured_workspace,
 )
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
+from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.estimators.torch_facts.sdpa_backend import (
     AttentionCall,

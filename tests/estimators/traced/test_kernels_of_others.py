@@ -13,9 +13,8 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     Convolved,
     convolution_workspace,
     convolved_of,
-    measured_workspace,
-    tried_workspace,
 )
+from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace, tried_workspace
 from vramtui.estimators.traced.process.results import TraceRequest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "convolutions.json"

@@ -19,8 +19,8 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     convolved_of,
     cudnn_of,
     measured_card,
-    measured_workspace,
 )
+from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule

@@ -13,10 +13,9 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     convolved_of,
     cudnn_of,
     measured_card,
-    measured_workspace,
     sides_of,
-    tried_workspace,
 )
+from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace, tried_workspace
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
