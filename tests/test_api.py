@@ -2,11 +2,13 @@
 
 import asyncio
 import doctest
+import inspect
 import json
 import re
 import subprocess
 import sys
 import tempfile
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -182,6 +184,105 @@ def test_the_stub_names_what_there_is() -> None:
     from vramtui import api  # noqa: PLC0415 - beside what it is compared with
 
     assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
+
+
+# Parts of a report that its own methods stand for.
+INSIDE = {"Device", "Plan", "Planner", "PresetFile", "Runtime"}
+# Named, so that a caller can say what it was given; what they hold in turn is for those who look into them.
+DEEPER = {"Comparison", "Edge", "Effect", "Estimate", "ObservedJob", "PhaseEnd", "TraceResult"}
+
+
+def _classes(hint: object) -> Iterator[type]:
+    if isinstance(hint, type) and hint.__module__.startswith("vramtui."):
+        yield hint
+    for argument in typing.get_args(hint):
+        yield from _classes(argument)
+
+
+def _hints(public: object) -> Iterator[object]:
+    """What a function takes and gives, or what a class has and its methods give."""
+    if inspect.isfunction(public):
+        yield from typing.get_type_hints(public).values()
+    elif isinstance(public, type) and not issubclass(public, BaseException):
+        yield from typing.get_type_hints(public).values()
+        for name, member in vars(public).items():
+            function = getattr(member, "fget", None) or getattr(member, "func", None) or member
+            if not name.startswith("_") and inspect.isfunction(function):
+                yield typing.get_type_hints(function).get("return")
+
+
+def test_every_type_that_a_caller_is_given_has_a_name() -> None:
+    from vramtui import api  # noqa: PLC0415 - beside what it is compared with
+
+    given = [getattr(api, name) for name in api.__all__ if name not in DEEPER]
+    found = {one.__name__ for public in given for hint in _hints(public) for one in _classes(hint)}
+    assert {"Part", "XidError", "Ledger", "TraceResult"} <= found
+    assert found - set(api.__all__) == INSIDE & found
+
+
+PROGRAM = """
+import asyncio
+
+import vramtui
+from vramtui import Gpu, Process, Sample, XidError
+
+
+def largest(sample: Sample) -> Process | None:
+    rows = [process for gpu in sample.gpus for process in gpu.processes]
+    return max(rows, key=lambda row: row.used_memory or 0, default=None)
+
+
+def errors(gpu: Gpu) -> tuple[XidError, ...]:
+    return gpu.xid_errors or ()
+
+
+def main() -> None:
+    with vramtui.watch(0.01, demo=True) as stream:
+        for number, sample in enumerate(stream):
+            row = largest(sample)
+            codes = [error.code for gpu in sample.gpus for error in errors(gpu)]
+            print(sample.host.name, row and row.used_memory, codes)
+            if number == 2:
+                break
+
+
+async def later() -> int:
+    async with vramtui.watch(0.01, demo=True) as stream:
+        async for sample in stream:
+            return len(sample.gpus)
+    return 0
+
+
+main()
+print(asyncio.run(later()))
+made: vramtui.JobEstimate = vramtui.estimate("gpt2-124m", gpu="RTX4090")
+parts: list[vramtui.Part] = list(made.parts)
+fits: vramtui.Fit | None = made.fit
+try:
+    vramtui.watch(0)
+except vramtui.Error as error:
+    print(len(parts), fits is not None, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_of_somebody_elses_runs_and_is_clean_under_strict_types(tmp_path: Path, runtime: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=runtime, check=True)
+    assert ended.stdout.splitlines()[-1].endswith("True the interval is 0: give seconds above 0")
+    assert len(ended.stdout.splitlines()) == 5
+    mypy = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={ROOT / '.mypy_cache'}",
+        str(program),
+    ]
+    checked = subprocess.run(mypy, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("module", [estimation, observation, schemas], ids=lambda module: module.__name__)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.loaded_once import Module
+from vramtui.core.base.errors import Error
 
 pytestmark = pytest.mark.torch
 torch, transformers = Module("torch"), Module("transformers")
@@ -77,6 +78,7 @@ def test_the_trainer_stops_before_the_first_step(tmp_path: Path) -> None:
     from vramtui.integrations.guard import OutOfMemoryPredicted  # noqa: PLC0415 - needs torch
     from vramtui.integrations.transformers import VramCallback  # noqa: PLC0415 - needs transformers
 
+    assert issubclass(OutOfMemoryPredicted, Error)
     with pytest.raises(OutOfMemoryPredicted, match="more than the card has"):
         train(tmp_path, VramCallback("stop", room=1 << 20, sequence_length=16))
 

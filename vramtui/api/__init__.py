@@ -10,23 +10,55 @@ from vramtui.api.observation import ObservedRun, SampleStream, observe, sample, 
 from vramtui.api.schemas import schema
 from vramtui.api.tracing import DryRun, dry_run, trace
 from vramtui.core.base.errors import Error, SourceFailed, UserError
-from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Process, Sample
+from vramtui.core.estimate.comparison import Comparison
+from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.fits import Fit
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.probe_messages import ObservedJob, PhaseEnd
+from vramtui.core.observation.readings import (
+    Absence,
+    Ancestors,
+    Gpu,
+    Host,
+    JobRank,
+    Memory,
+    Problem,
+    Process,
+    Sample,
+    XidError,
+)
+from vramtui.estimators.planner.planner import Edge, Effect
+from vramtui.estimators.traced.process.results import TraceResult
 
 __all__ = [
+    "Absence",
+    "Ancestors",
+    "Comparison",
     "DryRun",
+    "Edge",
+    "Effect",
     "Error",
+    "Estimate",
+    "Fit",
     "FitReport",
     "Gpu",
     "Host",
     "JobEstimate",
+    "JobRank",
+    "Ledger",
     "Memory",
+    "ObservedJob",
     "ObservedRun",
+    "Part",
+    "PhaseEnd",
     "Problem",
     "Process",
     "Sample",
     "SampleStream",
     "SourceFailed",
+    "TraceResult",
     "UserError",
+    "XidError",
     "dry_run",
     "estimate",
     "fit",

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from vramtui import probe
 from vramtui.api.estimation import JobEstimate
@@ -16,6 +17,9 @@ from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 from vramtui.sources.probe_listener import ProbeListener
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LAST_BEAT = 1.0  # seconds for the probe's last message; it sends one every 0.4
 
@@ -164,7 +168,8 @@ def sample(*, host: str | None = None, demo: bool = False) -> Sample:
 
 
 class SampleStream:
-    """Sample after sample, for `for` and for `async for`; the latter waits on a thread, so that the loop goes on.
+    """Sample after sample, for `for` and for `async for`; the latter waits on a thread, so that the loop goes on. In
+    `with`, or `async with`, it is closed at the end.
 
     Args:
         source: what is read.
@@ -195,8 +200,20 @@ class SampleStream:
         return await asyncio.to_thread(self.__next__)
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Let go of the source: a connection to another host ends. So does leaving a `with` block."""
         self._source.close()
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> "Self":
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        self.close()
 
 
 def watch(interval: float = 1.0, *, host: str | None = None, demo: bool = False) -> SampleStream:

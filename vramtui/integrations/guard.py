@@ -7,13 +7,13 @@ from typing import Any, Literal
 import torch
 
 from vramtui.api.estimation import JobEstimate, estimate
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import Error, UserError
 from vramtui.core.base.units import format_bytes
 
 OnOverflow = Literal["warn", "stop", "ignore"]
 
 
-class OutOfMemoryPredicted(RuntimeError):  # noqa: N818 - a public name, which changes within a major version only by additions
+class OutOfMemoryPredicted(Error, RuntimeError):  # noqa: N818 - a public name, which changes within a major version only by additions
     """The job would not fit its card; raised before the first optimizer step."""
 
 
