@@ -1,8 +1,14 @@
 """Which container or Slurm job a process runs in, by lines of /proc/PID/cgroup as the tools write them."""
 
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from vramtui.agent.runtime import container_of
+from vramtui.agent import containers
+from vramtui.agent.containers import container_of, name_of
 
 ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
 
@@ -45,7 +51,40 @@ POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice
         ("0::/user.slice\n", "APPTAINER_NAME=torch.sif\0SINGULARITY_NAME=torch.sif", "apptainer torch.sif"),
         ("0::/user.slice\n", "SINGULARITY_NAME=old.simg", "singularity old.simg"),
         (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=9b1c0f2e4d7a", "docker 9b1c0f2e4d7a"),
+        (f"0::/system.slice/docker-{ID}.scope\n", "A=b\0HOSTNAME=trainer\0C=d", "docker trainer"),
+        (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=a\x1b[2J", "docker 9b1c0f2e4d7a"),
+        (f"0::/system.slice/docker-{ID}.scope\n", f"HOSTNAME={os.uname().nodename}", "docker 9b1c0f2e4d7a"),
     ],
 )
 def test_by_the_environment_beside_them(groups: str, environment: str, expected: str) -> None:
     assert container_of(groups.encode(), environment.encode()) == expected
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folders of Docker and Podman; no name is kept from another test."""
+    monkeypatch.setattr(containers, "DOCKER", (str(tmp_path / "docker"),))
+    monkeypatch.setattr(containers, "PODMAN", (str(tmp_path / "podman"),))
+    name_of.cache_clear()
+    yield tmp_path
+    name_of.cache_clear()
+
+
+def test_the_name_that_a_person_gave_stands_in_the_engines_files(engines: Path) -> None:
+    docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "overlay-containers"
+    docker.mkdir(parents=True)
+    podman.mkdir(parents=True)
+    (docker / "config.v2.json").write_text(json.dumps({"ID": ID, "Name": "/trainer"}))
+    (podman / "containers.json").write_text(json.dumps([{"id": "f" * 64}, {"id": ID, "names": ["evaluation"]}]))
+    assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == "docker trainer"
+    assert container_of(f"0::/machine.slice/libpod-{ID}.scope/container\n".encode()) == "podman evaluation"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"Name": 3}', '{"Name": "/a\\u001b[2J"}', "[" * 100_000])
+def test_what_an_engine_writes_otherwise_leaves_the_id(engines: Path, text: str) -> None:
+    docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "vfs-containers"
+    for folder, file in ((docker, "config.v2.json"), (podman, "containers.json")):
+        folder.mkdir(parents=True)
+        (folder / file).write_text(text)
+    assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == "docker 9b1c0f2e4d7a"
+    assert container_of(f"0::/machine.slice/libpod-{ID}.scope\n".encode()) == "podman 9b1c0f2e4d7a"

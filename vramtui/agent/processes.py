@@ -8,8 +8,9 @@ import time
 from typing import Any
 
 from . import ancestors
+from .containers import LONGEST_CGROUP, container_of
 from .nvml import plain
-from .runtime import LONGEST, LONGEST_CGROUP, alloc_conf_of, container_of, module_loading_of, rank_of, torch_of
+from .runtime import LONGEST, alloc_conf_of, module_loading_of, rank_of, torch_of
 
 RUNTIME = ("module_loading", "torch", "alloc_conf")
 LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", *RUNTIME)

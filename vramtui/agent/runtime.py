@@ -1,5 +1,5 @@
-"""What a process runs under: which rank of which job it is, in which container or Slurm job, and what its memory
-hangs on: CUDA's loading of kernels, PyTorch's release, and the settings of its allocator.
+"""What a process runs under: which rank of which job it is, and what its memory hangs on: CUDA's loading of kernels,
+PyTorch's release, and the settings of its allocator.
 
 Nothing of the process is imported: PyTorch's release stands in the `version.py` beside the library that it has loaded.
 
@@ -7,13 +7,6 @@ torchrun, accelerate, DeepSpeed and PyTorch Lightning set RANK, WORLD_SIZE, MAST
 `torch/distributed/elastic/agent/server/local_elastic_agent.py` and "Environment variable initialization" of
 torch.distributed); srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS ("OUTPUT ENVIRONMENT VARIABLES" of srun(1)); Open
 MPI sets OMPI_COMM_WORLD_RANK and _SIZE. What a process puts into its own environment later is not seen from outside.
-
-Docker, Podman, containerd and CRI-O name a group after the container's id of 64 hexadecimal digits, Kubernetes the one
-around it after the pod, LXC after the container, and Slurm (cgroup.conf(5), both of its plugins) after job and step.
-
-Kubernetes calls a pod's host by the pod's name, which stands in HOSTNAME; its namespace stands in the environment
-where the pod's own description puts it there ("Expose Pod Information to Containers Through Environment Variables").
-Apptainer and Singularity make no group; they leave the image's name (APPTAINER_NAME).
 """
 
 from __future__ import annotations
@@ -177,65 +170,3 @@ _DIGITS = re.compile("[0-9]{1,10}")  # `str.isascii` is newer than Python 3.6
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and _DIGITS.fullmatch(text) else None
-
-
-LONGEST_CGROUP = 1 << 14  # bytes of /proc/PID/cgroup
-_SLURM = re.compile(r"/job_(\d{1,10})(?:/step_([a-z0-9]{1,10}))?(?:/|$)")
-_POD = re.compile(r"[/-]pod([0-9a-f]{8})[-_0-9a-f]{28}")
-_ID = re.compile(r"(?:(docker|libpod|crio|cri-containerd)[-/])?(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
-_LXC = re.compile(r"/(?:lxc\.payload\.|lxc/)([A-Za-z0-9_.-]{1,60})")
-_NAMES = {"libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
-
-
-_IMAGES = (("APPTAINER_NAME", "apptainer"), ("SINGULARITY_NAME", "singularity"))
-_MARKS = (b"KUBERNETES_SERVICE_HOST", *(name.encode() for name, _ in _IMAGES))
-_NAMESPACES = ("POD_NAMESPACE", "K8S_NAMESPACE", "KUBERNETES_NAMESPACE")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-
-
-def container_of(groups: bytes, environment: bytes = b"") -> str | None:
-    """`slurm 4711.0`, `pod team/train-0`, `pod 1a2b3c4d`, `docker 3f2a9c0d1e2f`, `lxc web` or `apptainer torch.sif`;
-    None of a process that is in none of them, or where this program is in the same one: its own group is then `/`.
-
-    Args:
-        groups: what /proc/PID/cgroup holds.
-        environment: what /proc/PID/environ holds, where that may be read.
-    """
-    known = _variables(environment)
-    text = groups.decode("utf-8", "replace")
-    for line in text.splitlines():
-        path = line.split(":", 2)[-1]
-        job = _SLURM.search(path) if "slurm" in path else None
-        if job is not None:
-            return "slurm " + job[1] + ("." + job[2] if job[2] else "")
-    for line in text.splitlines():
-        path = line.split(":", 2)[-1]
-        pod, found, lxc = _POD.search(path), _ID.search(path), _LXC.search(path)
-        if pod is not None:
-            return "pod " + (_pod_name(known) or pod[1])
-        if found is not None:
-            return _NAMES.get(found[1] or "", found[1] or "container") + " " + found[2][:12]
-        if lxc is not None:
-            return "lxc " + lxc[1]
-    return next((kind + " " + known[name] for name, kind in _IMAGES if name in known), None)
-
-
-def _pod_name(known: dict[str, str]) -> str | None:
-    """The pod's name, after its namespace where that is known; None where its environment does not tell."""
-    if "KUBERNETES_SERVICE_HOST" not in known or "HOSTNAME" not in known:
-        return None
-    space = next((known[name] for name in _NAMESPACES if name in known), "")
-    return space + ("/" if space else "") + known["HOSTNAME"]
-
-
-def _variables(environment: bytes) -> dict[str, str]:
-    """Those that tell of a container, as far as their values are names."""
-    found: dict[str, str] = {}
-    if not any(name in environment for name in _MARKS):
-        return found
-    wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_NAMESPACES, *(name for name, _ in _IMAGES)}
-    for entry in environment.split(b"\0"):
-        name, _, value = entry.decode("utf-8", "replace").partition("=")
-        if name in wanted and _NAME.fullmatch(value):
-            found[name] = value
-    return found

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
+from vramtui.agent.containers import LONGEST_CGROUP, container_of
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import (
     LONGEST,
-    LONGEST_CGROUP,
     alloc_conf_of,
-    container_of,
     module_loading_of,
     rank_of,
     torch_of,

@@ -26,7 +26,7 @@ from vramtui.sources.ssh.handshakes import Backoff, Handshakes
 from vramtui.sources.ssh.smi_frames import FarLines
 
 # Each after those that it imports.
-MODULES = ("nvml", "counters", "runtime", "ancestors", "processes", "stream")
+MODULES = ("nvml", "counters", "runtime", "containers", "ancestors", "processes", "stream")
 _PROGRAM = """\
 import sys, types
 def vramtui_agent(sources, interval):

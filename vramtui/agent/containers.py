@@ -1,0 +1,128 @@
+"""Which container or Slurm job a process runs in, by its control groups and its environment; no daemon is asked.
+
+Docker, Podman, containerd and CRI-O name a group after the container's id of 64 hexadecimal digits, Kubernetes the one
+around it after the pod, LXC after the container, and Slurm (cgroup.conf(5), both of its plugins) after job and step.
+
+Kubernetes calls a pod's host by the pod's name, which stands in HOSTNAME; its namespace stands in the environment
+where the pod's own description puts it there ("Expose Pod Information to Containers Through Environment Variables").
+Apptainer and Singularity make no group; they leave the image's name (APPTAINER_NAME).
+
+The name that a person gave a container stands in files of the engine's, which root may read or, of an engine without
+root, its user: Docker's `containers/ID/config.v2.json` ("Name", daemon/container/container.go of Moby 28), and the
+`containers.json` of containers/storage ("id" and "names", containers.go of its release 1.59), which Podman uses. Else
+HOSTNAME may tell: the engines put the container's host name there, which is its id unless a person chose another, or
+the machine's own where it shares the machine's network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import lru_cache
+from typing import Any
+
+LONGEST_CGROUP = 1 << 14  # bytes of /proc/PID/cgroup
+_SLURM = re.compile(r"/job_(\d{1,10})(?:/step_([a-z0-9]{1,10}))?(?:/|$)")
+_POD = re.compile(r"[/-]pod([0-9a-f]{8})[-_0-9a-f]{28}")
+_ID = re.compile(r"(?:(docker|libpod|crio|cri-containerd)[-/])?(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_LXC = re.compile(r"/(?:lxc\.payload\.|lxc/)([A-Za-z0-9_.-]{1,60})")
+_NAMES = {"libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
+
+
+_IMAGES = (("APPTAINER_NAME", "apptainer"), ("SINGULARITY_NAME", "singularity"))
+_MARKS = (b"KUBERNETES_SERVICE_HOST", *(name.encode() for name, _ in _IMAGES))
+_NAMESPACES = ("POD_NAMESPACE", "K8S_NAMESPACE", "KUBERNETES_NAMESPACE")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_HOST_NAME = re.compile(rb"(?:^|\0)HOSTNAME=([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?:\0|$)")
+
+
+def container_of(groups: bytes, environment: bytes = b"") -> str | None:
+    """`slurm 4711.0`, `pod team/train-0`, `pod 1a2b3c4d`, `docker trainer`, `docker 3f2a9c0d1e2f`, `lxc web` or
+    `apptainer torch.sif`; None of a process that is in none of them, or where this program is in the same one: its own
+    group is then `/`.
+
+    Args:
+        groups: what /proc/PID/cgroup holds.
+        environment: what /proc/PID/environ holds, where that may be read.
+    """
+    known = _variables(environment)
+    text = groups.decode("utf-8", "replace")
+    for line in text.splitlines():
+        path = line.split(":", 2)[-1]
+        job = _SLURM.search(path) if "slurm" in path else None
+        if job is not None:
+            return "slurm " + job[1] + ("." + job[2] if job[2] else "")
+    for line in text.splitlines():
+        path = line.split(":", 2)[-1]
+        pod, found, lxc = _POD.search(path), _ID.search(path), _LXC.search(path)
+        if pod is not None:
+            return "pod " + (_pod_name(known) or pod[1])
+        if found is not None:
+            kind = _NAMES.get(found[1] or "", found[1] or "container")
+            return kind + " " + (name_of(kind, found[2]) or _host_name(environment, found[2]) or found[2][:12])
+        if lxc is not None:
+            return "lxc " + lxc[1]
+    return next((kind + " " + known[name] for name, kind in _IMAGES if name in known), None)
+
+
+DOCKER = ("/var/lib/docker", "~/.local/share/docker")
+PODMAN = ("/var/lib/containers/storage", "~/.local/share/containers/storage")
+MOST_KEPT = 1 << 22  # bytes of an engine's file
+MOST_CONTAINERS = 1024  # whose names are kept
+
+
+@lru_cache(maxsize=MOST_CONTAINERS)
+def name_of(kind: str, identifier: str) -> str | None:
+    """The name that a person gave a container of `docker` or `podman`; None where the engine's files do not tell it to
+    this user.
+    """
+    names: list[Any] = []
+    for folder in DOCKER if kind == "docker" else ():
+        told = _json(os.path.join(os.path.expanduser(folder), "containers", identifier, "config.v2.json"))
+        names.append(told.get("Name") if isinstance(told, dict) else None)
+    for folder in PODMAN if kind == "podman" else ():
+        for driver in ("overlay", "vfs", "btrfs"):
+            told = _json(os.path.join(os.path.expanduser(folder), driver + "-containers", "containers.json"))
+            for one in told if isinstance(told, list) else ():
+                if isinstance(one, dict) and one.get("id") == identifier and isinstance(one.get("names"), list):
+                    names += one["names"]
+    plain = (name.lstrip("/") for name in names if isinstance(name, str))
+    return next((name for name in plain if _NAME.fullmatch(name)), None)
+
+
+def _json(path: str) -> object:
+    """What an engine keeps there; None where that may not be read, or is something else."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read(MOST_KEPT).decode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _host_name(environment: bytes, identifier: str) -> str | None:
+    """The host name that a person chose for a container; None where it is the container's id, or the machine's own."""
+    match = _HOST_NAME.search(environment)
+    name = match[1].decode("ascii") if match else identifier
+    return None if identifier.startswith(name) or name == os.uname().nodename else name
+
+
+def _pod_name(known: dict[str, str]) -> str | None:
+    """The pod's name, after its namespace where that is known; None where its environment does not tell."""
+    if "KUBERNETES_SERVICE_HOST" not in known or "HOSTNAME" not in known:
+        return None
+    space = next((known[name] for name in _NAMESPACES if name in known), "")
+    return space + ("/" if space else "") + known["HOSTNAME"]
+
+
+def _variables(environment: bytes) -> dict[str, str]:
+    """Those that tell of a container, as far as their values are names."""
+    found: dict[str, str] = {}
+    if not any(name in environment for name in _MARKS):
+        return found
+    wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_NAMESPACES, *(name for name, _ in _IMAGES)}
+    for entry in environment.split(b"\0"):
+        name, _, value = entry.decode("utf-8", "replace").partition("=")
+        if name in wanted and _NAME.fullmatch(value):
+            found[name] = value
+    return found
