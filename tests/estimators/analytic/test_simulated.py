@@ -22,8 +22,9 @@ from vramtui.core.schema.workload import InferRun, Lora, Parallel, ServeRun, Tra
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import MOST_LAYERS, SIMULATED
+from vramtui.estimators.analytic.tape.heaps import Allocate, Held, Release
 from vramtui.estimators.analytic.tape.replay import BACKWARD
-from vramtui.estimators.analytic.tape.simulated_job import Allocate, AllocationTrace, Release, SimulatedJob
+from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, SimulatedJob
 from vramtui.estimators.methods import estimates_by
 from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE
 
@@ -83,21 +84,22 @@ def test_nine_in_ten_lie_in_the_range_that_is_told(known: object) -> None:
 @given(st.lists(st.one_of(st.integers(1, 40 << 20), st.integers(1, 4096), st.floats(0, 1, exclude_max=True))))
 def test_a_job_is_served_as_by_the_whole_allocator(requests: list[int | float]) -> None:
     """A size is asked for; a share says which of the blocks that are held goes."""
-    job, allocator, held = SimulatedJob([], NO_WORKSPACE), CachingAllocator(1 << 60), list[tuple[int, int]]()
+    job, allocator, others = SimulatedJob([], NO_WORKSPACE), CachingAllocator(1 << 60), list[int]()
+    blocks: list[Held] = []
     for request in requests:
         if isinstance(request, int):
-            held.append((job.malloc(-(-request // 512)), allocator.malloc(request)))
-        elif held:
-            block, other = held.pop(int(request * len(held)))
-            job.free(block)
-            allocator.free(other)
+            job.play([Allocate(blocks, -(-request // 512), object())])
+            others.append(allocator.malloc(request))
+        elif others:
+            job.release([blocks.pop(int(request * len(others)))])
+            allocator.free(others.pop(int(request * len(others))))
         stats = allocator.stats
         assert (job.peaks.allocated, job.peaks.reserved) == (stats.peak_allocated, stats.peak_reserved)
 
 
 def test_the_gradient_that_comes_in_is_freed_not_the_one_made_of_it() -> None:
     """Both are of one size: GPT-2 and RoBERTa under autocast were 13 to 14 % under for the block that stayed."""
-    trace, old, new = AllocationTrace(SimulatedJob([], NO_WORKSPACE)), [2048, 1], [2048, 1]
+    trace, old, new = AllocationTrace(SimulatedJob([], NO_WORKSPACE), "main"), [2048, 1], [2048, 1]
     for buffer in (old, new):
         trace.take(BACKWARD, 2048, buffer)
     trace.free(BACKWARD, 2048, 1, old)

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Generator, Mapping
 
+from vramtui.core.base.units import GIB
+
 CEILING = 1 << 24
 PROBES = 16  # numbers looked at beyond an edge: the allocator's rounding makes some sizes fit again
+FAR = 8  # by that part and a GiB more no rounding makes one too large
 STRIDE = 64  # the first step from a number is that part of it
 LINES = 4  # straight lines that are drawn at most: the bytes of most keys lie nearly on one
 
 Search = Generator[int, int | None, int]
 """Yields a number, is sent its bytes (None where it is refused), and returns the largest that fits, 0 if none does."""
+Sizes = dict[int, int | None]
+"""Bytes of numbers that were asked."""
 
 
 def largest(needs: Callable[[int], int | None], search: Search) -> int:
@@ -41,7 +46,7 @@ def search_largest(
 ) -> Search:
     """Search for the largest number up to `most` that needs at most `room` bytes, with few questions near `start`.
 
-    In steps that double from there, then halved between one that fits and one that does not. Memory grows with what is
+    In steps that double from there, then between one that fits and one that does not. Memory grows with what is
     varied but for the allocator's rounding: of several edges one is found.
 
     Args:
@@ -49,50 +54,67 @@ def search_largest(
         start: the number that is asked first.
         most: no number beyond it is asked.
         probes: so many numbers are looked at beyond the edge; if one fits after all, the search goes on from there.
-        known: bytes of numbers that were asked before; where the largest that fits and the next beyond lie within a
-            step of one another, the edge is between them.
+        known: bytes of numbers that were asked before; the edge is above the largest of them that fits.
     """
     start = min(max(start, 1), most)
     step = max(start // STRIDE, 1)
-    below = max((number for number, size in (known or {}).items() if _fits(size, room)), default=0)
-    above = min((number for number in known or {} if number > below), default=0)
-    if below and below < above <= below + step:
-        low = yield from _between(room, below, above)
-    elif _fits((yield start), room):
-        low = yield from _above(room, start, step, most)
-    elif start > 1 and _fits((yield 1), room):
-        low = yield from _below(room, start, step)
+    sizes = dict(known or {})
+    yield from _asked(start, sizes)
+    below = max((number for number, size in sizes.items() if _fits(size, room)), default=0)
+    above = min((number for number in sizes if number > below), default=0)
+    if below:
+        found = _between(room, below, above, sizes) if above else _above(room, below, step, most, sizes)
+    elif above > 1 and _fits((yield from _asked(1, sizes)), room):
+        found = _below(room, above, step, sizes)
     else:
         return 0
+    low = yield from found
     number = low + 2
     while number < min(low + 2 + probes, most + 1):
-        if _fits((yield number), room):
-            low = yield from _above(room, number, 1, most)
+        size = yield from _asked(number, sizes)
+        if size is not None and size > room + room // FAR + GIB:
+            break
+        if _fits(size, room):
+            low = yield from _above(room, number, 1, most, sizes)
             number = low + 1
         number += 1
     return low
 
 
-def _above(room: int, low: int, step: int, most: int) -> Search:
+def _asked(number: int, sizes: Sizes) -> Generator[int, int | None, int | None]:
+    """The bytes of `number`, which are noted."""
+    sizes[number] = yield number
+    return sizes[number]
+
+
+def _above(room: int, low: int, step: int, most: int, sizes: Sizes) -> Search:
     """The edge above `low`, which fits."""
-    while low + step <= most and _fits((yield low + step), room):
+    while low + step <= most and _fits((yield from _asked(low + step, sizes)), room):
         low, step = low + step, 2 * step
-    return (yield from _between(room, low, min(low + step, most + 1)))
+    return (yield from _between(room, low, min(low + step, most + 1), sizes))
 
 
-def _below(room: int, high: int, step: int) -> Search:
+def _below(room: int, high: int, step: int, sizes: Sizes) -> Search:
     """The edge below `high`, which does not fit, where 1 does."""
     while high - step > 1:
-        if _fits((yield high - step), room):
-            return (yield from _between(room, high - step, high))
+        if _fits((yield from _asked(high - step, sizes)), room):
+            return (yield from _between(room, high - step, high, sizes))
         high, step = high - step, 2 * step
-    return (yield from _between(room, 1, high))
+    return (yield from _between(room, 1, high, sizes))
 
 
-def _between(room: int, low: int, high: int) -> Search:
+def _between(room: int, low: int, high: int, sizes: Sizes) -> Search:
+    """The edge between one that fits and one that does not: by the line through both, or by halves where two questions
+    brought it no nearer than one of these would.
+    """
+    wide = before = 2 * (high - low)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _fits((yield middle), room) else (low, middle)
+        least, most = sizes.get(low), sizes.get(high)
+        if 2 * (high - low) <= before and least is not None and most is not None and most > least:
+            middle = min(max(low + (room - least) * (high - low) // (most - least), low + 1), high - 1)
+        wide, before = high - low, wide
+        low, high = (middle, high) if _fits((yield from _asked(middle, sizes)), room) else (low, middle)
     return low
 
 

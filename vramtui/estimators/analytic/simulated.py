@@ -35,6 +35,7 @@ from vramtui.estimators.analytic.tape.simulated_job import Peaks
 from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits, cuda_context_bytes
+from vramtui.models.specs.decoder import decoder_spec
 
 # More than a map of Plan has cells. One holds a workload and three numbers.
 KEPT = 1024
@@ -124,13 +125,23 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
         job = program_of(model, run, device)
     config = allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
-    asked = _Simulation(workload, device.capability, _scratch(job, card_limits(device)), total, torch_of(run))
+    asked = _Simulation(_alike(workload), device.capability, _scratch(job, card_limits(device)), total, torch_of(run))
     peaks = _PEAKS.get(asked)
     if peaks is None:
         peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)
         while len(_PEAKS) > KEPT:
             _PEAKS.popitem(last=False)
     return peaks
+
+
+def _alike(workload: Workload) -> Workload:
+    """A decoder without selective checkpoints asks for the same as with them, where attention keeps no scores."""
+    model, run = workload.model, workload.run
+    if not isinstance(run, TrainRun) or run.checkpointing != "selective" or run.attention == "eager":
+        return workload
+    if not isinstance(model, TransformerModel) or decoder_spec(model).is_encoder:
+        return workload
+    return msgspec.structs.replace(workload, run=msgspec.structs.replace(run, checkpointing="none"))
 
 
 def _scratch(job: Trainer | Generation | Program, limits: CardLimits) -> tuple[object, ...]:

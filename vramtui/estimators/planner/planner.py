@@ -213,7 +213,7 @@ class Planner:
             UserError: `key` is no whole number of the workload.
         """
         near = self._nearest is not None
-        number = self._largest_near(self._workload, key, nearer) if near else self._largest(self._workload, key, nearer)
+        number = self._largest_near(self._workload, key) if near else self._largest(self._workload, key, nearer)
 
         def answer(value: int) -> FitResult:
             if near:
@@ -270,7 +270,7 @@ class Planner:
             number = None
             if key is not None and key not in mitigation.changes:
                 if alike and self._nearest is not None:
-                    number = self._largest_near(workload, key, usual) or None
+                    number = self._largest_near(workload, key) or None
                 else:
                     number = self._largest(workload, key, None if alike else usual) or None
             yield Effect(
@@ -291,7 +291,7 @@ class Planner:
         process = nearer.moved(result.process)
         return result._replace(process=process, fits=fits_in(process, self.room))
 
-    def _largest(self, workload: Workload, key: str, nearer: Nearer | None = None, *, probes: int = PROBES) -> int:
+    def _largest(self, workload: Workload, key: str, nearer: Nearer | None = None) -> int:
         """The largest value of `key` that fits by the estimator, 0 where not even 1 does."""
 
         def needs(value: int) -> int | None:
@@ -300,15 +300,18 @@ class Planner:
         current = max(value_at(workload, key), 1)
         if not self._answer_at(workload, key, 1, nearer).fits:
             return 0
-        lines = search_lines(self.room, current, 1 if current > 1 else 2)
-        start = largest(lambda value: self._answer_at(workload, key, value, nearer).process, lines)
-        return largest(needs, search_largest(self.room, start, probes=probes))
+        return largest(needs, search_largest(self.room, self._about(workload, key, current, nearer), probes=PROBES))
 
-    def _largest_near(self, workload: Workload, key: str, nearer: Nearer | None = None) -> int:
+    def _about(self, workload: Workload, key: str, current: int, nearer: Nearer | None) -> int:
+        """Nearly the largest value of `key` that fits by the estimator; it is `current` in `workload`."""
+        lines = search_lines(self.room, current, 1 if current > 1 else 2)
+        return largest(lambda value: self._answer_at(workload, key, value, nearer).process, lines)
+
+    def _largest_near(self, workload: Workload, key: str) -> int:
         """The largest value of `key` that fits by the near estimator, of which each answer is costly.
 
-        The other is nearly right, so that it says where to begin; what a bound of the near answer refuses already is
-        not asked.
+        The other says where to begin, moved by what the near one makes of the job as it is; what a bound of the near
+        answer refuses already is not asked.
         """
 
         def needs(value: int) -> int | None:
@@ -316,16 +319,12 @@ class Planner:
             bound = self._answer(changed).at_least
             return bound if bound is not None and bound > self.room else _size(self._near(changed), self.room)
 
-        known: dict[int, int | None] = {}
-
-        def ask(value: int) -> int | None:
-            known[value] = needs(value)
-            return self._near(with_values(workload, {key: value})).process
-
-        now, about = max(value_at(workload, key), 1), self._largest(workload, key, nearer, probes=0) or 1
-        start = now if abs(about - now) <= 1 else largest(ask, search_lines(self.room, now, about))
+        near, other = self._near(workload).process, self._answer(workload).process
+        now = max(value_at(workload, key), 1)
+        about = self._about(workload, key, now, Nearer(near, other) if near and other else None)
         # By its length a job grows steadily; of a net's batches some fit beyond one that does not.
-        return largest(needs, search_largest(self.room, start, known=known if key in LENGTHS else None))
+        known = {now: needs(now)} if key in LENGTHS else None
+        return largest(needs, search_largest(self.room, now if abs(about - now) <= 1 else about, known=known))
 
     def _near(self, workload: Workload) -> FitResult:
         if self._nearest is None:

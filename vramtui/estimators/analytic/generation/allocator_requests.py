@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.generation.decoder import Generation
-from vramtui.estimators.analytic.tape.heaps import JobHeap
+from vramtui.estimators.analytic.tape.heaps import Allocate, Held, JobHeap, Release, Step
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
-from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Held, Peaks, SimulatedJob, Step
+from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Peaks, SimulatedJob
 from vramtui.estimators.analytic.training.allocator_requests import frozen_blocks
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.cublas import Workspace
@@ -18,7 +18,7 @@ FOLLOWED = 32
 def peaks_of_pass(program: Program, workspace: Workspace, heap: JobHeap | None = None) -> Peaks:
     """The peaks of one forward pass."""
     job = _built(program, workspace, heap)
-    job.play(_pass(job, program.stages), "main")
+    job.play(_pass(job, program.stages))
     return job.peaks
 
 
@@ -26,7 +26,7 @@ def peaks_of_generation(generation: Generation, heap: JobHeap | None = None) -> 
     """The peaks of the prompt and of the tokens after it."""
     job = _built(generation.program, generation.workspace, heap)
     job.take("held", [generation.held_bytes(generation.sequence, 0)])
-    job.play(_pass(job, generation.prompt), "main")
+    job.play(_pass(job, generation.prompt))
     job.drop("held")
     new = generation.run.new_tokens - 1
     if new > 0 and generation.cache.grows:
@@ -34,7 +34,7 @@ def peaks_of_generation(generation: Generation, heap: JobHeap | None = None) -> 
             _grow(job, generation.sequence + token - 1, generation.sequence + token)
     if new > 0:
         job.take("held", [generation.held_bytes(1, generation.length - 1)])
-        job.play(_pass(job, generation.stages(1, generation.length - 1)), "main")
+        job.play(_pass(job, generation.stages(1, generation.length - 1)))
     return job.peaks
 
 
@@ -47,7 +47,7 @@ def _built(program: Program, workspace: Workspace, heap: JobHeap | None) -> Simu
 
 
 def _pass(job: SimulatedJob, stages: Sequence[TapeStage]) -> list[Step]:
-    trace = AllocationTrace(job)
+    trace = AllocationTrace(job, "main")
     forward(stages, trace, training=False)
     return trace.steps
 
@@ -59,8 +59,8 @@ def _grow(job: SimulatedJob, before: int, after: int) -> None:
         if group != STAYS or not size:
             continue
         longer = rounded(size * after // before)
-        for block, owner in blocks:
-            grown.setdefault((group, longer), []).append((job.malloc(longer // MIN_BLOCK), owner))
-            job.free(block)
+        others = grown.setdefault((group, longer), [])
+        for held in blocks:
+            job.play([Allocate(others, longer // MIN_BLOCK, held[2]), Release([held], held[2])])
         del job.live[group, size]
     job.live.update(grown)

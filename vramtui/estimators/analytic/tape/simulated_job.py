@@ -1,56 +1,26 @@
 """A job's requests in the order of its tapes, played to the caching allocator."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import msgspec
 
-from vramtui.estimators.analytic.tape.heaps import DefaultHeap, JobHeap
+from vramtui.estimators.analytic.tape.heaps import (
+    Allocate,
+    DefaultHeap,
+    Held,
+    JobHeap,
+    MatrixProduct,
+    Move,
+    Release,
+    Step,
+    Transient,
+)
 from vramtui.estimators.analytic.tape.meter import SCRATCH
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage
 from vramtui.estimators.analytic.tape.tape import Storage
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, MIN_BLOCK, segment_bytes
 from vramtui.estimators.torch_facts.cublas import Workspace
-
-Held = tuple[int, object]
-"""A block that is handed out, and whose it is."""
-
-
-class Allocate(msgspec.Struct, frozen=True, gc=False):
-    """A request of so many units for `owner`; its block joins `blocks`, those of its group and size."""
-
-    blocks: list[Held]
-    units: int
-    owner: object
-
-
-class Release(msgspec.Struct, frozen=True, gc=False):
-    """The owner's newest block of these goes."""
-
-    blocks: list[Held]
-    owner: object
-
-
-class Transient(msgspec.Struct, frozen=True, gc=False):
-    """A request that is released before anything else happens."""
-
-    units: int
-
-
-class Move(msgspec.Struct, frozen=True, gc=False):
-    """The newest block of `old` belongs to `new`, and counts among other blocks, from here on."""
-
-    blocks: list[Held]
-    old: Storage
-    others: list[Held]
-    new: Storage
-
-
-class MatrixProduct(msgspec.Struct, frozen=True, gc=False):
-    """A matrix product, the first of which takes its thread's workspace."""
-
-
-Step = Allocate | Release | Transient | Move | MatrixProduct
 
 
 class Peaks(msgspec.Struct, frozen=True):
@@ -65,7 +35,7 @@ class Peaks(msgspec.Struct, frozen=True):
 
 
 class SimulatedJob:
-    """Plays one job to a heap, on one stream.
+    """Plays one job to a heap, on one stream: `play` serves a pass, whose first matrix product takes its workspace.
 
     Attributes:
         live: blocks by group and by what a tape says that they take; let go newest first.
@@ -81,39 +51,17 @@ class SimulatedJob:
         storages = (storage for stage in stages for node in stage.tape.nodes for storage in node.makes)
         self._asked = {storage.size: storage.numel * storage.itemsize for storage in storages}
         self._heap = DefaultHeap() if heap is None else heap
-        self.malloc, self.free = self._heap.malloc, self._heap.free
+        self.play = self._heap.play
 
     def units_of(self, size: int) -> int:
         """Units of the request for what takes `size` bytes on a tape."""
         self.largest = max(self.largest, size)
         return -(-self._asked.get(size, size) // MIN_BLOCK)
 
-    def play(self, steps: Sequence[Step], thread: str) -> None:
-        """A pass of one thread, whose first matrix product takes its workspace."""
-        malloc, free, borrow = self.malloc, self.free, self._heap.borrow
-        workspaces = self.live[thread, 0]
-        for step in steps:
-            # Of many thousand steps `match` takes half of the time, and `isinstance` a sixth.
-            if type(step) is Allocate:
-                step.blocks.append((malloc(step.units), step.owner))
-            elif type(step) is Release:
-                blocks, owner = step.blocks, step.owner
-                if blocks:
-                    at = len(blocks) - 1
-                    while at and blocks[at][1] is not owner:
-                        at -= 1
-                    free(blocks.pop(at if blocks[at][1] is owner else -1)[0])
-            elif type(step) is Transient:
-                borrow(step.units)
-            elif type(step) is MatrixProduct:
-                if not workspaces:
-                    self.take(thread, [self.workspace.kept])
-            elif type(step) is Move:
-                step.others.append((_pop_block(step.blocks, step.old), step.new))
-
     def take(self, name: str, sizes: Sequence[int]) -> None:
         """Requests of these sizes under one name."""
-        self.live[name, 0] += [(self.malloc(-(-size // MIN_BLOCK)), None) for size in sizes if size]
+        blocks = self.live[name, 0]
+        self.play([Allocate(blocks, -(-size // MIN_BLOCK), None) for size in sizes if size])
 
     def pop(self, name: str) -> list[Held]:
         """What was taken under a name, which has nothing then."""
@@ -122,12 +70,15 @@ class SimulatedJob:
         blocks.clear()
         return held
 
+    def release(self, held: Iterable[Held]) -> None:
+        """Let go of these."""
+        self.play([Release([one], one[2]) for one in held])
+
     def drop(self, name: str) -> None:
         """Let go of everything under a name."""
         for (group, _), blocks in self.live.items():
             if group == name:
-                for block, _ in blocks:
-                    self.free(block)
+                self.release(blocks)
                 blocks.clear()
 
     @property
@@ -137,20 +88,20 @@ class SimulatedJob:
         return Peaks(self._heap.peak_allocated, self._heap.peak_reserved, segment)
 
 
-def _pop_block(blocks: list[Held], owner: object) -> int:
-    """The owner's newest block, or the newest of all where it has none, as a gradient that another block handed on."""
-    at = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at][1] is owner), -1)
-    return blocks.pop(at)[0]
-
-
 class AllocationTrace:
-    """Writes down what a replay asks of a job's allocator, of a block that repeats as often as it does."""
+    """Writes down what a replay asks of a job's allocator, of a block that repeats as often as it does.
 
-    __slots__ = ("_job", "_ran", "steps")
+    Args:
+        job: whose allocator it is.
+        thread: in which it runs.
+    """
 
-    def __init__(self, job: SimulatedJob) -> None:
+    __slots__ = ("_job", "_ran", "_thread", "steps")
+
+    def __init__(self, job: SimulatedJob, thread: str) -> None:
         self.steps: list[Step] = []
         self._job = job
+        self._thread = thread
         self._ran: dict[Hashable, list[Step]] = {}
 
     def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:
@@ -185,8 +136,11 @@ class AllocationTrace:
     def gemm(self, *, fused_bias: bool = False) -> None:
         """Note that the thread needs its workspace, or a product one of its own."""
         workspace = self._job.workspace
-        size = workspace.fused if fused_bias else workspace.passing
-        self.steps.append(Transient(-(-size // MIN_BLOCK)) if workspace.passing else MatrixProduct())
+        if workspace.passing:
+            size = workspace.fused if fused_bias else workspace.passing
+            self.steps.append(Transient(-(-size // MIN_BLOCK)))
+        elif workspace.kept:
+            self.steps.append(MatrixProduct(self._job.live[self._thread, 0], -(-workspace.kept // MIN_BLOCK)))
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.tape.heaps import JobHeap
+from vramtui.estimators.analytic.tape.heaps import JobHeap, Step
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage, backward, forward
-from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Peaks, SimulatedJob, Step
+from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, Peaks, SimulatedJob
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.models.spec import Parameter
 
@@ -80,25 +80,24 @@ def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
             old = job.pop("inputs") + job.pop("targets")
             job.take("inputs", [program.inputs - targets])
             job.take("targets", [targets])
-            for block, _ in old:
-                job.free(block)
+            job.release(old)
             ahead, back = later if number else first
-            job.play(ahead, "main")
+            job.play(ahead)
             old = job.pop("loss")
             job.take("loss", [program.loss])
-            for block, _ in old:
-                job.free(block)
-            job.play(back, "autograd")
+            job.release(old)
+            job.play(back)
         if not step and not trainer.states.from_build:
             _states(job, trainer)
         job.take("step", spread(trainer.master.bytes, program.trained))
         _temporaries(job, trainer)
-        job.drop("step")
-        job.drop(GRADIENTS)
+        if not step:  # after the second nothing is asked for
+            job.drop("step")
+            job.drop(GRADIENTS)
 
 
 def _micro_batch(job: SimulatedJob, stages: Sequence[TapeStage], *, accumulate: bool) -> tuple[list[Step], list[Step]]:
-    ahead, back = AllocationTrace(job), AllocationTrace(job)
+    ahead, back = AllocationTrace(job, "main"), AllocationTrace(job, "autograd")
     forward(stages, ahead, training=True)
     backward(stages, back, accumulate=accumulate)
     return ahead.steps, back.steps
@@ -118,8 +117,7 @@ def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:
             job.drop("step of one")
             job.take("step of one", blocks)
         held = job.live["step of one", 0]
-        for block, _ in (*before, *held[:-1]):
-            job.free(block)
+        job.release((*before, *held[:-1]))
         del held[:-1]
     job.drop("step of one")
 
