@@ -59,19 +59,19 @@ def search_largest(
     start = min(max(start, 1), most)
     step = max(start // STRIDE, 1)
     sizes = dict(known or {})
-    yield from _asked(start, sizes)
+    yield from _ask(start, sizes)
     below = max((number for number, size in sizes.items() if _fits(size, room)), default=0)
     above = min((number for number in sizes if number > below), default=0)
     if below:
         found = _between(room, below, above, sizes) if above else _above(room, below, step, most, sizes)
-    elif above > 1 and _fits((yield from _asked(1, sizes)), room):
+    elif above > 1 and _fits((yield from _ask(1, sizes)), room):
         found = _below(room, above, step, sizes)
     else:
         return 0
     low = yield from found
     number = low + 2
     while number < min(low + 2 + probes, most + 1):
-        size = yield from _asked(number, sizes)
+        size = yield from _ask(number, sizes)
         if size is not None and size > room + room // FAR + GIB:
             break
         if _fits(size, room):
@@ -81,7 +81,7 @@ def search_largest(
     return low
 
 
-def _asked(number: int, sizes: Sizes) -> Generator[int, int | None, int | None]:
+def _ask(number: int, sizes: Sizes) -> Generator[int, int | None, int | None]:
     """The bytes of `number`, which are noted."""
     sizes[number] = yield number
     return sizes[number]
@@ -89,7 +89,7 @@ def _asked(number: int, sizes: Sizes) -> Generator[int, int | None, int | None]:
 
 def _above(room: int, low: int, step: int, most: int, sizes: Sizes) -> Search:
     """The edge above `low`, which fits."""
-    while low + step <= most and _fits((yield from _asked(low + step, sizes)), room):
+    while low + step <= most and _fits((yield from _ask(low + step, sizes)), room):
         low, step = low + step, 2 * step
     return (yield from _between(room, low, min(low + step, most + 1), sizes))
 
@@ -97,7 +97,7 @@ def _above(room: int, low: int, step: int, most: int, sizes: Sizes) -> Search:
 def _below(room: int, high: int, step: int, sizes: Sizes) -> Search:
     """The edge below `high`, which does not fit, where 1 does."""
     while high - step > 1:
-        if _fits((yield from _asked(high - step, sizes)), room):
+        if _fits((yield from _ask(high - step, sizes)), room):
             return (yield from _between(room, high - step, high, sizes))
         high, step = high - step, 2 * step
     return (yield from _between(room, 1, high, sizes))
@@ -114,7 +114,7 @@ def _between(room: int, low: int, high: int, sizes: Sizes) -> Search:
         if 2 * (high - low) <= before and least is not None and most is not None and most > least:
             middle = min(max(low + (room - least) * (high - low) // (most - least), low + 1), high - 1)
         wide, before = high - low, wide
-        low, high = (middle, high) if _fits((yield from _asked(middle, sizes)), room) else (low, middle)
+        low, high = (middle, high) if _fits((yield from _ask(middle, sizes)), room) else (low, middle)
     return low
 
 
