@@ -24,6 +24,8 @@ struct id {
 typedef uint64_t address;
 typedef struct handle *handle;
 
+int cublasCreate_v2(handle *);
+int cublasDestroy_v2(handle);
 int cudnnCreate(handle *);
 int cudnnDestroy(handle);
 int cudnnSetStream(handle, handle);
@@ -137,7 +139,7 @@ static int properties(void) {
 static int allocation(void) {
   EXPECT(begin(0) == 0);
   size_t before = unused();
-  EXPECT(before == 4 * GIB - 256 * MIB); /* less the context */
+  EXPECT(before == 4 * GIB - 256 * MIB); /* less two thirds of the context */
   address first, second, third;
   EXPECT(cuMemAlloc_v2(&first, 1000) == 0 && first % (2 * MIB) == 0);
   EXPECT(cuMemAlloc_v2(&second, 3 * MIB) == 0 && second == first - 4 * MIB);
@@ -147,6 +149,9 @@ static int allocation(void) {
   EXPECT(cuMemFree_v2(third) == 0 && cuMemFree_v2(second) == 0 && cuMemFree_v2(0) == 0);
   EXPECT(unused() == before);
   EXPECT(cuMemAlloc_v2(&first, 0) == INVALID_VALUE);
+  handle products;
+  EXPECT(cublasCreate_v2(&products) == 0 && unused() == before - 128 * MIB); /* the rest with a library's kernels */
+  EXPECT(cublasDestroy_v2(products) == 0 && cublasCreate_v2(&products) == 0 && unused() == before - 128 * MIB);
   return 0;
 }
 

@@ -17,7 +17,7 @@ from vramtui.driver.environment import EmulatedCard, emulating, read_reports, un
 CARD = EmulatedCard(
     device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
     multiprocessors=108,
-    context=256 * MIB,
+    context=384 * MIB,
     communicators=64 * MIB,
     devices=2,
 )

@@ -48,14 +48,15 @@ def test_a_process_finds_the_cards_and_no_other(tmp_path: Path) -> None:
     said = json.loads(ran.stdout)
     assert said["count"] == [0, 2]
     assert (said["taken"], said["refused"], said["last"]) == (0, 2, [2, 0])
-    assert (said["free"], said["total"]) == (CARD.total_memory - GIB - 460 * MIB, CARD.total_memory)
-    assert (said["name"], said["used"]) == ("NVIDIA RTX4090", GIB + 460 * MIB)
-    assert said["processes"] == [[True, GIB + 460 * MIB]]
+    held = GIB + EMULATED.context - EMULATED.context // 3  # no library has loaded its kernels
+    assert (said["free"], said["total"]) == (CARD.total_memory - held, CARD.total_memory)
+    assert (said["name"], said["used"]) == ("NVIDIA RTX4090", held)
+    assert said["processes"] == [[True, held]]
     assert said["peers"] == [0, 5]  # memory of others is open, NVLink is not there
     assert said["devices"] == [""]
     assert said["open"] == []
     (report,) = read_reports(tmp_path)
-    assert report.peaks[:2] == (0, GIB + 460 * MIB)
+    assert report.peaks[:2] == (0, held)
     assert report.unmodelled == ()
 
 

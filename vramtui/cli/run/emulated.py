@@ -221,11 +221,14 @@ def _finished_run(command: list[str], environment: dict[str, str], preset: "Pres
 
 
 def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:
-    """The process with what the driver held for it beside PyTorch: its `context`, and what others allocated."""
+    """The process with what the driver held for it beside PyTorch: its `context`, of which a third comes with the first
+    library's kernels, and what others allocated.
+    """
     place = slice(one.counters.index, one.counters.index + 1)  # of as many cards as the job says, not as there are
     process = next((peak for report in reports if report.pid == one.job.pid for peak in report.peaks[place]), None)
     if process is None or one.ledger.reserved is None:
         return one
-    other = max(0, process - one.ledger.reserved - context)
+    beside = process - one.ledger.reserved
+    context, other = min(context, beside), max(0, beside - context)
     ledger = msgspec.structs.replace(one.ledger, context=context, other=other or None, process=process)
     return msgspec.structs.replace(one, ledger=ledger)

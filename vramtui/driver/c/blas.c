@@ -11,8 +11,8 @@ struct blas {
 };
 
 API int cublasCreate_v2(struct blas **handle) {
-  *handle = calloc(1, sizeof **handle);
-  return *handle == NULL ? 3 : 0; /* CUBLAS_STATUS_ALLOC_FAILED */
+  *handle = runtime_context() == NULL ? NULL : calloc(1, sizeof **handle);
+  return *handle == NULL ? 3 : (load_kernels(), 0); /* CUBLAS_STATUS_ALLOC_FAILED */
 }
 API int cublasDestroy_v2(struct blas *handle) {
   free(handle);

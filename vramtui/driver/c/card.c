@@ -135,61 +135,46 @@ API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
 static int attribute(int number, CUdevice device) {
   const struct card *card = the_card();
   switch (number) {
-    case 1: return 1024;                         /* MAX_THREADS_PER_BLOCK */
-    case 2: case 3: return 1024;                 /* MAX_BLOCK_DIM_X, Y */
+    case 1: case 2: case 3: return 1024;         /* MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, Y */
     case 4: return 64;                           /* MAX_BLOCK_DIM_Z */
-    case 5: return 0x7fffffff;                   /* MAX_GRID_DIM_X */
+    case 5: case 11: return 0x7fffffff;          /* MAX_GRID_DIM_X, MAX_PITCH */
     case 6: case 7: return 65535;                /* MAX_GRID_DIM_Y, Z */
     case 8: return 48 << 10;                     /* MAX_SHARED_MEMORY_PER_BLOCK */
     case 9: return 64 << 10;                     /* TOTAL_CONSTANT_MEMORY */
-    case 10: return 32;                          /* WARP_SIZE */
-    case 11: return 0x7fffffff;                  /* MAX_PITCH */
+    case 10: case 51: return 32;                 /* WARP_SIZE, TEXTURE_PITCH_ALIGNMENT */
     case 12: case 82: return 65536;              /* MAX_REGISTERS_PER_BLOCK, …_PER_MULTIPROCESSOR */
     case 13: return card->clock;                 /* CLOCK_RATE, kHz */
-    case 14: return 512;                         /* TEXTURE_ALIGNMENT */
-    case 15: return 1;                           /* GPU_OVERLAP */
+    case 14: case 30: return 512;                /* TEXTURE_ALIGNMENT, SURFACE_ALIGNMENT */
+    case 15: case 19: case 31: case 41: return 1; /* OVERLAP, MAP_HOST, CONCURRENT_KERNELS, UNIFIED_ADDRESSING */
     case 16: return card->multiprocessors;       /* MULTIPROCESSOR_COUNT */
-    case 19: return 1;                           /* CAN_MAP_HOST_MEMORY */
     case 21: case 22: return 131072;             /* MAXIMUM_TEXTURE1D_WIDTH, 2D_WIDTH */
     case 23: return 65536;                       /* MAXIMUM_TEXTURE2D_HEIGHT */
     case 24: case 25: case 26: return 16384;     /* MAXIMUM_TEXTURE3D_… */
-    case 27: case 28: return 32768;              /* MAXIMUM_TEXTURE2D_LAYERED_WIDTH, HEIGHT */
+    case 27: case 28: case 42: return 32768;     /* MAXIMUM_TEXTURE2D_LAYERED_WIDTH, HEIGHT, 1D_LAYERED_WIDTH */
     case 29: case 43: return 2048;               /* …_LAYERED_LAYERS */
-    case 30: return 512;                         /* SURFACE_ALIGNMENT */
-    case 31: return 1;                           /* CONCURRENT_KERNELS */
     case 33: return device + 1;                  /* PCI_BUS_ID */
     case 36: return card->memory_clock;          /* MEMORY_CLOCK_RATE, kHz */
     case 37: return card->bus;                   /* GLOBAL_MEMORY_BUS_WIDTH */
     case 38: return card->l2;                    /* L2_CACHE_SIZE */
     case 39: return card->threads;               /* MAX_THREADS_PER_MULTIPROCESSOR */
     case 40: return 3;                           /* ASYNC_ENGINE_COUNT */
-    case 41: return 1;                           /* UNIFIED_ADDRESSING */
-    case 42: return 32768;                       /* MAXIMUM_TEXTURE1D_LAYERED_WIDTH */
-    case 51: return 32;                          /* TEXTURE_PITCH_ALIGNMENT */
     case 69: return 1 << 28;                     /* MAXIMUM_TEXTURE1D_LINEAR_WIDTH */
     case 75: return card->major;                 /* COMPUTE_CAPABILITY_MAJOR */
     case 76: return card->minor;                 /* COMPUTE_CAPABILITY_MINOR */
-    case 78: case 79: case 80: return 1;         /* STREAM_PRIORITIES, GLOBAL_L1_CACHE, LOCAL_L1_CACHE */
+    case 78: case 79: case 80: case 98: case 99: return 1; /* PRIORITIES, L1 caches, REMOTE_WRITES, HOST_REGISTER */
     case 81: return card->shared;                /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
-    case 83: return 1;                           /* MANAGED_MEMORY */
     case 87: return card->minor == 0 ? 2 : 64;   /* SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO */
-    case 89: case 90: case 91: return 1;         /* CONCURRENT_MANAGED_ACCESS, PREEMPTION, REGISTERED_MEM */
-    case 92: case 93: case 94: return 1;         /* stream memory operations, first form */
-    case 95: return 1;                           /* COOPERATIVE_LAUNCH */
+    case 83: case 89: case 90: case 91: return 1; /* MANAGED_MEMORY, CONCURRENT_…, PREEMPTION, REGISTERED_MEM */
+    case 92: case 93: case 94: case 122: case 123: return 1; /* stream memory operations, both forms */
     case 97: return card->shared_optin;          /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
-    case 98: case 99: return 1;                  /* CAN_FLUSH_REMOTE_WRITES, HOST_REGISTER_SUPPORTED */
-    case 102: case 103: return 1;                /* VIRTUAL_MEMORY_MANAGEMENT, POSIX_FILE_DESCRIPTOR */
+    case 95: case 102: case 103: return 1;       /* COOPERATIVE_LAUNCH, VIRTUAL_MEMORY_MANAGEMENT, POSIX_FILE_DESCRIPTOR */
     case 106: return card->blocks;               /* MAX_BLOCKS_PER_MULTIPROCESSOR */
     case 108: case 109: return card->major >= 8 ? card->l2 / 4 * 3 : 0; /* persisting L2, access window */
     case 111: return card->major >= 8 ? 1024 : 0; /* RESERVED_SHARED_MEMORY_PER_BLOCK */
-    case 113: case 114: case 115: return 1;      /* READ_ONLY_HOST_REGISTER, TIMELINE_SEMAPHORE, MEMORY_POOLS */
-    case 119: return 1;                          /* MEMPOOL_SUPPORTED_HANDLE_TYPES: file descriptors */
-    case 120: return card->major >= 9;           /* CLUSTER_LAUNCH */
-    case 122: case 123: return 1;                /* stream memory operations */
-    case 125: return 1;                          /* IPC_EVENT_SUPPORTED */
+    case 113: case 114: case 115: case 119: return 1; /* READ_ONLY_REGISTER, SEMAPHORE, POOLS, their descriptors */
+    case 120: case 127: return card->major >= 9; /* CLUSTER_LAUNCH, TENSOR_MAP_ACCESS_SUPPORTED */
+    case 125: case 129: return 1;                /* IPC_EVENT_SUPPORTED, UNIFIED_FUNCTION_POINTERS */
     case 126: return card->major >= 9 ? 4 : 1;   /* MEM_SYNC_DOMAIN_COUNT */
-    case 127: return card->major >= 9;           /* TENSOR_MAP_ACCESS_SUPPORTED */
-    case 129: return 1;                          /* UNIFIED_FUNCTION_POINTERS */
     case 131: case 134: return -1;               /* NUMA_ID, HOST_NUMA_ID */
     default: return 0;
   }

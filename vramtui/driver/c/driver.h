@@ -68,9 +68,12 @@ struct context {
   CUdevice device;
   int retained;
   unsigned flags;
+  bool is_loaded; /* with its libraries' kernels */
   uint64_t peers; /* a bit for each device whose memory is open to this one */
 };
 struct context *context_of(CUdevice device);
+size_t context_bytes(CUdevice device);
+void load_kernels(void);
 struct context *current_context(void); /* that of this thread; NULL where it has none */
 
 /* memory.c: ranges of addresses. A card's memory is addresses alone; what the host copied there is kept. */

@@ -18,7 +18,7 @@ static size_t kept;
 
 bool charge(CUdevice device, size_t bytes) {
   const struct card *card = the_card();
-  size_t own = areas[device].used + card->context;
+  size_t own = areas[device].used + context_bytes(device);
   int64_t others = used_on(device, (int)getpid());
   RETURN_IF(own + bytes + (size_t)others > card->memory, false);
   areas[device].used += bytes;
@@ -105,7 +105,8 @@ API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
   struct context *context = current_context();
   RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
   const struct card *card = the_card();
-  size_t used = areas[context->device].used + card->context + (size_t)used_on(context->device, (int)getpid());
+  CUdevice device = context->device;
+  size_t used = areas[device].used + context_bytes(device) + (size_t)used_on(device, (int)getpid());
   *total = card->memory;
   *unused = used < card->memory ? card->memory - used : 0;
   return CUDA_SUCCESS;
