@@ -300,6 +300,7 @@ def test_a_run_that_is_larger_than_any_does_not_hide_the_others(tmp_path: Path) 
     assert time.thread_time() - begun < SECONDS
 
 
+@pytest.mark.slow
 def test_a_table_that_has_no_end_is_given_up(tmp_path: Path) -> None:
     """It is a view: whoever gives a database away can put any in the place of a table."""
     endless = (

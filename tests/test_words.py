@@ -91,9 +91,14 @@ def test_no_former_name_is_given_again() -> None:
     assert not found, "\n".join(found)
 
 
+# Where a file has none of these, it need not be parsed.
+LIKELY = re.compile(rf"\bdef\s(?:{PARTICIPLE.pattern})\b | \b(?:{'|'.join(sorted(EMPTY))})\b", re.VERBOSE)
+
+
 def names(path: Path) -> Iterator[str]:
     """What a file's functions, parameters and variables are called that may not be called so."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if LIKELY.search(text) else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PARTICIPLE.fullmatch(node.name):
             yield f"{path.relative_to(PACKAGE)}:{node.lineno}: def {node.name}"
         elif isinstance(node, ast.arg) and node.arg in EMPTY:

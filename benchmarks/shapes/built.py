@@ -173,12 +173,12 @@ def _tracing() -> Iterator[None]:
     torch.nn.ModuleList.__init__ = repeated  # type: ignore[assignment, method-assign] # put back behind it
     torch.nn.Sequential.__init__ = chained  # type: ignore[assignment, method-assign] # put back behind it
     labels = PreTrainedConfig.num_labels
-    PreTrainedConfig.num_labels = labels.getter(_labels)  # type: ignore[attr-defined, method-assign] # put back behind it
+    PreTrainedConfig.num_labels = labels.getter(_labels)  # put back behind it
     try:
         with _stand_ins():
             yield
     finally:
-        PreTrainedConfig.num_labels = labels  # type: ignore[method-assign] # put back behind it
+        PreTrainedConfig.num_labels = labels  # put back behind it
         torch.nn.Parameter.__new__ = parameter  # type: ignore[method-assign] # put back behind it
         torch.nn.ModuleList.__init__ = modules  # type: ignore[method-assign] # put back behind it
         torch.nn.Sequential.__init__ = chain  # type: ignore[method-assign] # put back behind it

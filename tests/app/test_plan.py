@@ -37,8 +37,10 @@ async def planned(driver: Driver) -> PlanView:
     await settle(app, pilot)
     screen = app.screens.current
     assert isinstance(screen, PlanScreen)
-    while app.parts.plan.worker.is_busy or not is_told(screen):
-        await pilot.pause(0.01)
+    worker = app.parts.plan.worker
+    while worker.is_busy or not is_told(screen):
+        while worker.is_busy:  # drawn when it has ended, not beside it all the time
+            await pilot.pause(0.01)
         await settle(app, pilot)
     return screen.shown
 

@@ -162,6 +162,7 @@ gradient_checkpointing: true
 """
 
 
+@pytest.mark.slow
 def test_a_training_programs_own_file_is_estimated(tmp_path: Path) -> None:
     """The figures are those of the preset with the same values."""
     file = tmp_path / "gpt2.yml"

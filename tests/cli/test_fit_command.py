@@ -173,6 +173,7 @@ def test_a_map_with_one_axis_names_a_second_one() -> None:
     assert done.stderr == ready
 
 
+@pytest.mark.slow
 def test_the_smallest_card_comes_before_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     lines = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-lora"]).stdout.splitlines()
@@ -211,6 +212,7 @@ def test_bad_maps_are_one_sentence(arguments: list[str], sentence: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_without_a_card_every_card_is_answered() -> None:
     """Which card do I need: the verdict, what is left and the largest context of each, by group."""
     code, read = document("llama-3.1-8b-serve")
@@ -262,6 +264,7 @@ def test_lines_for_slurm_need_a_card_and_a_type_that_is_one() -> None:
     assert (done.exit_code, done.stdout) == (1, "")
 
 
+@pytest.mark.slow
 def test_no_change_is_listed_that_frees_nothing() -> None:
     lora, full = (
         RUNNER.invoke(program(), ["fit", name, "--gpu", gpu]).stdout.partition("CHANGE")[2]
@@ -272,6 +275,7 @@ def test_no_change_is_listed_that_frees_nothing() -> None:
     assert "costs nothing: one kernel for each step" in " ".join(full.split())
 
 
+@pytest.mark.slow
 def test_a_sequence_beyond_the_models_own_is_said() -> None:
     _, read = document("gpt-j-6b-lora", "--seq-len", "4096", "--gpu", "H100")
     (note,) = read["notes"]
@@ -287,6 +291,7 @@ def test_a_rule_has_its_largest_batch() -> None:
     assert "rule.batch_size: at most 2 (76.7 GiB); 3 does not fit" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_card_without_bf16_is_offered_fp16() -> None:
     arguments = ["gpt2-1.5b", "--set", "run.precision=fp16-mixed", "--set", "run.batch_size=32", "--gpu"]
     old, new = (RUNNER.invoke(program(), ["fit", *arguments, card]).stdout for card in ("V100-32GB", "A100-40GB"))

@@ -28,6 +28,7 @@ def needs() -> tuple[int, float]:
     return found["process"], found["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of_error", "verdict", "code"), [(1.1, "fits", 0), (0.6, "tight", 0), (0.0, "tight", 0), (-0.1, "does not fit", 1)]
 )

@@ -23,6 +23,7 @@ def _no_settings_of_a_persons_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "config"))
 
 
+@pytest.mark.slow
 def test_all_formats_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
     first = run(program(), ["snapshot", "--demo", "--folder", str(tmp_path)])
     second = run(program(), ["snapshot", "--demo", "--folder", str(tmp_path)])
@@ -39,6 +40,7 @@ def test_the_snapshot_says_which_versions_stand_behind_it(tmp_path: Path) -> Non
     assert {"vramtui", "python", "driver", "cuda"} <= set(document["versions"])
 
 
+@pytest.mark.slow
 def test_the_picture_shows_the_dashboard(tmp_path: Path) -> None:
     result = run(program(), ["snapshot", "--demo", "-f", "svg", "--folder", str(tmp_path)])
     svg = Path(result.stdout.strip()).read_text()

@@ -175,6 +175,7 @@ def test_a_clock_that_python_cannot_read_is_a_sentence(words: tuple[str, ...], t
     assert ended.stderr == ("vramtui: this machine's clock is beyond the year 2262, which Python cannot tell: set it\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("years", [1000, 8000])
 def test_a_date_beyond_the_year_9999_is_shown(years: int, tmp_path: Path) -> None:
     """A clock that can be read and whose date no calendar of Python's has."""

@@ -64,6 +64,7 @@ def test_emulated_bf16_is_said(name: str, emulated: bool) -> None:
     assert not any("is emulated" in line for line in half.assumptions)
 
 
+@pytest.mark.torch
 def test_the_facts_are_those_of_the_installed_pytorch() -> None:
     """Fails where another release moves a limit: the constants and their sources are to be looked at then."""
     interface = pytest.importorskip("torch._dynamo.device_interface")

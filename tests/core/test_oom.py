@@ -296,6 +296,7 @@ def test_no_cut_or_repeated_message_breaks_it(message: str, data: st.DataObject)
         assert all(sentence.strip() and "None" not in sentence for sentence in sentences)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
     log = tmp_path / "train.log"

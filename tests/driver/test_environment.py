@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from tests.driver.libraries import libraries
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import CARDS
-from vramtui.driver.build import build
 from vramtui.driver.environment import EmulatedCard, emulating, read_reports
 
 CARD = CARDS["RTX4090"]
@@ -41,9 +40,8 @@ print(json.dumps(said))
 
 
 def test_a_process_finds_the_cards_and_no_other(tmp_path: Path) -> None:
-    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
     base = os.environ | {"CUDA_VISIBLE_DEVICES": "7"}
-    environment = emulating(base, EMULATED, libraries, tmp_path)
+    environment = emulating(base, EMULATED, libraries(), tmp_path)
     ran = subprocess.run([sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True)
     said = json.loads(ran.stdout)
     assert said["count"] == [0, 2]

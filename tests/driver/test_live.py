@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.driver.libraries import libraries
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import CARDS
-from vramtui.driver.build import build
 from vramtui.driver.environment import EmulatedCard, emulating
 from vramtui.driver.live import SUFFIX, CardInUse, announced, cards_in_use
 from vramtui.sources.emulated import open_here
@@ -111,19 +111,18 @@ def test_nothing_is_written_where_another_user_could_have_laid_a_link(runtime: P
 
 @pytest.mark.usefixtures("runtime")
 def test_who_watches_sees_the_card_and_the_job_on_it(tmp_path: Path) -> None:
-    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
     reports = tmp_path / "reports"
     reports.mkdir()
     job = subprocess.Popen(
         [sys.executable, "-c", JOB],
-        env=emulating(os.environ, CARD, libraries, reports),
+        env=emulating(os.environ, CARD, libraries(), reports),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert job.stdout is not None
     assert job.stdout.readline() == "ready\n"
-    with announced(CardInUse(card=CARD.text, reports=str(reports), libraries=str(libraries))):
+    with announced(CardInUse(card=CARD.text, reports=str(reports), libraries=str(libraries()))):
         own = {name: value for name, value in os.environ.items() if not name.startswith("VRAMTUI_")}
         looked = subprocess.run([sys.executable, "-c", LOOK], env=own, capture_output=True, text=True, check=True)
     job.communicate()

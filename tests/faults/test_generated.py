@@ -21,6 +21,7 @@ def test_no_rule_is_broken(call: str, tmp_path: Path) -> None:
     assert any(one.met for one in judged.values()), "nobody makes this call, so its faults prove nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [HANGS, "garbage"])
 def test_in_the_installed_program(what: str, tmp_path: Path) -> None:
     """The other card goes on, q ends it, and the terminal is as it was."""

@@ -105,6 +105,7 @@ def test_a_locked_history_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(history.runs()) == 2
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_the_history_stays_whole(tmp_path: Path) -> None:
     """Two dashboards write at once and are killed at moments left to chance; all that was kept is there."""
     path, chance = tmp_path / FILE, random.Random(7)

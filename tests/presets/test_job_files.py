@@ -327,7 +327,7 @@ VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.floats(), st.text
 NAMES = sorted({name for table in KEYS.values() for name in table} | set(MODEL_KEYS))
 
 
-@examples(150)
+@examples(60)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6), st.sampled_from(sorted(KEYS)))
 def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str) -> None:
     file = JobFile("x", kind, {name: str(value) for name, value in values.items()})

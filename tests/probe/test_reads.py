@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from tests.driver.libraries import libraries
 from vramtui.core.estimate.devices import CARDS
-from vramtui.driver.build import build
 from vramtui.driver.environment import EmulatedCard, emulating, read_reports
 from vramtui.driver.reads import read_places
 
@@ -39,11 +38,10 @@ os._exit(0)
 
 
 def test_each_read_of_a_computed_value_is_counted_with_its_line(tmp_path: Path) -> None:
-    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
     card = EmulatedCard(device=CARDS["RTX4090"], multiprocessors=128)
     script = tmp_path / "job.py"
     script.write_text(JOB)
-    environment = emulating(os.environ, card, libraries, tmp_path)
+    environment = emulating(os.environ, card, libraries(), tmp_path)
     ran = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
     assert ran.stderr == ""
     assert ran.stdout.split() == ["0", "0", "0", "5", "3", "False", "True"]  # what the host wrote is known

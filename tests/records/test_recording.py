@@ -92,6 +92,7 @@ def _write_for_ever(path: Path, tell: int) -> NoReturn:
     raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cut_file_gives_the_lines_before_the_cut(name: str, tmp_path: Path) -> None:
     data = _record(tmp_path / name)

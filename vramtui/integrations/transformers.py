@@ -8,7 +8,7 @@ from vramtui.integrations.guard import MemoryGuard, OnOverflow, precision_of
 from vramtui.presets.importers.flags import OPTIMIZERS
 
 
-class VramCallback(TrainerCallback):
+class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not read: pyproject.toml
     """Predicts at the start from the arguments, warns or stops before the first step, and adds `vram/predicted`,
     `vram/observed` and `vram/error` to what the Trainer logs. Handed over in `callbacks=[…]` it stands behind those
     that send the logs away (W&B, MLflow, TensorBoard); `attach` puts it before them.

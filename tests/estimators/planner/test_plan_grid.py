@@ -60,6 +60,7 @@ def test_a_large_map_asks_a_thousand_times_at_most_and_has_an_exact_edge() -> No
         assert sizes == tuple(1000 + 10 * x * y for x in batches)
 
 
+@pytest.mark.slow
 def test_sizes_stay_on_their_side_of_the_edge() -> None:
     room = 3 << 30
     grid = plan_grid(

@@ -193,6 +193,7 @@ def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None
         assert plan.cheapest_process <= room
 
 
+@pytest.mark.slow
 def test_a_set_of_changes_uses_no_more_cards_than_there_are() -> None:
     """Tensor and data ranks multiply; four cards do not become sixteen."""
     big = TransformerModel(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000)

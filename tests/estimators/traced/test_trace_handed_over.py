@@ -3,13 +3,19 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import vramtui
+from tests.loaded_once import Module
 
-pytest.importorskip("torch")
-import torch
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = Module("torch")
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 
 SCRIPT = """
 import torch
@@ -36,7 +42,7 @@ vramtui.trace(step, torch.nn.Linear(8, 8))
 """
 
 
-def one_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def one_step(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> None:
     x = torch.randn(64, 256, device="cuda")
     model(x).square().mean().backward()
     optimizer.step()
@@ -59,9 +65,10 @@ def test_categories_are_those_of_the_same_loop_in_a_script(tmp_path: Path) -> No
 
 def test_functions_of_a_test_are_followed_with_what_they_hold() -> None:
     """By cloudpickle: a closure, and one without a name."""
+    pytest.importorskip("cloudpickle", reason="the extra `trace` brings it")
     model, width = torch.nn.Linear(256, 256), 1 << 12
 
-    def step(model: torch.nn.Module) -> None:
+    def step(model: "torch.nn.Module") -> None:
         model(torch.randn(width, 256, device="cuda")).sum().backward()
 
     traced = vramtui.trace(step, model)

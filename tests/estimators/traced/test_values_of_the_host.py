@@ -2,11 +2,16 @@
 of the code's own must not reach.
 """
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.estimators.traced.test_scripts import traced
+from tests.loaded_once import Module
+
+numpy, torch = Module("numpy"), Module("torch")
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 COPIED = """
@@ -82,3 +87,58 @@ def test_torchscript_of_a_real_file_is_read_and_moved(tmp_path: Path) -> None:
     torch.jit.script(torch.nn.Linear(512, 512)).save(tmp_path / "real.pt")
     result = traced(tmp_path, f"import torch\nnet = torch.jit.load({str(tmp_path / 'real.pt')!r}, 'cuda')\n")
     assert result.peak_allocated == 512 * 513 * 4
+
+
+# What draws a size after a seed, and the same draw from a generator of its own.
+DRAWS: dict[str, tuple[str, Callable[[int], int]]] = {
+    "randint": (
+        "torch.manual_seed(seed); size = torch.randint(1, 1000, ()).item()",
+        lambda seed: int(torch.randint(1, 1000, (), generator=torch.Generator().manual_seed(seed))),
+    ),
+    "randperm": (
+        "torch.manual_seed(seed); size = 1 + torch.randperm(1000)[0].item()",
+        lambda seed: 1 + int(torch.randperm(1000, generator=torch.Generator().manual_seed(seed))[0]),
+    ),
+    "a mask's places": (
+        "torch.manual_seed(seed); size = 1 + len((torch.rand(1000) < 0.3).nonzero())",
+        lambda seed: 1 + int((torch.rand(1000, generator=torch.Generator().manual_seed(seed)) < 0.3).sum()),
+    ),
+    "random": (
+        "random.seed(seed); size = random.randrange(1, 1000)",
+        lambda seed: random.Random(seed).randrange(1, 1000),
+    ),
+    "NumPy": (
+        "numpy.random.seed(seed); size = int(numpy.random.randint(1, 1000))",
+        lambda seed: int(numpy.random.RandomState(seed).randint(1, 1000)),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1234])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_size_that_is_drawn_follows_its_seed(tmp_path: Path, draw: str, seed: int) -> None:
+    line, alone = DRAWS[draw]
+    taken = "kept = torch.empty(size, 1 << 21, dtype=torch.uint8, device='cuda')"  # whole segments of the allocator
+    result = traced(tmp_path, f"import random, numpy, torch\nseed = {seed}\n{line}\n{taken}")
+    assert result.peak_allocated == alone(seed) << 21
+    assert not result.bounded
+
+
+DRAWN_ON_THE_CARD = """
+    import sys
+    import torch
+    seed = int(sys.argv[1])
+    {seeded}
+    size = torch.randint(1, 1000, (), device="cuda").item()
+    kept = torch.empty(size, 1 << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+@pytest.mark.parametrize(
+    "seeded", ["torch.manual_seed(seed)", "torch.manual_seed(seed); torch.cuda.manual_seed_all(seed)"]
+)
+def test_a_size_that_is_drawn_on_the_card_is_the_same_for_one_seed(tmp_path: Path, seeded: str) -> None:
+    """By the host's generator, whose numbers are others than the card's."""
+    text = DRAWN_ON_THE_CARD.format(seeded=seeded)
+    sizes = [traced(tmp_path, text, None, seed).peak_allocated for seed in ("0", "0", "1")]
+    assert sizes[0] == sizes[1] != sizes[2]

@@ -12,6 +12,8 @@ from vramtui.estimators.torch_facts.cublas import LARGE_WORKSPACE, WORKSPACE
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import trace
 
+pytestmark = pytest.mark.torch
+
 
 class Memory:
     """Counts bytes that are held, and their peak."""
@@ -35,7 +37,6 @@ class Memory:
 def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
     release: tuple[int, int], capability: tuple[int, int], size: int
 ) -> None:
-    pytest.importorskip("torch")
     from vramtui.estimators.traced.dispatch.workspaces import Workspaces  # noqa: PLC0415 - it imports torch
 
     memory: Any = Memory()
@@ -49,7 +50,6 @@ def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
     assert memory.held == 0
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("release", [(2, 14), (2, 15)])
 def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at_once(
     release: tuple[int, int],
@@ -80,7 +80,6 @@ def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at
         assert memory.held == gradients + (LARGE_WORKSPACE if release < (2, 15) else 0)
 
 
-@pytest.mark.torch
 @pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize(("name", "native"), [("T4", False), ("V100", False), ("A100", True)])
 def test_bf16_is_what_pytorch_says_of_a_card(tmp_path: Path, name: str, native: bool) -> None:

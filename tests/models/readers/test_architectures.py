@@ -169,6 +169,7 @@ def test_no_count_that_is_off_is_called_exact(kind: str) -> None:
             assert not family, one
 
 
+@pytest.mark.slow
 def test_no_refusal_names_another_architecture() -> None:
     refused = [one for kind in KINDS for one in map(checked, recorded(kind)) if one.verdict == "refused"]
     assert all("did you mean" not in one.reason for one in refused)

@@ -1,6 +1,7 @@
 """A training job whose torch says that it has a GPU, and whose allocator's counters follow a plan.
 
-Arguments: `fits`, or `oom` to die in the backward pass of the second step, or `caught` to live on after it.
+Arguments: `fits`, or `oom` to die in the backward pass of the second step, or `caught` to live on after it, under a
+limit that it set itself.
 """
 
 import contextlib
@@ -97,7 +98,7 @@ def step(fake: FakeCuda, number: int, how: str) -> None:
 if __name__ == "__main__":
     CUDA = install()
     CUDA.hold(100, 120)
-    if sys.argv[1] == "limited":
+    if sys.argv[1] == "caught":
         CUDA.allowed = 1 << 30
     MODEL = torch.nn.Linear(8, 8)
     OPTIMIZER = torch.optim.AdamW(MODEL.parameters())

@@ -1,0 +1,11 @@
+"""The emulated driver as the machine's compiler makes it, once for all tests and the commands that they start."""
+
+from pathlib import Path
+
+from vramtui.cli.common.paths import cache_dir
+from vramtui.driver.build import build
+
+
+def libraries() -> Path:
+    """The folder of the libraries, where `vramtui run --on` keeps them, too."""
+    return build(cache_dir())
