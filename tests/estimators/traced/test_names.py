@@ -140,3 +140,106 @@ def test_a_tensor_that_another_stream_uses_is_recorded_there(tmp_path: Path) -> 
         tensor.record_stream(torch.cuda.Stream())
         """,
     )
+
+
+@pytest.mark.parametrize("width", [64, 512, 1_024])
+@pytest.mark.parametrize("precision", ["", ", mixed_precision=MixedPrecision(torch.bfloat16, torch.bfloat16)"])
+def test_the_older_fsdp_wraps_layers_of_a_model_of_the_host(tmp_path: Path, width: int, precision: str) -> None:
+    """The model itself has no weights left by then, and those of its layers become views of numbers of another type."""
+    result = traced(
+        tmp_path,
+        f"""
+        import torch, torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        dist.init_process_group("nccl", world_size=8)
+        net = torch.nn.Sequential(*[torch.nn.Linear({width}, {width}, bias=False) for _ in range(3)])
+        net = FullyShardedDataParallel(net, auto_wrap_policy=ModuleWrapPolicy({{torch.nn.Linear}}), device_id=0,
+                                       use_orig_params=True{precision})
+        optimizer = torch.optim.AdamW(net.parameters())
+        for _ in range(3):
+            net(torch.randn(8, {width}, device="cuda")).sum().backward()
+            net.clip_grad_norm_(1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    )
+    shards = 3 * width * width * 4 // 8
+    assert result.timeline[1].categories["weights"] == shards
+    assert max(row.categories.get("optimizer", 0) for row in result.timeline) >= 2 * shards
+
+
+@pytest.mark.parametrize("width", [1, 65, 1_025])
+def test_a_compiled_model_moves_to_the_card(tmp_path: Path, width: int) -> None:
+    """TorchScript holds its weights itself, besides the objects that Python has for them."""
+    peaks = [
+        traced(
+            tmp_path,
+            f"""
+            import torch
+            net = {made}.cuda()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(3):
+                net(torch.randn(2, {width}, device="cuda")).sum().backward()
+                optimizer.step()
+            """,
+        ).peak_allocated
+        for net in [f"torch.nn.Sequential(torch.nn.Linear({width}, {width}), torch.nn.BatchNorm1d({width}))"]
+        for made in (net, f"torch.jit.script({net})")
+    ]
+    assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("places", [1, 65, 1_025, 70_000])
+def test_a_plain_tensor_is_one_of_the_default_type(tmp_path: Path, places: int) -> None:
+    traced(
+        tmp_path,
+        f"""
+        import numpy, torch
+        torch.set_default_tensor_type(torch.cuda.FloatTensor)
+        ones = [1.0] * {places}
+        for made in (torch.Tensor(ones), torch.Tensor(numpy.ones({places})), torch.Tensor({places}), torch.Tensor(
+                     torch.Size([{places}])), torch.Tensor(torch.ones({places})), torch.cuda.FloatTensor(ones)):
+            assert made.is_cuda and made.shape == ({places},) and made.dtype is torch.float32
+        assert not torch.FloatTensor(ones).is_cuda and torch.Tensor().shape == (0,)
+        torch.nn.Linear({places}, 1)(torch.Tensor(ones)).backward()
+        torch.set_default_tensor_type(torch.FloatTensor)
+        assert not torch.Tensor(ones).is_cuda and torch.Tensor(ones).sum() == {places}
+        """,
+    )
+
+
+# What a `map_location` may be, and whether what lay on the card and what lay on the host come to the card.
+@pytest.mark.parametrize(
+    ("location", "from_card", "from_host"),
+    [
+        ("None", True, False),
+        ('"cpu"', False, False),
+        ('"cuda"', True, True),
+        ('torch.device("cuda", 0)', True, True),
+        ("lambda storage, place: storage", False, False),
+        ("lambda storage, place: storage.cuda(0)", True, True),
+        ("lambda storage, place: None", True, False),
+        ('{"cuda:0": "cpu"}', False, False),
+        ('{"cpu": "cuda:0"}', True, True),
+    ],
+)
+def test_what_was_saved_is_loaded_to_where_the_code_says(
+    tmp_path: Path, location: str, *, from_card: bool, from_host: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.ones(3), tmp_path / "real.pt")
+    traced(
+        tmp_path,
+        f"""
+        import torch
+        where = {location}
+        net = torch.nn.Linear(70, 1_000)
+        torch.save({{"host": torch.ones(3), "card": net.cuda().state_dict()}}, "both.pt")
+        torch.save(net, "net.pt")
+        both = torch.load("both.pt", map_location=where)
+        assert both["host"].is_cuda is {from_host} and both["card"]["weight"].is_cuda is {from_card}
+        assert torch.load("net.pt", map_location=where, weights_only=False).weight.is_cuda is {from_card}
+        assert torch.load({str(tmp_path / "real.pt")!r}, map_location=where).is_cuda is {from_host}
+        """,
+    )

@@ -112,9 +112,10 @@ class TraceSession:
             sdpa.install(card.capability),
             steering.install(),
         ]
+        accumulation = Accumulation(measure_sole_owner(self._fake))
         self._fake.__enter__()
         self.escape.install(self._patches)
-        self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()), self.escape)
+        self._mode = MemoryMode(self.memory, self.where, accumulation, self.escape)
         distributed.follow_shards(self._patches, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)

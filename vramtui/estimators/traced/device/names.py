@@ -115,10 +115,10 @@ def _data(patches: Patches) -> None:
 
 
 def _is_of_a_kind(tensor: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether both are fake tensors of one device and dtype."""
+    """Whether both are fake tensors of one device."""
     if not (isinstance(tensor, FakeTensor) and isinstance(value, FakeTensor)):
         return False
-    return tensor._fake_device == value._fake_device and tensor.dtype is value.dtype
+    return tensor._fake_device == value._fake_device
 
 
 def _parameters(patches: Patches) -> None:
@@ -151,10 +151,12 @@ def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.M
     if recurse:
         for child in module.children():
             child._apply(fn)
-    for param in module._parameters.values():
+    for name, param in module._parameters.items():
         if param is None:
             continue
         _replace(param, fn)
+        if isinstance(module, torch.jit.ScriptModule):
+            module._parameters[name] = param  # TorchScript holds what the object has pointed to until now
         if param.grad is not None:
             _replace(param.grad, fn)
     for name, buffer in module._buffers.items():

@@ -29,6 +29,8 @@ class _OfCard(type):
 
     def __call__(cls, *given: Any) -> Any:
         """A tensor of these sizes, or with the values in a list."""
+        if len(given) == 1 and isinstance(given[0], torch.Tensor):
+            return given[0].detach()
         if len(given) == 1 and not isinstance(given[0], (int, torch.Size)):
             return torch.tensor(given[0], dtype=cls.dtype, device="cuda")
         sizes = given[0] if given and isinstance(given[0], torch.Size) else given
@@ -40,10 +42,22 @@ def install(patches: Patches) -> None:
     for name, dtype in _TYPES.items():
         patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
     plain = torch.set_default_tensor_type
+    plain_new: Any = torch.Tensor.__new__
+    default: list[_OfCard] = []
+
+    def make(kind: Any, *given: Any, **kwargs: Any) -> Any:
+        """`torch.Tensor(...)` makes one of the default type (torch/csrc/utils/tensor_new.cpp, `base_tensor_ctor`)."""
+        if default and kind is torch.Tensor and not kwargs:
+            return default[0](*given)
+        return plain_new(kind, *given, **kwargs)
 
     def set_default_tensor_type(kind: Any) -> None:
         kind = _by_name(kind)
+        default.clear()
         if isinstance(kind, _OfCard):
+            default.append(kind)
+            if "__new__" not in vars(torch.Tensor):
+                patches.set(torch.Tensor, "__new__", staticmethod(make))
             torch.set_default_dtype(kind.dtype)
             torch.set_default_device("cuda")
         else:

@@ -5,6 +5,7 @@ plain tensors (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp)
 """
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
@@ -53,10 +54,19 @@ class _Probe(TorchDispatchMode):
 _PROBE: Any = _Probe
 
 
-def measure_sole_owner() -> SoleOwner:
-    """The counts of a gradient that only the engine holds; under the fake mode, before memory is followed."""
+def measure_sole_owner(fake: Any) -> SoleOwner:
+    """The counts of a gradient that only the engine holds; under the mode `fake`, before memory is followed.
+
+    In a thread of its own: each counts the nodes that it makes for autograd (torch/csrc/autograd/function.h, 2.13,
+    `sequence_nr`), and by these numbers goes the order in which a backward through a backward runs.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_measure, fake).result()
+
+
+def _measure(fake: Any) -> SoleOwner:
     probe: Any = _PROBE()
-    with probe:
+    with fake, probe:
         x = torch.empty(4, device=SIM, requires_grad=True)
         h = x * 2
         (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()

@@ -104,8 +104,9 @@ def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts
     def add_graph(_writer: Any, model: Any, input_to_model: Any = (), *_args: Any, **_kwargs: Any) -> None:
         memory.warn(f"add_graph at {where.user_line()} runs the model once; no graph is written")
         training = model.training
+        named = isinstance(input_to_model, (torch.Tensor, dict)) or input_to_model
         try:
-            run_once(model.eval(), input_to_model or inputs_of.get(model, ()))
+            run_once(model.eval(), input_to_model if named else inputs_of.get(model, ()))
         finally:
             model.train(training)
 

@@ -8,7 +8,7 @@ allocator.
 import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch.distributed
 import torch.multiprocessing
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.device import CUDA_DEVICE
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.libraries.collectives import Collectives, FinishedWork
 from vramtui.estimators.traced.libraries.triton_kernels import for_module
@@ -118,13 +119,20 @@ def _spawn_the_first_alone(patches: Patches, memory: SimulatedMemory) -> None:
 
 
 def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
-    """FSDP's `device_id=0` is the card by its number, which PyTorch takes for the device that stands in for it."""
-    plain = fsdp._get_device_from_device_id
+    """FSDP's `device_id=0` is the card by its number, which PyTorch takes for the device that stands in for it; so is
+    the current device, by which a module goes whose parameters its children have.
+    """
+    plain, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
+    card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
 
-    def wrapper(device_id: Any, *args: Any, **kwargs: Any) -> Any:
-        return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, *args, **kwargs)
+    def device_from_id(device_id: Any, rank: int, _handle: Any) -> Any:
+        return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
 
-    patches.set(fsdp, "_get_device_from_device_id", wrapper)
+    def compute_device(module: Any, ignored: Any, device_id: Any, rank: int, _handle: Any) -> Any:
+        return plain_device(module, ignored, device_id, rank, card)
+
+    patches.set(fsdp, "_get_device_from_device_id", device_from_id)
+    patches.set(fsdp, "_get_compute_device", compute_device)
 
 
 def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:

@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,21 +45,16 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
         kept = _marked(file) or saved.get(place_of(file))
         if kept is not None:
             again = pickle.loads(kept)  # noqa: S301 - a trace has made it
-            return again if map_location is None else _moved(again, map_location)
-        on_card: set[int] = set()
+            return again if map_location is None else _moved(again, map_location, _place_of_tensor)
+        places: dict[int, str] = {}
 
         def note(storage: Any, location: str) -> Any:
-            if location.startswith("cuda"):
-                on_card.add(storage._cdata)
+            places[storage._cdata] = location
             return storage
 
         with _disable_current_modes():
             read = plain_load(file, note, *args, **kwargs)
-        if map_location is not None:
-            return _moved(read, map_location) if names_card(map_location) else read
-        return pytree.tree_map_only(
-            torch.Tensor, lambda tensor: tensor.cuda() if tensor.untyped_storage()._cdata in on_card else tensor, read
-        )
+        return _moved(read, map_location, lambda tensor: places.get(tensor.untyped_storage()._cdata, "cpu"))
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if sys._getframe(1).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
@@ -135,7 +131,46 @@ def names_card(location: Any) -> bool:
     return isinstance(location, (str, torch.device)) and torch.device(location).type == "cuda"
 
 
-def _moved(read: Any, location: Any) -> Any:
-    if isinstance(read, torch.nn.Module):
-        return read.to(location)
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(location), read)
+class _Storage:
+    """What a `map_location` is given for a storage: it tells where the code wants it."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.device = torch.device(device)
+
+    def cuda(self, device: Any = None, **_kwargs: Any) -> "_Storage":
+        return _Storage("cuda" if device is None or isinstance(device, int) else device)
+
+    def cpu(self) -> "_Storage":
+        return _Storage()
+
+    def to(self, device: Any = None, **_kwargs: Any) -> "_Storage":
+        return _Storage("cuda" if isinstance(device, int) else device)
+
+
+def _place_of_tensor(tensor: torch.Tensor) -> str:
+    return "cuda:0" if tensor.is_cuda else "cpu"
+
+
+def _target(map_location: Any, location: str) -> torch.device:
+    """Where `torch.load` puts what lay at `location` (torch/serialization.py, 2.13, `_get_restore_location`): a dict
+    names some places, a function may say None.
+    """
+    if isinstance(map_location, dict):
+        location = map_location.get(location, location)
+    elif isinstance(map_location, (str, torch.device)):
+        return torch.device(map_location)
+    elif map_location is not None:
+        wanted = map_location(_Storage(), location)
+        if wanted is not None:
+            return torch.device(wanted.device)
+    return torch.device("cuda" if location.startswith("cuda") else "cpu")
+
+
+def _moved(read: Any, map_location: Any, place: Callable[[torch.Tensor], str]) -> Any:
+    """What was read, where the code wants it; `place` tells where a tensor lay as it was saved."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        device = _target(map_location, place(tensor))
+        return tensor if device.type == "cpu" and not tensor.is_cuda else tensor.to(device)
+
+    return read._apply(move) if isinstance(read, torch.nn.Module) else pytree.tree_map_only(torch.Tensor, move, read)
