@@ -96,3 +96,24 @@ async def test_details_are_of_the_row_that_is_chosen_now_drawn_or_not() -> None:
         await settle(app, pilot)
         assert other.process is not None
         assert f"Process {other.process.pid}" in screen_text(app)
+
+
+async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row() -> None:
+    async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
+        gpus = scenes.usual().gpus
+        chosen = app.state.view().chosen
+        assert chosen is not None
+        assert chosen.process is not None
+        first = [gpu.uuid for gpu in gpus].index(chosen.gpu.uuid)
+        await pilot.press("i")
+        await settle(app, pilot)
+        for steps in range(1, len(gpus) + 1):
+            await pilot.press("right")
+            await settle(app, pilot)
+            gpu = gpus[(first + steps) % len(gpus)]
+            assert gpu.uuid in screen_text(app)
+            assert (f"Process {chosen.process.pid}" in screen_text(app)) == (steps == len(gpus))
+            assert f"GPU {gpu.index}, the last hour" in screen_text(app)
+        await pilot.press("left")
+        await settle(app, pilot)
+        assert gpus[first - 1].uuid in screen_text(app)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from vramtui.core.base.units import format_bytes, format_duration, format_percen
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.readings import Gpu, Host, Process, Reading
+from vramtui.core.observation.readings import Gpu, Host, Process, Reading, gpu_name, instance_names
 from vramtui.core.observation.source import PcieTraffic
 from vramtui.core.observation.track import Peak
 from vramtui.monitor.fast_sampler import INTERVAL
@@ -44,19 +44,20 @@ class RowFacts(NamedTuple):
 
     Attributes:
         reported: its process's memory, as far as its own probe tells it.
-        grown: bytes by which the processes on its GPU grew since the look before.
-        gauges: its GPU's, by name.
+        grown: by a GPU's uuid, bytes by which the processes on it grew since the look before.
+        gauges: by a GPU's uuid, its gauges by name.
         measure_traffic: measures what goes over PCIe to a GPU; None where nothing can.
     """
 
     reported: Ledger | None = None
-    grown: int | None = None
-    gauges: Mapping[str, Curve] = MappingProxyType({})
+    grown: Mapping[str, int | None] = MappingProxyType({})
+    gauges: Mapping[str, Mapping[str, Curve]] = MappingProxyType({})
     measure_traffic: Callable[[str], PcieTraffic | None] | None = None
 
 
 class Details(TextWindow):
-    """The facts of the moment in which it was opened, and the hour before it.
+    """The facts of the moment in which it was opened, and the hour before it: of the chosen row and its GPU, then of
+    whichever GPU is asked for.
 
     Args:
         view: what is shown.
@@ -66,32 +67,52 @@ class Details(TextWindow):
     BINDINGS = [
         Binding("plus,equals_sign", "zoom(-1)", "Zoom in", id="details.zoom_in", show=False),
         Binding("minus", "zoom(1)", "Zoom out", id="details.zoom_out", show=False),
+        Binding("left", "gpu(-1)", "GPU before", id="details.gpu_before", show=False, priority=True),
+        Binding("right", "gpu(1)", "Next GPU", id="details.next_gpu", show=False, priority=True),
     ]
 
     def __init__(self, view: View, known: RowFacts | None = None) -> None:
-        super().__init__("Details", "arrows scroll · + - zoom · Esc close")
+        self._gpus: Sequence[Gpu] = view.sample.gpus if view.sample is not None else ()
+        others = " · left right other GPUs" if len(self._gpus) > 1 else ""
+        super().__init__("Details", f"up down scroll{others} · + - zoom · Esc close")
         self._view = view
+        row = view.chosen
+        # Of one that does not answer the row has the last answer.
+        self._gpu = row.gpu if row is not None else next(iter(self._gpus), None)
         self._known = known or RowFacts()
         self._span = SPANS[-1]
-        self._traffic: PcieTraffic | None = None
+        self._traffic: dict[str, PcieTraffic] = {}
 
     def on_mount(self) -> None:
         """Let the traffic be measured that no sample tells, beside the screen."""
-        row, measure = self._view.chosen, self._known.measure_traffic
-        if row is None or measure is None or row.gpu.pcie_sent is not None:
+        gpu, measure = self._gpu, self._known.measure_traffic
+        if gpu is None or measure is None or gpu.pcie_sent is not None or gpu.uuid in self._traffic:
             return
 
         def run() -> None:
-            traffic = measure(row.gpu.uuid)
+            traffic = measure(gpu.uuid)
             if traffic is not None:
-                self.app.call_later(self._show_traffic, traffic)
+                self.app.call_later(self._show_traffic, gpu.uuid, traffic)
 
         threading.Thread(target=run, name="measure traffic", daemon=True).start()
 
-    def _show_traffic(self, traffic: PcieTraffic) -> None:
-        self._traffic = traffic
+    def _show_traffic(self, uuid: str, traffic: PcieTraffic) -> None:
+        self._traffic[uuid] = traffic
         if self.is_mounted:
             self.on_resize()
+
+    def action_gpu(self, steps: int) -> None:
+        """Show the next GPU of the host, or the one before."""
+        if self._gpu is None or not self._gpus:
+            return
+        uuids = [gpu.uuid for gpu in self._gpus]
+        at = (uuids.index(self._gpu.uuid) if self._gpu.uuid in uuids else 0) + steps
+        self._gpu = self._gpus[at % len(self._gpus)]
+        row = self._view.chosen
+        if row is not None and row.gpu.uuid == self._gpu.uuid:
+            self._gpu = row.gpu
+        self.on_mount()
+        self.on_resize()
 
     def action_zoom(self, steps: int) -> None:
         """Show less of the past, or more of it."""
@@ -112,33 +133,36 @@ class Details(TextWindow):
         return self.app.size.width * 95 // 100
 
     def _sections(self) -> list[tuple[str, Facts]]:
-        row, sample = self._view.chosen, self._view.sample
-        if sample is None or row is None:
-            gpus = sample.gpus if sample is not None else ()
-            return [(f"GPU {gpu.index}", gpu_facts(gpu)) for gpu in gpus]
+        row, sample, gpu = self._view.chosen, self._view.sample, self._gpu
+        if sample is None or gpu is None:
+            return []
         sections = []
-        if row.process is not None:
+        if row is not None and row.process is not None and row.gpu.uuid == gpu.uuid:
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = reported_facts(self._known.reported)
             if self._view.is_monitor:
                 facts = [fact for fact in facts if fact[0] not in {"preset", "predicted"}]
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
-        gpu = row.gpu
-        if self._traffic is not None:
-            gpu = structs.replace(gpu, pcie_sent=self._traffic.sent, pcie_received=self._traffic.received)
-        facts = [*gpu_facts(gpu), *nobodys_facts(row.gpu, sample.host, self._known.grown)]
-        sections.append((f"GPU {row.gpu.index}", facts))
+        nobodys = nobodys_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
+        if gpu.uuid in self._traffic:
+            traffic = self._traffic[gpu.uuid]
+            gpu = structs.replace(gpu, pcie_sent=traffic.sent, pcie_received=traffic.received)
+        sections.append((self._gpu_heading(gpu), [*gpu_facts(gpu), *nobodys]))
         return sections
 
+    def _gpu_heading(self, gpu: Gpu) -> str:
+        return f"GPU {gpu_name(gpu, instance_names(self._gpus))}"
+
     def _hour(self, width: int) -> list[Content | tuple[str, str]]:
-        row, sample = self._view.chosen, self._view.sample
-        if row is None or sample is None:
+        sample, gpu = self._view.sample, self._gpu
+        if sample is None or gpu is None:
             return []
         graph = max(LEAST, width - INDENT)
-        rows = gauge_rows(self._known.gauges, row.gpu, sample.taken_at, self._span, graph)
+        gauges = self._known.gauges.get(gpu.uuid, {})
+        rows = gauge_rows(gauges, gpu, sample.taken_at, self._span, graph)
         pieces: list[Content | tuple[str, str]] = []
         if rows:
-            pieces.append((f"GPU {row.gpu.index}, {span_words(self._span)}\n", "bold $primary"))
+            pieces.append((f"{self._gpu_heading(gpu)}, {span_words(self._span)}\n", "bold $primary"))
         for name, (words, *drawn) in rows:
             pieces += [(f"  {name:<{INDENT - 2}}", "$muted"), (f"{words}\n", "")]
             pieces += [(f"{' ' * INDENT}{line}\n", "$primary") for line in drawn]
@@ -150,13 +174,14 @@ def details_of(
 ) -> Details:
     """The window for the chosen row of what is shown, with all that is known of it, and what measures more."""
     chosen, sample = view.chosen, view.sample
-    if chosen is None or sample is None:
+    if sample is None:
         return Details(view)
     is_current = sample is state.sample
+    host, gpus = sample.host.name, sample.gpus if is_current else ()
     facts = RowFacts(
-        reported=row_ledger(state.jobs, chosen),
-        grown=state.history.grown(sample.host.name, chosen.gpu.uuid) if is_current else None,
-        gauges=state.history.gauges.get(chosen.gpu.uuid, {}),
+        reported=None if chosen is None else row_ledger(state.jobs, chosen),
+        grown={gpu.uuid: state.history.grown(host, gpu.uuid) for gpu in gpus},
+        gauges=state.history.gauges,
         measure_traffic=measure_traffic if is_current else None,
     )
     return Details(view, facts)

@@ -1,6 +1,6 @@
 """The columns of the process table: what each shows, how wide it is, and in which colours."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter
 
@@ -22,10 +22,13 @@ FULL = 84
 EXACT = "="  # before a peak that was told, not sampled
 # What is left for the command before another column comes: a part of the table, more of a wide one, between two bounds.
 COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
+COMMAND_BESIDE_JOB = 36  # columns that the command has at least before JOB comes, where there are no predictions
 WHOLE_COMMAND = 64
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Those that come as the width allows, the first first.
 OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
+# Without predictions: whose job it is, or which container, is asked before what it takes of the host.
+OPTIONAL_ALONE: tuple[SortColumn, ...] = ("sm", "time", "cpu", "job", "host", "type")
 # Those that come only where a process has told them: few drivers, and not every host.
 RARE: tuple[SortColumn, ...] = ("sm", "job")
 _WIDE: Columns[SortColumn] = (
@@ -79,15 +82,24 @@ def columns_for(
     if wanted:
         by_name = {column.name: column for column in every}
         return filled([by_name[name] for name in wanted], width)
-    left_out = OPTIONAL if predicts else OPTIONAL + PREDICTED
+    optional = OPTIONAL if predicts else OPTIONAL_ALONE
+    left_out = optional if predicts else optional + PREDICTED
     shown = {column.name for column in every if column.name not in left_out}
     spare = breadth - sum(column.width for column in every if column.name in shown)
     part = COMMAND_PART_WIDE if breadth >= FULL else COMMAND_PART
-    spare -= round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
+    kept = round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
+    spare -= kept
     if spare < 0:
         every = _shortened(every, user)
         shown -= set() if user else {"user"}
-    return filled([column for column in every if column.name in shown | _as_allowed(every, spare, rare)], width)
+    widths = {column.name: column.width for column in every}
+    given = 0 if predicts else max(0, kept - COMMAND_BESIDE_JOB)
+    for name in (name for name in optional if name not in RARE or name in rare):
+        spare -= widths[name]
+        if spare + (given if name == "job" else 0) < 0:
+            break
+        shown.add(name)
+    return filled([column for column in every if column.name in shown], width)
 
 
 def _shortened(every: Columns[SortColumn], user: int) -> Columns[SortColumn]:
@@ -96,18 +108,6 @@ def _shortened(every: Columns[SortColumn], user: int) -> Columns[SortColumn]:
     widths["user"] = min(widths["user"], max(_LEAST_USER, user + 1))
     widths["now"] = _SHORT_NOW
     return narrowed(every, widths, {"now": "NOW"})
-
-
-def _as_allowed(every: Collection[Column[SortColumn]], spare: int, rare: frozenset[SortColumn]) -> set[SortColumn]:
-    """The optional columns for which there are `spare` columns of the terminal."""
-    widths = {column.name: column.width for column in every}
-    found: set[SortColumn] = set()
-    for name in (name for name in OPTIONAL if name not in RARE or name in rare):
-        spare -= widths[name]
-        if spare < 0:
-            break
-        found.add(name)
-    return found
 
 
 def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
