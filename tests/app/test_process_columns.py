@@ -90,6 +90,19 @@ def test_columns_come_as_the_width_allows_and_the_command_keeps_room() -> None:
         assert by_name["command"] >= 28 or not {"time", "cpu", "host", "type"} & set(by_name)
 
 
+def test_without_predictions_the_job_is_seen_at_120_columns_and_the_command_gives_way_but_so_far() -> None:
+    rare = frozenset({"sm", "job"})
+    for width in range(60, 240):
+        columns = columns_for(width, width, predicts=False, rare=rare, user=5)
+        by_name = {column.name: column.width for column in columns}
+        assert sum(by_name.values()) == width
+        assert "job" in by_name or width < 118
+        assert by_name["command"] >= (36 if "job" in by_name else 28) or width < 70
+    assert {"sm", "cpu", "time", "job"} <= {column.name for column in columns_for(118, 118, predicts=False, rare=rare)}
+    # Beside predictions the job comes after them.
+    assert "job" not in {column.name for column in columns_for(118, 118, rare=rare)}
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
 async def test_a_command_that_is_cut_ends_in_an_ellipsis(size: tuple[int, int]) -> None:
     """Beside a scroll bar, too."""

@@ -99,6 +99,8 @@ def columns_for(
         if spare + (given if name == "job" else 0) < 0:
             break
         shown.add(name)
+        if spare < 0:
+            every = _shortened(every, user)
     return filled([column for column in every if column.name in shown], width)
 
 
