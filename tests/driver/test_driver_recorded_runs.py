@@ -1,5 +1,6 @@
 """What `benchmarks/emulated_training.py` recorded of the emulated card, held against the recorded training runs."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -48,3 +49,18 @@ def test_scripts_are_what_they_were_on_an_h200() -> None:
         for key, far in zip(PEAKS, NEAR.get(name, (0.0, 0.0)), strict=True):
             true = card[name]["end"][key]
             assert abs(here[name]["end"][key] - true) <= far * true, (name, key)
+
+
+LEAST_ROWS = 2
+
+
+def test_vllm_finds_the_cache_that_it_found_on_h100s() -> None:
+    """What `python benchmarks/vllm_dry_runs.py` recorded, held to public start-up logs: tokens within 1 %."""
+    dry = json.loads((GOLDEN / "serving" / "vllm_dry_runs.json").read_text(encoding="utf-8"))
+    lines = (GOLDEN / "serving" / "vllm_h100.csv").read_text(encoding="utf-8").splitlines()
+    logs = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert len(dry) >= LEAST_ROWS
+    for row, found in dry.items():
+        log = logs[int(row)]
+        assert abs(found["weights_gib"] - float(log["weights_gib"])) < 0.02, log["model"]
+        assert abs(found["kv_tokens"] / int(log["kv_tokens"]) - 1) <= 0.01, log["model"]

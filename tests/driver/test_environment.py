@@ -80,3 +80,18 @@ def test_what_a_job_left_in_the_place_of_reports_is_no_report(tmp_path: Path) ->
     (tmp_path / "4.report").touch()
     os.truncate(tmp_path / "4.report", 1 << 40)
     assert read_reports(tmp_path) == ()
+
+
+OPENED = """
+import ctypes, os
+number = ctypes.c_int()
+library = ctypes.CDLL(os.environ["VLLM_NCCL_SO_PATH"])
+print(library.ncclGetVersion(ctypes.byref(number)), number.value, library.ncclGroupStart(), library.ncclGroupEnd())
+"""
+
+
+def test_a_server_that_opens_nccl_by_its_file_finds_the_emulated_one(tmp_path: Path) -> None:
+    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
+    environment = emulating(os.environ, EMULATED, libraries, tmp_path)
+    ran = subprocess.run([sys.executable, "-c", OPENED], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["0", "22900", "0", "0"]

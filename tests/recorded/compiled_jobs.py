@@ -85,3 +85,19 @@ def fused_jobs() -> Iterator[Job]:
                     | shortened(config, FEW_BLOCKS),
                     "run": {"kind": "train", "compile": True} | way | sizes,
                 }
+
+
+EVERY, BLOCKS, SAMPLES, TOKENS = 3, 2, 3, 384
+
+
+def held_out_jobs() -> Iterator[Job]:
+    """Compiled runs that no rule was looked at with: every third family of `fused_jobs`, in sizes that are in none of
+    these, under autocast and in bf16 by turns. `tests/golden/compiled_held_out.json` has those that ran.
+    """
+    families = {job["family"]: job for job in fused_jobs()}
+    for at, (family, job) in enumerate(list(families.items())[::EVERY]):
+        way = (MIXED, BF16)[at % 2]
+        config = {key: BLOCKS if value == FEW_BLOCKS else value for key, value in job["config"].items()}
+        sizes = {"batch_size": SAMPLES} | ({} if "image_size" in config else {"sequence_length": TOKENS})
+        run = {"kind": "train", "compile": True} | way | sizes
+        yield job | {"name": f"{family} {way['precision']}", "config": config, "run": run}

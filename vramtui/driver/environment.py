@@ -21,6 +21,8 @@ _MAGIC = 0x31445256
 _HEAD = struct.Struct(f"=IIQQ{MOST_DEVICES}q{MOST_DEVICES}q")
 # Variables that would choose among the machine's own cards.
 _CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
+# Where servers open NCCL by its file, past what is loaded already (vLLM 0.19, distributed/…/pynccl_wrapper.py).
+_NCCL_PATHS = ("VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH")
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Pat
         "LD_LIBRARY_PATH": _joined(str(libraries), kept.get("LD_LIBRARY_PATH")),
         "LD_PRELOAD": _joined(str(libraries / DRIVER), kept.get("LD_PRELOAD")),
         "TRITON_LIBCUDA_PATH": str(libraries),
+        **dict.fromkeys(_NCCL_PATHS, str(libraries / DRIVER)),
     }
 
 
