@@ -91,7 +91,6 @@ print(library.ncclGetVersion(ctypes.byref(number)), number.value, library.ncclGr
 
 
 def test_a_server_that_opens_nccl_by_its_file_finds_the_emulated_one(tmp_path: Path) -> None:
-    libraries = build(Path(tempfile.gettempdir()) / f"vramtui-driver-{os.getuid()}")
-    environment = emulating(os.environ, EMULATED, libraries, tmp_path)
+    environment = emulating(os.environ, EMULATED, libraries(), tmp_path)
     ran = subprocess.run([sys.executable, "-c", OPENED], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["0", "22900", "0", "0"]
