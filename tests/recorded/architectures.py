@@ -6,6 +6,7 @@ the meta device from each default config.
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -134,6 +135,12 @@ def checked(row: dict[str, Any]) -> Checked:
     return Checked(**known, verdict="near", counted=counted, true=true, reason=f"{basis}: {counted:,} of {true:,}")
 
 
+@cache
+def all_checked(kind: str) -> tuple[Checked, ...]:
+    """The verdicts of a kind's golden rows, in their order."""
+    return tuple(map(checked, recorded(kind)))
+
+
 def table(kinds: Iterable[str] = KINDS) -> list[str]:
     """The rows of the page's table."""
     lines = [
@@ -141,7 +148,7 @@ def table(kinds: Iterable[str] = KINDS) -> list[str]:
         "|---|---:|---:|---:|",
     ]
     for kind in kinds:
-        found = [one for one in map(checked, recorded(kind)) if one.verdict != "unbuilt"]
+        found = [one for one in all_checked(kind) if one.verdict != "unbuilt"]
         answered = sum(one.verdict != "refused" for one in found)
         equal = sum(one.verdict == "equal" for one in found)
         lines.append(
@@ -166,7 +173,7 @@ def page() -> list[str]:
         "",
     ]
     for kind, title in KINDS.items():
-        rest = [one for one in map(checked, recorded(kind)) if one.verdict not in {"equal", "unbuilt"}]
+        rest = [one for one in all_checked(kind) if one.verdict not in {"equal", "unbuilt"}]
         if not rest:
             continue
         out += [
@@ -179,8 +186,6 @@ def page() -> list[str]:
             off = "refused" if one.off is None else f"{one.off:+.2%}"
             out.append(f"| `{one.model_type}` | {REASONS[kind][one.model_type]} | {off} |")
         out.append("")
-    unbuilt = sorted(
-        {one.model_type for kind in KINDS for one in map(checked, recorded(kind)) if one.verdict == "unbuilt"}
-    )
+    unbuilt = sorted({one.model_type for kind in KINDS for one in all_checked(kind) if one.verdict == "unbuilt"})
     named = ", ".join(f"`{name}`" for name in unbuilt)
     return [*out, f"Not counted, because transformers itself does not build them from their default config: {named}."]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.loaded_once import bundled_presets
 from tests.properties import examples
-from tests.recorded.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
+from tests.recorded.architectures import KINDS, REASONS, TOKENS, WINDOW, all_checked, page, preset_from, recorded
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
@@ -53,7 +53,7 @@ LEAST = {
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_models_are_answered_and_equal(kind: str) -> None:
-    found = [one for one in map(checked, recorded(kind)) if one.verdict != "unbuilt"]
+    found = [one for one in all_checked(kind) if one.verdict != "unbuilt"]
     verdicts = Counter(one.verdict for one in found)
     answered, equal = LEAST[kind]
     assert (len(found) - verdicts["refused"]) / len(found) >= answered
@@ -161,8 +161,7 @@ def test_layers_that_slide_by_letters_and_by_lists_that_go_on() -> None:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_no_count_that_is_off_is_called_exact(kind: str) -> None:
-    for row in recorded(kind):
-        one = checked(row)
+    for row, one in zip(recorded(kind), all_checked(kind), strict=True):
         if one.verdict == "near":
             preset = preset_from(row["config"])
             family = isinstance(preset.model, TransformerModel) and preset.model.basis == "family"
@@ -171,7 +170,7 @@ def test_no_count_that_is_off_is_called_exact(kind: str) -> None:
 
 @pytest.mark.slow
 def test_no_refusal_names_another_architecture() -> None:
-    refused = [one for kind in KINDS for one in map(checked, recorded(kind)) if one.verdict == "refused"]
+    refused = [one for kind in KINDS for one in all_checked(kind) if one.verdict == "refused"]
     assert all("did you mean" not in one.reason for one in refused)
 
 
