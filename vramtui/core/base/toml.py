@@ -34,7 +34,8 @@ def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, 
     """
     if text.count("=") + text.count(",") + text.count("\n[") > (PRESET.count or 0):
         raise TooMuch(f"more than {PRESET.count:,} values")
-    match = _LONG_KEY.search(text)
+    # Looked for where there are dots enough for one: it takes a sixth of the time that reading does.
+    match = _LONG_KEY.search(text) if text.count(".") >= MOST_KEY_PARTS else None
     if match is not None:
         line = text.count("\n", 0, match.start()) + 1
         raise TooMuch(f"a key of more than {MOST_KEY_PARTS} parts (at line {line}, column 1)")
