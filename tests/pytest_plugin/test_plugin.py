@@ -1,4 +1,4 @@
-"""The pytest plugin on ten models of three kinds: the same bytes each time, and grown or shrunk ones told."""
+"""The pytest plugin on six models of three kinds: the same bytes each time, and grown or shrunk ones told."""
 
 import subprocess
 import sys
@@ -28,8 +28,7 @@ KINDS = {
         (2, 16, 32 * n),
     ),
 }
-CASES = [("mlp", 1), ("mlp", 4), ("mlp", 9), ("mlp", 16), ("conv", 1), ("conv", 2), ("conv", 4),
-         ("transformer", 1), ("transformer", 2), ("transformer", 4)]
+CASES = [("mlp", 1), ("mlp", 16), ("conv", 1), ("conv", 4), ("transformer", 1), ("transformer", 4)]
 KEPT = []
 
 
@@ -136,17 +135,17 @@ def write(folder: Path, extra: str = "pass", optimizer: str = "torch.optim.AdamW
 
 @pytest.fixture(scope="module")
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with ten models and their baseline."""
+    """A project with six models and their baseline."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "pytest.ini").write_text("[pytest]\n")
     write(folder)
-    assert "10 peaks written" in run(folder, "-n", "2", "--vram-update")
+    assert "6 peaks written" in run(folder, "-n", "2", "--vram-update")
     return folder
 
 
-def test_the_baseline_has_all_ten(accepted: Path) -> None:
+def test_the_baseline_has_all_six(accepted: Path) -> None:
     entries = read_baseline(accepted / "vram_baseline.json")
-    assert len(entries) == 10
+    assert len(entries) == 6
     for name, entry in entries.items():
         assert sum(entry.parts.values()) == entry.allocated < entry.reserved < entry.process, name
         assert any("test_models.py " in line for line in entry.lines), name
@@ -165,12 +164,12 @@ def test_what_grew_and_what_shrank(accepted: Path) -> None:
     """The MLPs keep a tensor more, on a line that is named; the others lose their optimizer's states."""
     write(accepted, "KEPT.append(torch.empty(n << 20, device='cuda') if kind == 'mlp' else n)", OTHERS_SHRINK)
     told = run(accepted, code=1)
-    assert "4 failed, 6 passed" in told
+    assert "2 failed, 4 passed" in told
     lines = (accepted / "test_models.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "KEPT.app" in text)
-    assert told.count(f"test_models.py:{line} ") >= 4
+    assert told.count(f"test_models.py:{line} ") >= 2
     assert "peak allocated: " in told
-    assert told.count("less than the baseline") == 6
+    assert told.count("less than the baseline") == 4
     assert "pytest --vram-update accepts" in told
 
 

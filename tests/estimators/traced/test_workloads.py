@@ -36,8 +36,11 @@ SOME = (
     "mlp_bf16_adamw",
     "resnet50_native_fp32_momentum",
 )
+DECODERS = [found for found in PresetLibrary().all() if isinstance(found.preset.model, TransformerModel)]
+# One for each model, however many run it.
 PRESETS = {
-    found.key: found.preset for found in PresetLibrary().all() if isinstance(found.preset.model, TransformerModel)
+    found.key: found.preset
+    for found in {msgspec.json.encode(found.preset.model): found for found in reversed(DECODERS)}.values()
 }
 LLAMA = TransformerModel(
     hidden_size=256, num_hidden_layers=2, num_attention_heads=4, intermediate_size=512, vocab_size=1000
