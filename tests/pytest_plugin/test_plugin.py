@@ -107,13 +107,12 @@ def test_ordinary():
     assert not torch.empty(1).is_cuda
 """
 LOCAL = """
-import torch
-
-
 def test_local(vram):
     size, kept = 1 << 20, []
 
     def step():
+        import torch
+
         kept.append(torch.empty(size, device="cuda"))
 
     vram.check(vram.trace(step, steps=1), peak="4 MiB")
