@@ -171,7 +171,11 @@ def test_a_changed_key_and_no_key_are_sentences_and_never_a_question(
     assert "gpu01: cannot log in without a password. Load a key" in refused.stderr
     server.know(f"[127.0.0.1]:{server.port} {(server.folder / 'user_key.pub').read_text()}")
     changed = _run(program, server, stand_in, "ps", "--host", "gpu01")
-    assert "gpu01: its key is unknown or has changed." in changed.stderr
+    assert "gpu01: its key has changed: another machine may answer in its name." in changed.stderr
+    assert "`ssh-keygen -R gpu01`" in changed.stderr
+    server.know("")
+    unknown = _run(program, server, stand_in, "ps", "--host", "gpu01")
+    assert "gpu01: its key is not known here yet. Connect once by hand, `ssh gpu01`" in unknown.stderr
 
 
 @far_python
@@ -228,7 +232,8 @@ def test_a_far_side_that_floods_or_hangs_up_is_a_sentence(
     assert "gpu01: it prints something else than a recording" in flooding.stderr
     gone = _run(program, make_server("ForceCommand kill -9 $PPID"), stand_in, "ps", "--host", "gpu01")
     assert (flooding.returncode, gone.returncode) == (3, 3)
-    assert gone.stderr.startswith("vramtui: gpu01: ")
+    # On a slow machine it is said before that nothing has come yet.
+    assert gone.stderr.splitlines()[-1].startswith("vramtui: gpu01: ")
 
 
 class Dropbear(Server):

@@ -666,3 +666,24 @@ int nvmlDeviceGetAttributes_v2(Device *device, Attributes *out) {
     out->mib = device->memory.total >> 20;
     return OK;
 }
+
+/* What nvitop asks besides, without which it draws no card that is cut into MIG instances. */
+typedef struct { u64 total, free, used; } Bar1;
+int nvmlDeviceGetBAR1MemoryInfo(Device *device, Bar1 *out) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    *out = (Bar1){1ull << 37, (1ull << 37) - (1 << 20), 1 << 20};
+    return OK;
+}
+#define ALWAYS(function, value)                                                \
+    int function(Device *device, u32 *out) {                                   \
+        BEGIN_DEVICE;                                                          \
+        GIVES_OF_DEVICE(out, sizeof *out);                                     \
+        *out = value;                                                          \
+        return OK;                                                             \
+    }
+ALWAYS(nvmlDeviceGetComputeMode, 0)
+ALWAYS(nvmlDeviceGetDisplayActive, 0)
+ALWAYS(nvmlDeviceGetDisplayMode, 0)
+ALWAYS(nvmlDeviceGetPerformanceState, 0)
+ALWAYS(nvmlDeviceGetPersistenceMode, 1)
