@@ -47,7 +47,10 @@ def main() -> None:
     options = asked.parse_args()
     scripts = toml.loads((HERE / "dry_runs.toml").read_text(encoding="utf-8"))["script"]
     rows = json.loads(options.kept.read_text(encoding="utf-8")) if options.kept.exists() else []
-    for script in scripts[len(rows) : options.count]:
+    known = {row["name"] for row in rows}
+    for script in scripts[: options.count]:
+        if script["name"] in known:
+            continue
         rows.append(tried(script, checkout(script, options.checkouts).resolve(), options.python))
         options.kept.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         print(rows[-1], flush=True)

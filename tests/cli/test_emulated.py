@@ -198,6 +198,12 @@ def test_an_out_of_memory_error_that_the_job_caught_is_in_the_verdict() -> None:
         "these are the figures of what ran all the same"
     )
     assert msgspec.json.decode(msgspec.json.encode(document_of(run)), type=DryRun).caught[0]["asked"] == GIB
+    counted = msgspec.structs.replace(one.counters, num_ooms=2)  # the first came before the probe listened
+    untold = msgspec.structs.replace(one, job=msgspec.structs.replace(went_on, ooms=()), counters=counted)
+    run = msgspec.structs.replace(run, finished=msgspec.structs.replace(finished, jobs=(untold.job,)), seen=(untold,))
+    verdict, note = lines_of(run, alone=True)
+    assert verdict.endswith("spare; a request that did not was caught by the code")
+    assert note.startswith("note: PyTorch's out-of-memory error was caught 2 times; these are")
 
 
 def test_a_job_that_ended_before_its_steps_or_without_a_function_is_said_to() -> None:

@@ -166,7 +166,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         parts: weights, gradients, optimizer and activations at the peak, as far as they are known.
         phases: the ends of its phases.
         out_of_memory: what was asked for, and how much was free, where it ran out.
-        caught: the same of each out-of-memory error after which it went on.
+        caught: the same of out-of-memory errors after which it went on, as far as told; `times_caught` counts all.
         bounded: whether its way may hang on values that kernels would have computed; `read_places` names the lines.
         unmodelled: functions that the emulated card does not have, with the library that called each.
     """
@@ -184,6 +184,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[PhaseEnd, ...]
     out_of_memory: dict[str, Any] | None
     caught: tuple[dict[str, Any], ...]
+    times_caught: int
     bounded: bool
     reads: int
     read_places: tuple[dict[str, Any], ...]

@@ -95,6 +95,7 @@ def run(options: RunOptions) -> None:
 
     Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
     With --on it runs on an emulated card: no GPU is needed, kernels do nothing, and the exit code says whether it fits.
+    NVIDIA's licences speak of use "in systems with NVIDIA GPUs" only: see Licences of docs/emulated-card.md.
     """
     with exit_on_user_error():
         if options.on == AUTO and (options.trace or not options.when_fits):

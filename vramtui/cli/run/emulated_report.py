@@ -56,8 +56,15 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def caught(self) -> tuple[OutOfMemory, ...]:
-        """PyTorch's out-of-memory errors that the job, or PyTorch on its behalf, caught and went on after."""
+        """PyTorch's out-of-memory errors that were caught and gone on after, as far as the probe was told."""
         return () if self.out_of_memory is not None else tuple(oom for job in self.finished.jobs for oom in job.ooms)
+
+    @property
+    def times_caught(self) -> int:
+        """How often there was one, by the allocator's own count: the first may come before the probe listens."""
+        if self.out_of_memory is not None:
+            return 0
+        return max(len(self.caught), sum(one.counters.num_ooms or 0 for one in self.seen))
 
     @property
     def steps_taken(self) -> int:
@@ -103,9 +110,10 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     def _doubts(self) -> Iterator[str]:
         """Why the job may not have done what it does on a card, though it came to its end."""
-        if self.caught:
-            largest = max(oom.asked for oom in self.caught)
-            yield f"a request of {format_bytes(largest)} that did not was caught by the code"
+        if self.times_caught:
+            largest = max((oom.asked for oom in self.caught), default=None)
+            size = "" if largest is None else f" of {format_bytes(largest)}"
+            yield f"a request{size} that did not was caught by the code"
         if unmodelled_calls(self.reports):
             yield "it called what is not modelled, and may have gone on without"
 
@@ -184,15 +192,18 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
 
 def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
     """Why a job that ended well may have done less than it was asked for."""
-    if run.caught:
+    if run.times_caught:
         from vramtui.cli.run.oom import moment_of  # only when there is something to say of it
 
-        last = run.caught[-1]
-        often = f"{len(run.caught)} times" if len(run.caught) > 1 else "once"
+        often = f"{run.times_caught} times" if run.times_caught > 1 else "once"
+        told = [
+            f", the last in {moment_of(last)}: it asked for {format_bytes(last.asked, 2)} with "
+            f"{format_bytes(last.free, 2)} free"
+            for last in run.caught[-1:]
+        ]
         yield (
-            f"PyTorch's out-of-memory error was caught {often}, the last in {moment_of(last)}: it asked for "
-            f"{format_bytes(last.asked, 2)} with {format_bytes(last.free, 2)} free; these are the figures of what ran "
-            "all the same"
+            f"PyTorch's out-of-memory error was caught {often}{''.join(told)}; these are the figures of what ran all "
+            "the same"
         )
     if run.steps is not None and run.steps_taken < run.steps and not run.finished.code:
         yield f"its optimizers took {run.steps_taken} of the {run.steps} steps after which it was to end"
@@ -216,6 +227,7 @@ def document_of(run: EmulatedRun) -> dict[str, object]:
         "phases": [] if one is None else [moment for moment in one.job.moments if moment.device == one.counters.index],
         "out_of_memory": None if run.out_of_memory is None else run.out_of_memory.out_of_memory,
         "caught": run.caught,
+        "times_caught": run.times_caught,
         "bounded": run.bounded,
         "reads": run.reads,
         "read_places": run.places,

@@ -80,7 +80,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: `failed` where the job ended for another reason than memory.
-        caught: PyTorch's out-of-memory errors after which it went on.
+        caught: PyTorch's out-of-memory errors after which it went on, as far as each was told; `times_caught` are all.
         bounded: whether it may have gone another way than on a card.
         reads: how often it read values back, and `read_places` where.
     """
@@ -98,6 +98,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[PhaseEnd, ...]
     out_of_memory: OutOfMemory | None
     caught: tuple[OutOfMemory, ...]
+    times_caught: int
     bounded: bool
     reads: int
     read_places: tuple[ReadPlace, ...]
