@@ -20,7 +20,7 @@ def test_what_is_asserted_holds() -> None:
     assert Asked()
     assert Asked(), "with a message"
     assert Asked() and Asked()  # noqa: PT018 - one statement with two questions
-    assert None or Asked()
+    assert [] or Asked()
     assert not Asked()  # false is what has to be here
     with pytest.raises(AssertionError):
         assert Asked() and not 1  # noqa: PT018
