@@ -23,7 +23,7 @@ def test_what_is_asserted_holds() -> None:
     assert [] or Asked()
     assert not Asked()  # false is what has to be here
     with pytest.raises(AssertionError):
-        assert Asked() and not 1  # noqa: PT018
+        assert Asked() and not 1  # noqa: PT018 - as above, of which the second fails
 
 
 def test_a_condition_is_not_asserted() -> None:
