@@ -2,11 +2,10 @@
 
 import functools
 import os
-import sys
 from typing import Any
 
 from . import socket_dir
-from .assertions import is_asserted
+from .assertions import hold_assertions
 from .import_hook import when_imported
 from .reads import Reads, read_ones
 
@@ -20,7 +19,7 @@ def prepare(torch: Any) -> Reads:
         owner.all = _true_on_card(torch, owner.all)
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
-    torch.Tensor.__bool__ = _true_where_asserted(torch.Tensor.__bool__)
+    torch.Tensor.__bool__ = hold_assertions(torch.Tensor.__bool__)
     reads = Reads(torch)
     _know_objects(torch, reads)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
@@ -154,15 +153,3 @@ def _holds_on_card(check: Any) -> Any:
         return held or (bool(getattr(first, "is_cuda", False)) and first.shape == second.shape)
 
     return compared
-
-
-def _true_where_asserted(ask: Any) -> Any:
-    """A tensor's truth, which an `assert` of what the card computed finds as in a healthy job."""
-
-    @functools.wraps(ask)
-    def asked(tensor: Any) -> bool:
-        if tensor.is_cuda and tensor.numel() == 1 and is_asserted(sys._getframe(1)):  # noqa: SLF001 - who asks has no other name
-            return True
-        return bool(ask(tensor))
-
-    return asked
