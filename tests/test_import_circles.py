@@ -17,11 +17,12 @@ def module_name(path: Path) -> str:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those that only type checkers read."""
-    for child in ast.iter_child_nodes(node):
-        if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
-            yield child
-            yield from statements(child)
+    """Every statement, at any depth, but those that only type checkers read; expressions are not walked."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+                yield child
+                yield from statements(child)
 
 
 def imports() -> dict[str, set[str]]:

@@ -1,11 +1,12 @@
 """Every reader of what another program or host wrote has its bound, and whoever adds one hears of it."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "vramtui"
 PARSERS = {"decode", "Decoder", "loads", "load", "parse", "unpack"}
+SAMPLE_READERS = {"decode_sample", "following"}
 LIBRARIES = {
     "json",
     "msgspec",
@@ -46,12 +47,21 @@ READERS = {
 SAMPLES = {"vramtui/core/observation/readings.py", "vramtui/records/recording/samples.py"}
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = str(path.relative_to(PACKAGE.parent))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                yield name, node
+@cache
+def calls() -> tuple[tuple[str, ast.Call], ...]:
+    """Every call of the package that may read something, with its file."""
+    return tuple(
+        (str(path.relative_to(PACKAGE.parent)), node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and called(node) in {*PARSERS, *SAMPLE_READERS, "convert"}
+    )
+
+
+def called(call: ast.Call) -> str:
+    """The last part of what is called, where it is a name."""
+    function = call.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
 def test_every_reader_is_known_with_its_bound() -> None:
@@ -69,15 +79,13 @@ def test_every_reader_is_known_with_its_bound() -> None:
 
 def test_recordings_feeds_and_other_hosts_have_one_reader_of_samples() -> None:
     """A sample is made of a text in one place, and whatever is made of one there is bounded."""
-    decoding = {
-        name for name, call in calls() if ast.unparse(call.func).rpartition(".")[2] in {"decode_sample", "following"}
-    }
+    decoding = {name for name, call in calls() if called(call) in SAMPLE_READERS}
     assert decoding <= SAMPLES
     typed = {
         name
         for name, call in calls()
         for word in (*call.args, *(keyword.value for keyword in call.keywords))
-        if ast.unparse(call.func).rpartition(".")[2] in {"decode", "Decoder", "convert"}
+        if called(call) in {"decode", "Decoder", "convert"}
         and ast.unparse(word) in {"Sample", "Gpu", "Process", "tuple[Sample, ...]", "list[Sample]"}
     }
     assert typed <= SAMPLES

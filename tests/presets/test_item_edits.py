@@ -352,6 +352,7 @@ def presets_with_lists() -> dict[str, list[tuple[Path, FormField]]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_was_put_in_and_taken_out_again_leaves_no_trace() -> None:
     """Of each list that a shipped preset has, the first, the middle and the last file: they are written alike."""
     for found in presets_with_lists().values():

@@ -23,6 +23,7 @@ def test_without_a_limit():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cuda", "sentence"),
     [
