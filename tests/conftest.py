@@ -39,7 +39,7 @@ LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")
 ORDER = os.environ.get("TEST_ORDER", "")  # a seed; without one tests run in the order of their files
-CASES = 3  # of each test, in the fast tier
+CASES = 2  # of each test, in the fast tier
 # Some 30 s and more each: begun last, one of them would run alone at the end (`make test` keeps this order).
 LONGEST = (
     "test_plugin.py",
@@ -121,7 +121,7 @@ def pytest_report_header() -> str:
 
 
 def _fast(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests of the fast tier: of each function the first, the middle and the last case; of screens, which take
+    """The tests of the fast tier: of each function the first and the last case; of screens, which take
     long to start, one test a file.
     """
     cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)

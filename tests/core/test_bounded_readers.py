@@ -35,6 +35,7 @@ READERS = {
     "vramtui/app/editor/form/field_input.py": "what is typed into one field",
     "vramtui/presets": "PRESET and TRAINING",
     "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
+    "vramtui/agent/containers.py": "MOST_KEPT of a file, MOST_CONTAINERS names",
     "vramtui/sources/prometheus/client.py": "LARGEST, MOST_OBJECTS",
     "vramtui/sources/feed/served.py": "LineSplitter bounds a line, LiveRecording its sample",
     "vramtui/monitor": "this program's own children",
