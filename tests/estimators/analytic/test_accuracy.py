@@ -19,7 +19,7 @@ def measured() -> list[Measured]:
 @pytest.mark.slow
 def test_the_readme_tells_what_is_measured(measured: list[Measured]) -> None:
     text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    assert with_table(text, markdown(measured)) == text, "run: python benchmarks/accuracy.py --update-readme"
+    assert with_table(text, markdown(measured)) == text, "run: python benchmarks/accuracy.py --update-page"
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)

@@ -16,30 +16,35 @@ from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
 
 # What is kept of a fused kernel itself: a number for each row, or a byte for each number of its input.
 STATISTICS, MASK = 8, 1
+FP32, HALF = 4, 2  # bytes of a number
 
 
 def compile_program(program: Program) -> Program:
     """The same job, its stages as Inductor runs them; a stage that stands in several places stays one."""
+    halves = program.recipe.weights < FP32
     tapes: dict[int, Tape] = {}
     stages: dict[int, TapeStage] = {}
     for stage in program.stages:
         if id(stage) in stages:
             continue
-        tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape, loss_apart=program.loss_apart))
+        tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape, halves=halves, loss_apart=program.loss_apart))
         made = TapeStage(tape, stage.count, checkpointed=stage.checkpointed)
         made.again = stage.again
         stages[id(stage)] = made
     return msgspec.structs.replace(program, stages=[stages[id(stage)] for stage in program.stages])
 
 
-def fuse_tape(tape: Tape, *, loss_apart: bool = False) -> Tape:
+def fuse_tape(tape: Tape, *, halves: bool = False, loss_apart: bool = False) -> Tape:
     """A stretch of a pass with a kernel in place of all elementwise operators between two others.
 
-    `loss_apart` says that the loss stands in a graph of its own.
+    Args:
+        tape: the stretch.
+        halves: whether tables are trained in half precision.
+        loss_apart: whether the loss stands in a graph of its own.
     """
     nodes = list(_without_second_casts(tape.nodes))
     groups = list(_groups(nodes))
-    plan = _Plan(tape, nodes, groups, loss_apart=loss_apart)
+    plan = _Plan(tape, nodes, groups, halves=halves, loss_apart=loss_apart)
     shorter = Tape(tape.group, selective=tape.selective)
     shorter.input, shorter.given, shorter.outside = tape.input, tape.given, tape.outside
     shorter.held = tape.held
@@ -98,7 +103,10 @@ def _groups(nodes: Iterable[Node]) -> Iterable[list[Node]]:
 class _Plan:
     """Which storages of a tape are made at all, and which of them are kept for the backward pass."""
 
-    def __init__(self, tape: Tape, nodes: Sequence[Node], groups: Sequence[list[Node]], *, loss_apart: bool) -> None:
+    def __init__(
+        self, tape: Tape, nodes: Sequence[Node], groups: Sequence[list[Node]], *, halves: bool, loss_apart: bool
+    ) -> None:
+        self._halves = halves
         self._loss_apart = loss_apart
         self._maker = {storage: node for node in nodes for storage in node.makes}
         self._group_of = {id(node): index for index, group in enumerate(groups) for node in group}
@@ -129,7 +137,7 @@ class _Plan:
                 if tensor.storage not in inside:
                     flows.setdefault(tensor.storage, (tensor, True))
         return Node(
-            backward_workspace=self._zeros(group, inside),
+            backward_workspace=self._zeros(group, inside) + (sum(map(_table_sums, group)) if self._halves else 0),
             outs=[tensor for node in group for tensor in node.outs if tensor.storage in self._made],
             makes=makes,
             uses=list(uses),
@@ -164,6 +172,18 @@ class _Plan:
                 sources = tuple(dict.fromkeys(source for s in read for source in self._sources_of(s)))
                 self._sources[storage] = sources or (storage,)
         return self._sources[storage]
+
+
+def _table_sums(node: Node) -> int:
+    """What the gradient of a table in half precision takes beside itself: it is summed in fp32 first
+    (`embedding_dense_backward` in torch/_decomp/decompositions.py, 2.13), and a tied one's is then added to the output
+    layer's into a tensor of its own.
+    """
+    reads = any(storage not in node.makes for storage in node.uses)
+    if reads or not node.outs:
+        return 0
+    tied = max(node.backward_pieces, default=0)
+    return FP32 // HALF * (tied or node.grad_bytes) + tied
 
 
 def _is_small(storage: Storage, maker: Node) -> bool:
