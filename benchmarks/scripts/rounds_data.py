@@ -6,9 +6,13 @@ scripts expect; what is there already is not made again.
 
 import csv
 import datetime as dt
+import gzip
 import importlib
+import io
 import json
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -527,6 +531,265 @@ def digits(clone: Path) -> None:
         image(clone / "data" / "train" / "images" / str(number % 10) / f"{number}.png", 28, 28, 255)
 
 
+def masked_coco(clone: Path) -> None:
+    """COCO under data/coco with 24 pictures of three outlined objects each, and ResNet-101's weights (YOLACT)."""
+    root = clone / "data" / "coco"
+    for part in ("train", "val"):
+        pictures, outlines = [], []
+        for number in range(1, 25):
+            image(root / "images" / f"{number:012}.jpg", 640, 480)
+            pictures.append({"id": number, "file_name": f"{number:012}.jpg", "width": 640, "height": 480})
+            outlines += [
+                {"id": 3 * number + at, "image_id": number, "category_id": 1 + at, "iscrowd": 0, "area": 10000.0,
+                 "bbox": [x, 90.0, 100.0, 100.0], "segmentation": [[x, 90.0, x + 100, 90.0, x + 100, 190.0, x, 190.0]]}
+                for at, x in enumerate((50.0, 210.0, 400.0))
+            ]  # fmt: skip
+        kinds = [{"id": number, "name": f"c{number}"} for number in range(1, 91)]
+        (root / "annotations").mkdir(exist_ok=True)
+        (root / "annotations" / f"instances_{part}2017.json").write_text(
+            json.dumps({"images": pictures, "annotations": outlines, "categories": kinds})
+        )
+    (clone / "weights").mkdir(exist_ok=True)
+    weights = importlib.import_module("torchvision.models").resnet101().state_dict()
+    torch.save(weights, clone / "weights" / "resnet101_reducedfc.pth")
+
+
+def films_with_masks(clone: Path) -> None:
+    """MOSE's folders with 16 films of 10 pictures and two objects, a settings file that names them, SAM 2.1's weights."""
+    root = clone / "made" / "mose"
+    for film in range(16):
+        for frame in range(10):
+            image(root / "JPEGImages" / f"film{film}" / f"{frame:05}.jpg", 640, 480)
+            mask = np.zeros((480, 640), dtype=np.uint8)
+            mask[100:200, 50 + 5 * frame : 200] = 1
+            mask[250:400, 300 : 450 + frame] = 2
+            file = root / "Annotations" / f"film{film}" / f"{frame:05}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            drawn = IMAGE.fromarray(mask).convert("P")
+            drawn.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0])
+            drawn.save(file)
+    (root / "films.txt").write_text("".join(f"film{film}\n" for film in range(16)))
+    folder = clone / "sam2" / "configs" / "sam2.1_training"
+    listed = "training/assets/MOSE_sample_train_list.txt"
+    text = (folder / "sam2.1_hiera_b+_MOSE_finetune.yaml").read_text().replace(listed, f"{root}/films.txt")
+    text = text.replace("img_folder: null", f"img_folder: {root}/JPEGImages")
+    (folder / "made.yaml").write_text(text.replace("gt_folder: null", f"gt_folder: {root}/Annotations"))
+    sys.path.insert(0, str(clone))
+    build = importlib.import_module("sam2.build_sam").build_sam2
+    net = build("configs/sam2.1/sam2.1_hiera_b+.yaml", device="cpu")
+    torch.save({"model": net.state_dict()}, clone / "checkpoints" / "sam2.1_hiera_base_plus.pt")
+
+
+def spoken_frames(clone: Path) -> None:
+    """40 speakers' mel frames, four utterances each, and their list (AutoVC)."""
+    folder = clone / "spmel"
+    listed = []
+    for speaker in range(40):
+        (folder / f"p{speaker}").mkdir(parents=True, exist_ok=True)
+        names = [f"p{speaker}/{number}.npy" for number in range(4)]
+        for name in names:
+            np.save(folder / name, ROLL.random((int(ROLL.integers(100, 300)), 80), dtype=np.float32))
+        listed.append([f"p{speaker}", ROLL.random(256, dtype=np.float32), *names])
+    (folder / "train.pkl").write_bytes(pickle.dumps(listed))
+
+
+def noise_series(clone: Path) -> None:
+    """200 series of 1,024 places in GluonTS's form, a settings file that names them, T5-efficient-small's settings."""
+    root = clone / "scripts" / "made"
+    root.mkdir(parents=True, exist_ok=True)
+    writer = importlib.import_module("gluonts.dataset.arrow").ArrowWriter(compression="lz4")
+    for name in ("tsmixup", "kernelsynth"):
+        rows = [{"start": np.datetime64("2000-01-01 00:00", "s"), "target": ROLL.random(1024)} for _ in range(200)]
+        writer.write_to_file(rows, path=root / f"{name}.arrow")
+    transformers = importlib.import_module("transformers")
+    transformers.T5Config(
+        d_model=512, d_ff=2048, d_kv=64, num_heads=8, num_layers=6, vocab_size=32128, decoder_start_token_id=0,
+        architectures=["T5ForConditionalGeneration"],
+    ).save_pretrained(root / "t5-efficient-small")  # fmt: skip
+    text = (clone / "scripts" / "training" / "configs" / "chronos-t5-small.yaml").read_text()
+    for name in ("tsmixup", "kernelsynth"):
+        text = text.replace(f"/home/ubuntu/{name}-data.arrow", str(root / f"{name}.arrow"))
+    text = text.replace("google/t5-efficient-small", str(root / "t5-efficient-small"))
+    (root / "chronos-t5-small.yaml").write_text(text.replace("./output/", str(root / "output")))
+
+
+def atoms(file: Path, count: int, symbols: str) -> None:
+    """`count` clusters of twelve to twenty atoms of `symbols` with energies and forces, as extended XYZ."""
+    lines = []
+    for _ in range(count):
+        size = int(ROLL.integers(12, 21))
+        lines += [str(size), f'Properties=species:S:1:pos:R:3:REF_forces:R:3:forces:R:3 REF_energy={ROLL.normal(-40)} '
+                  f'energy={ROLL.normal(-40)} pbc="F F F"']  # fmt: skip
+        for at in range(size):
+            where = [1.4 * (at % 3), 1.4 * (at // 3 % 3), 1.4 * (at // 9)] + ROLL.normal(0, 0.1, 3)
+            pull = " ".join(f"{one:.4f}" for one in ROLL.normal(0, 0.1, 3))
+            lines.append(f"{symbols.split()[at % 4]} {' '.join(f'{one:.4f}' for one in where)} {pull} {pull}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines) + "\n")
+
+
+def energies(clone: Path) -> None:
+    """200 and 20 clusters of H, C, N and O with energies and forces (MACE)."""
+    atoms(clone / "train.xyz", 200, "H C N O")
+    atoms(clone / "test.xyz", 20, "H C N O")
+
+
+def energies_with_copper(clone: Path) -> None:
+    """100 clusters of C, H, O and Cu with energies and forces (NequIP's tutorial)."""
+    atoms(clone / "fcu.xyz", 100, "C H O Cu")
+
+
+def mnist_hidden(clone: Path) -> None:
+    """MNIST's files with noise under .data/ (generative-models)."""
+    idx_images(clone / ".data" / "MNIST" / "raw")
+
+
+def mnist_beside(clone: Path) -> None:
+    """MNIST's files with noise beside the clone (Bayesian-Neural-Networks)."""
+    idx_images(clone.parent / "data" / "MNIST" / "raw")
+
+
+def voc_lists(clone: Path) -> None:
+    """64 pictures with two boxes each in the lists of the tutorial on detection, and VGG-16's weights."""
+    (clone / "made").mkdir(exist_ok=True)
+    names = [str(clone / "made" / f"{number}.jpg") for number in range(64)]
+    for name in names:
+        image(Path(name), 500, 375)
+    boxes = {"boxes": [[40, 40, 190, 220], [160, 160, 310, 340]], "labels": [12, 15], "difficulties": [0, 0]}
+    for part in ("TRAIN", "TEST"):
+        (clone / f"{part}_images.json").write_text(json.dumps(names))
+        (clone / f"{part}_objects.json").write_text(json.dumps([boxes] * 64))
+    torchvision_weights(clone / "made" / "torch", "vgg16-397923af.pth", "vgg16")
+
+
+def scans(clone: Path) -> None:
+    """Ten scans of 32x128x128 with a mask, planned and prepared by nnU-Net's own command."""
+    sitk = importlib.import_module("SimpleITK")
+    root = clone / "made"
+    folder = root / "raw" / "Dataset001_Made"
+    for part in ("imagesTr", "labelsTr"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for number in range(10):
+        mask = np.zeros((32, 128, 128), dtype=np.uint8)
+        mask[8:24, 40:80, 30 + number : 90] = 1
+        scan = (ROLL.random(mask.shape) + mask).astype(np.float32)
+        sitk.WriteImage(sitk.GetImageFromArray(scan), str(folder / "imagesTr" / f"case_{number:03}_0000.nii.gz"))
+        sitk.WriteImage(sitk.GetImageFromArray(mask), str(folder / "labelsTr" / f"case_{number:03}.nii.gz"))
+    (folder / "dataset.json").write_text(json.dumps({"channel_names": {"0": "CT"}, "numTraining": 10,
+        "labels": {"background": 0, "organ": 1}, "file_ending": ".nii.gz"}))  # fmt: skip
+    places = {f"nnUNet_{name}": str(root / name) for name in ("raw", "preprocessed", "results")}
+    plan = [sys.executable, "-c", "from nnunetv2.experiment_planning.plan_and_preprocess_entrypoints import *; "
+            "plan_and_preprocess_entry()", "-d", "1", "-c", "2d", "-np", "1", "-npfp", "1"]  # fmt: skip
+    subprocess.run(plan, env=os.environ | places, cwd=clone, check=True)
+
+
+def libri_lists(clone: Path) -> None:
+    """LibriTTS' lists of 40 and twice 4 wave files of four seconds (BigVGAN)."""
+    soundfile = importlib.import_module("soundfile")
+    folder = clone / "filelists" / "LibriTTS"
+    for name, count in (("train-full", 40), ("val-full", 4), ("dev-clean", 4), ("dev-other", 4)):
+        for number in range(count):
+            (folder / name).mkdir(exist_ok=True)
+            wave = ROLL.uniform(-0.5, 0.5, 24000 * 4).astype(np.float32)
+            soundfile.write(folder / name / f"{number}.wav", wave, 24000)
+        (folder / f"{name}.txt").write_text("".join(f"{name}/{number}|a word\n" for number in range(count)))
+
+
+def papers(clone: Path) -> None:
+    """ogbn-arxiv's own numbers of papers and of citations, at random, in the form of the file that it loads."""
+    root = clone / "examples" / "nodeproppred" / "arxiv" / "dataset" / "ogbn_arxiv"
+    papers_, cited = 169343, 1166243
+    tables = {
+        "raw/edge": ROLL.integers(0, papers_, (cited, 2)),
+        "raw/node-feat": ROLL.random((papers_, 128)).round(3),
+        "raw/node_year": np.full((papers_, 1), 2015),
+        "raw/node-label": ROLL.integers(0, 40, (papers_, 1)),
+        "raw/num-node-list": np.array([[papers_]]),
+        "raw/num-edge-list": np.array([[cited]]),
+    }
+    parts = np.split(ROLL.permutation(papers_), [90941, 120740])
+    tables |= {f"split/time/{name}": part for name, part in zip(("train", "valid", "test"), parts, strict=True)}
+    for name, table in tables.items():
+        file = root / f"{name}.csv.gz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pandas = importlib.import_module("pandas")
+        pandas.DataFrame(table).to_csv(file, header=False, index=False, compression={"method": "gzip", "compresslevel": 1})
+    (root / "RELEASE_v1.txt").write_text("")
+    (root / "mapping").mkdir(exist_ok=True)
+
+
+def sample_visits(clone: Path) -> None:
+    """SR-GNN's own sample, prepared by its own command."""
+    command = [sys.executable, "preprocess.py", "--dataset=sample"]
+    subprocess.run(command, cwd=clone / "datasets", check=True)
+
+
+def compiled_sampler(clone: Path) -> None:
+    """OpenKE's sampler compiled and its example at the top, as its README says."""
+    subprocess.run(["bash", "make.sh"], cwd=clone / "openke", check=True)
+    text = (clone / "examples" / "train_transe_FB15K237.py").read_text()
+    (clone / "train_transe_FB15K237.py").write_text(text)
+    (clone / "checkpoint").mkdir(exist_ok=True)
+
+
+def bytes_of_text(clone: Path) -> None:
+    """95 million random bytes where enwik8 stands (PaLM-rlhf-pytorch)."""
+    with gzip.open(clone / "data" / "enwik8.gz", "wb", compresslevel=1) as file:
+        file.write(ROLL.integers(32, 127, 95_000_000, dtype=np.uint8).tobytes())
+
+
+def small_and_large_faces(clone: Path) -> None:
+    """64 faces in 16x16 blown up and in 128x128, in LMDB (SR3)."""
+    lmdb = importlib.import_module("lmdb")
+    for name in ("ffhq_16_128", "celebahq_16_128"):
+        folder = clone / "dataset" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with lmdb.open(str(folder), map_size=2**30) as store, store.begin(write=True) as writing:
+            for number in range(64):
+                for key in ("hr_128", "sr_16_128", "lr_16"):
+                    made = io.BytesIO()
+                    side = 16 if key == "lr_16" else 128
+                    pixels = ROLL.integers(0, 256, (side, side, 3), dtype=np.uint8)
+                    IMAGE.fromarray(pixels).save(made, "PNG")
+                    writing.put(f"{key}_{number:05}".encode(), made.getvalue())
+            writing.put(b"length", b"64")
+
+
+def walkers(clone: Path) -> None:
+    """A street with twelve walkers at a time over 600 moments, in three parts (sgan)."""
+    for part in ("train", "val", "test"):
+        folder = clone / "datasets" / "zara1" / part
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [f"{10 * frame}\t{walker + 12 * (frame // 60)}\t{frame % 60 * 0.3 + walker:.2f}\t{walker * 0.5:.2f}"
+                for frame in range(600) for walker in range(12)]  # fmt: skip
+        (folder / "made.txt").write_text("\n".join(rows) + "\n")
+
+
+def slices(clone: Path) -> None:
+    """16 slices of 1024x1024 with a mask of two organs in 256x256, and SAM ViT-B's weights (MedSAM)."""
+    root = clone / "data" / "npy" / "CT_Abd"
+    for part in ("gts", "imgs"):
+        (root / part).mkdir(parents=True, exist_ok=True)
+    for number in range(16):
+        np.save(root / "imgs" / f"{number}.npy", ROLL.random((1024, 1024, 3), dtype=np.float32))
+        mask = np.zeros((256, 256), dtype=np.uint8)
+        mask[40:100, 60:120], mask[130:200, 100:180] = 1, 2
+        np.save(root / "gts" / f"{number}.npy", mask)
+    sys.path.insert(0, str(clone))
+    net = importlib.import_module("segment_anything").sam_model_registry["vit_b"](checkpoint=None)
+    (clone / "work_dir" / "SAM").mkdir(parents=True, exist_ok=True)
+    torch.save(net.state_dict(), clone / "work_dir" / "SAM" / "sam_vit_b_01ec64.pth")
+
+
+def coco_for_dfine(clone: Path) -> None:
+    """COCO's folders with 24 pictures of five boxes each, and the weights of HGNetv2's B4."""
+    coco(clone)
+    sys.path.insert(0, str(clone))
+    net = importlib.import_module("src.nn.backbone.hgnetv2").HGNetv2("B4", pretrained=False)
+    (clone / "weight" / "hgnetv2").mkdir(parents=True, exist_ok=True)
+    torch.save(net.state_dict(), clone / "weight" / "hgnetv2" / "PPHGNetV2_B4_stage1.pth")
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -534,7 +797,10 @@ MAKERS = {
                 cifar, cifar_of_cfm, mnist, bought, lesions, series, faces, charged_bodies, voc, molecules, voices,
                 triples, voc_boxes, streets, ratings, machines, cifar_in_dataset, encoded_meals, turned_heads,
                 scenes, loops, conformers, drives, faces_with_landmarks, visits,
-                digits)
+                digits, masked_coco, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
+                mnist_hidden, mnist_beside, voc_lists, scans, libri_lists, papers, sample_visits, compiled_sampler,
+                bytes_of_text, small_and_large_faces, walkers, slices,
+                coco_for_dfine)
 }  # fmt: skip
 
 
