@@ -635,8 +635,9 @@ def energies(clone: Path) -> None:
 
 
 def energies_with_copper(clone: Path) -> None:
-    """100 clusters of C, H, O and Cu with energies and forces (NequIP's tutorial)."""
-    atoms(clone / "fcu.xyz", 100, "C H O Cu")
+    """100 clusters of C, H, O and Cu with energies and forces, and the command that pip installs (NequIP's tutorial)."""
+    atoms(clone / "configs" / "fcu.xyz", 100, "C H O Cu")
+    (clone / "configs" / "nequip-train").write_text("from nequip.scripts.train import main\n\nmain()\n")
 
 
 def mnist_hidden(clone: Path) -> None:
@@ -794,6 +795,15 @@ def coco_for_dfine(clone: Path) -> None:
     torch.save(net.state_dict(), clone / "weight" / "hgnetv2" / "PPHGNetV2_B4_stage1.pth")
 
 
+def groceries(clone: Path) -> None:
+    """500 purchases each for the two checks, every one beside 99 articles that were not bought (ReChorus)."""
+    folder = clone / "data" / "Grocery_and_Gourmet_Food"
+    rows = (folder / "train.csv").read_text().splitlines()[1:]
+    for part, first in (("dev", 0), ("test", 500)):
+        lines = [f"{row}\t{ROLL.integers(1, 8000, 99).tolist()}" for row in rows[first : first + 500]]
+        (folder / f"{part}.csv").write_text("\n".join(["user_id\titem_id\ttime\tneg_items", *lines]) + "\n")
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -804,7 +814,7 @@ MAKERS = {
                 digits, masked_coco, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
                 mnist_hidden, mnist_beside, voc_lists, scans, libri_lists, papers, sample_visits, compiled_sampler,
                 bytes_of_text, small_and_large_faces, walkers, slices,
-                coco_for_dfine)
+                coco_for_dfine, groceries)
 }  # fmt: skip
 
 
