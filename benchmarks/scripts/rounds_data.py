@@ -804,6 +804,19 @@ def groceries(clone: Path) -> None:
         (folder / f"{part}.csv").write_text("\n".join(["user_id\titem_id\ttime\tneg_items", *lines]) + "\n")
 
 
+def road_speeds(clone: Path) -> None:
+    """4,000 readings of METR-LA's 207 detectors (STGCN)."""
+    rows = (",".join(map(str, row)) for row in (ROLL.random((4000, 207)) * 70).round(2))
+    (clone / "data" / "metr-la" / "vel.csv").write_text("\n".join(rows) + "\n")
+
+
+def blurred_pictures(clone: Path) -> None:
+    """ImageNet's folders with 256 pictures of 32x32 (flow_matching)."""
+    for number in range(256):
+        kind = clone / "examples" / "image" / "made" / "train_blurred_32" / "box" / f"n{number % 4}"
+        image(kind / f"{number}.png", 32, 32)
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -814,7 +827,7 @@ MAKERS = {
                 digits, masked_coco, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
                 mnist_hidden, mnist_beside, voc_lists, scans, libri_lists, papers, sample_visits, compiled_sampler,
                 bytes_of_text, small_and_large_faces, walkers, slices,
-                coco_for_dfine, groceries)
+                coco_for_dfine, groceries, road_speeds, blurred_pictures)
 }  # fmt: skip
 
 
