@@ -767,14 +767,14 @@ def walkers(clone: Path) -> None:
 
 
 def slices(clone: Path) -> None:
-    """16 slices of 1024x1024 with a mask of two organs in 256x256, and SAM ViT-B's weights (MedSAM)."""
+    """16 slices of 1024x1024 with a mask of two organs, and SAM ViT-B's weights (MedSAM)."""
     root = clone / "data" / "npy" / "CT_Abd"
     for part in ("gts", "imgs"):
         (root / part).mkdir(parents=True, exist_ok=True)
     for number in range(16):
         np.save(root / "imgs" / f"{number}.npy", ROLL.random((1024, 1024, 3), dtype=np.float32))
-        mask = np.zeros((256, 256), dtype=np.uint8)
-        mask[40:100, 60:120], mask[130:200, 100:180] = 1, 2
+        mask = np.zeros((1024, 1024), dtype=np.uint8)
+        mask[160:400, 240:480], mask[520:800, 400:720] = 1, 2
         np.save(root / "gts" / f"{number}.npy", mask)
     sys.path.insert(0, str(clone))
     file = clone / "work_dir" / "SAM" / "sam_vit_b_01ec64.pth"
