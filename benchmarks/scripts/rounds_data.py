@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -555,7 +556,7 @@ def masked_coco(clone: Path) -> None:
 
 
 def films_with_masks(clone: Path) -> None:
-    """MOSE's folders with 16 films of 10 pictures and two objects, a settings file that names them, SAM 2.1's weights."""
+    """MOSE's folders with 16 films of 10 pictures and two objects, settings that name them, SAM 2.1's weights."""
     root = clone / "made" / "mose"
     for film in range(16):
         for frame in range(10):
@@ -618,10 +619,10 @@ def atoms(file: Path, count: int, symbols: str) -> None:
     lines = []
     for _ in range(count):
         size = int(ROLL.integers(12, 21))
-        lines += [str(size), f'Properties=species:S:1:pos:R:3:REF_forces:R:3:forces:R:3 REF_energy={ROLL.normal(-40)} '
-                  f'energy={ROLL.normal(-40)} pbc="F F F"']  # fmt: skip
+        head = "Properties=species:S:1:pos:R:3:REF_forces:R:3:forces:R:3"
+        lines += [str(size), f'{head} REF_energy={ROLL.normal(-40)} energy={ROLL.normal(-40)} pbc="F F F"']
         for at in range(size):
-            where = [1.4 * (at % 3), 1.4 * (at // 3 % 3), 1.4 * (at // 9)] + ROLL.normal(0, 0.1, 3)
+            where = np.array([at % 3, at // 3 % 3, at // 9]) * 1.4 + ROLL.normal(0, 0.1, 3)
             pull = " ".join(f"{one:.4f}" for one in ROLL.normal(0, 0.1, 3))
             lines.append(f"{symbols.split()[at % 4]} {' '.join(f'{one:.4f}' for one in where)} {pull} {pull}")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -635,7 +636,7 @@ def energies(clone: Path) -> None:
 
 
 def energies_with_copper(clone: Path) -> None:
-    """100 clusters of C, H, O and Cu with energies and forces, and the command that pip installs (NequIP's tutorial)."""
+    """100 clusters of C, H, O and Cu with energies and forces, and the command that pip installs (NequIP)."""
     atoms(clone / "configs" / "fcu.xyz", 100, "C H O Cu")
     (clone / "configs" / "nequip-train").write_text("from nequip.scripts.train import main\n\nmain()\n")
 
@@ -679,8 +680,8 @@ def scans(clone: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps({"channel_names": {"0": "CT"}, "numTraining": 10,
         "labels": {"background": 0, "organ": 1}, "file_ending": ".nii.gz"}))  # fmt: skip
     places = {f"nnUNet_{name}": str(root / name) for name in ("raw", "preprocessed", "results")}
-    plan = [sys.executable, "-c", "from nnunetv2.experiment_planning.plan_and_preprocess_entrypoints import *; "
-            "plan_and_preprocess_entry()", "-d", "1", "-c", "2d", "-np", "1", "-npfp", "1"]  # fmt: skip
+    call = "from nnunetv2.experiment_planning.plan_and_preprocess_entrypoints import *; plan_and_preprocess_entry()"
+    plan = [sys.executable, "-c", call, "-d", "1", "-c", "2d", "-np", "1", "-npfp", "1"]
     subprocess.run(plan, env=os.environ | places, cwd=clone, check=True)
 
 
@@ -699,22 +700,22 @@ def libri_lists(clone: Path) -> None:
 def papers(clone: Path) -> None:
     """ogbn-arxiv's own numbers of papers and of citations, at random, in the form of the file that it loads."""
     root = clone / "examples" / "nodeproppred" / "arxiv" / "dataset" / "ogbn_arxiv"
-    papers_, cited = 169343, 1166243
+    nodes, cited = 169343, 1166243
     tables = {
-        "raw/edge": ROLL.integers(0, papers_, (cited, 2)),
-        "raw/node-feat": ROLL.random((papers_, 128)).round(3),
-        "raw/node_year": np.full((papers_, 1), 2015),
-        "raw/node-label": ROLL.integers(0, 40, (papers_, 1)),
-        "raw/num-node-list": np.array([[papers_]]),
+        "raw/edge": ROLL.integers(0, nodes, (cited, 2)),
+        "raw/node-feat": ROLL.random((nodes, 128)).round(3),
+        "raw/node_year": np.full((nodes, 1), 2015),
+        "raw/node-label": ROLL.integers(0, 40, (nodes, 1)),
+        "raw/num-node-list": np.array([[nodes]]),
         "raw/num-edge-list": np.array([[cited]]),
     }
-    parts = np.split(ROLL.permutation(papers_), [90941, 120740])
+    parts = np.split(ROLL.permutation(nodes), [90941, 120740])
     tables |= {f"split/time/{name}": part for name, part in zip(("train", "valid", "test"), parts, strict=True)}
     for name, table in tables.items():
         file = root / f"{name}.csv.gz"
         file.parent.mkdir(parents=True, exist_ok=True)
-        pandas = importlib.import_module("pandas")
-        pandas.DataFrame(table).to_csv(file, header=False, index=False, compression={"method": "gzip", "compresslevel": 1})
+        packed = {"method": "gzip", "compresslevel": 1}
+        importlib.import_module("pandas").DataFrame(table).to_csv(file, header=False, index=False, compression=packed)
     (root / "RELEASE_v1.txt").write_text("")
     (root / "mapping").mkdir(exist_ok=True)
 
@@ -727,7 +728,7 @@ def sample_visits(clone: Path) -> None:
 
 def compiled_sampler(clone: Path) -> None:
     """OpenKE's sampler compiled and its example at the top, as its README says."""
-    subprocess.run(["bash", "make.sh"], cwd=clone / "openke", check=True)
+    subprocess.run([shutil.which("bash") or "bash", "make.sh"], cwd=clone / "openke", check=True)
     text = (clone / "examples" / "train_transe_FB15K237.py").read_text()
     (clone / "train_transe_FB15K237.py").write_text(text)
     (clone / "checkpoint").mkdir(exist_ok=True)
