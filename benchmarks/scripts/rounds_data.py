@@ -532,29 +532,6 @@ def digits(clone: Path) -> None:
         image(clone / "data" / "train" / "images" / str(number % 10) / f"{number}.png", 28, 28, 255)
 
 
-def masked_coco(clone: Path) -> None:
-    """COCO under data/coco with 24 pictures of three outlined objects each, and ResNet-101's weights (YOLACT)."""
-    root = clone / "data" / "coco"
-    for part in ("train", "val"):
-        pictures, outlines = [], []
-        for number in range(1, 25):
-            image(root / "images" / f"{number:012}.jpg", 640, 480)
-            pictures.append({"id": number, "file_name": f"{number:012}.jpg", "width": 640, "height": 480})
-            outlines += [
-                {"id": 3 * number + at, "image_id": number, "category_id": 1 + at, "iscrowd": 0, "area": 10000.0,
-                 "bbox": [x, 90.0, 100.0, 100.0], "segmentation": [[x, 90.0, x + 100, 90.0, x + 100, 190.0, x, 190.0]]}
-                for at, x in enumerate((50.0, 210.0, 400.0))
-            ]  # fmt: skip
-        kinds = [{"id": number, "name": f"c{number}"} for number in range(1, 91)]
-        (root / "annotations").mkdir(exist_ok=True)
-        (root / "annotations" / f"instances_{part}2017.json").write_text(
-            json.dumps({"images": pictures, "annotations": outlines, "categories": kinds})
-        )
-    (clone / "weights").mkdir(exist_ok=True)
-    weights = importlib.import_module("torchvision.models").resnet101().state_dict()
-    torch.save(weights, clone / "weights" / "resnet101_reducedfc.pth")
-
-
 def films_with_masks(clone: Path) -> None:
     """MOSE's folders with 16 films of 10 pictures and two objects, settings that name them, SAM 2.1's weights."""
     root = clone / "made" / "mose"
@@ -697,29 +674,6 @@ def libri_lists(clone: Path) -> None:
         (folder / f"{name}.txt").write_text("".join(f"{name}/{number}|a word\n" for number in range(count)))
 
 
-def papers(clone: Path) -> None:
-    """ogbn-arxiv's own numbers of papers and of citations, at random, in the form of the file that it loads."""
-    root = clone / "examples" / "nodeproppred" / "arxiv" / "dataset" / "ogbn_arxiv"
-    nodes, cited = 169343, 1166243
-    tables = {
-        "raw/edge": ROLL.integers(0, nodes, (cited, 2)),
-        "raw/node-feat": ROLL.random((nodes, 128)).round(3),
-        "raw/node_year": np.full((nodes, 1), 2015),
-        "raw/node-label": ROLL.integers(0, 40, (nodes, 1)),
-        "raw/num-node-list": np.array([[nodes]]),
-        "raw/num-edge-list": np.array([[cited]]),
-    }
-    parts = np.split(ROLL.permutation(nodes), [90941, 120740])
-    tables |= {f"split/time/{name}": part for name, part in zip(("train", "valid", "test"), parts, strict=True)}
-    for name, table in tables.items():
-        file = root / f"{name}.csv.gz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        packed = {"method": "gzip", "compresslevel": 1}
-        importlib.import_module("pandas").DataFrame(table).to_csv(file, header=False, index=False, compression=packed)
-    (root / "RELEASE_v1.txt").write_text("")
-    (root / "mapping").mkdir(exist_ok=True)
-
-
 def sample_visits(clone: Path) -> None:
     """SR-GNN's own sample, prepared by its own command."""
     command = [sys.executable, "preprocess.py", "--dataset=sample"]
@@ -757,36 +711,6 @@ def small_and_large_faces(clone: Path) -> None:
             writing.put(b"length", b"64")
 
 
-def walkers(clone: Path) -> None:
-    """A street with twelve walkers at a time over 600 moments, in three parts (sgan)."""
-    for part in ("train", "val", "test"):
-        folder = clone / "datasets" / "zara1" / part
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = [f"{10 * frame}\t{walker + 12 * (frame // 60)}\t{frame % 60 * 0.3 + walker:.2f}\t{walker * 0.5:.2f}"
-                for frame in range(600) for walker in range(12)]  # fmt: skip
-        (folder / "made.txt").write_text("\n".join(rows) + "\n")
-
-
-def slices(clone: Path) -> None:
-    """16 slices of 1024x1024 with a mask of two organs, and SAM ViT-B's weights (MedSAM)."""
-    root = clone / "data" / "npy" / "CT_Abd"
-    for part in ("gts", "imgs"):
-        (root / part).mkdir(parents=True, exist_ok=True)
-    for number in range(16):
-        np.save(root / "imgs" / f"{number}.npy", ROLL.random((1024, 1024, 3), dtype=np.float32))
-        mask = np.zeros((1024, 1024), dtype=np.uint8)
-        mask[160:400, 240:480], mask[520:800, 400:720] = 1, 2
-        np.save(root / "gts" / f"{number}.npy", mask)
-    sys.path.insert(0, str(clone))
-    file = clone / "work_dir" / "SAM" / "sam_vit_b_01ec64.pth"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({}, file)  # it builds no net without one
-    loading, torch.nn.Module.load_state_dict = torch.nn.Module.load_state_dict, lambda *_, **__: None
-    net = importlib.import_module("segment_anything").sam_model_registry["vit_b"](checkpoint=str(file))
-    torch.nn.Module.load_state_dict = loading
-    torch.save(net.state_dict(), file)
-
-
 def coco_for_dfine(clone: Path) -> None:
     """COCO's folders with 24 pictures of five boxes each, and the weights of HGNetv2's B4."""
     coco(clone)
@@ -794,15 +718,6 @@ def coco_for_dfine(clone: Path) -> None:
     net = importlib.import_module("src.nn.backbone.hgnetv2").HGNetv2("B4", pretrained=False)
     (clone / "weight" / "hgnetv2").mkdir(parents=True, exist_ok=True)
     torch.save(net.state_dict(), clone / "weight" / "hgnetv2" / "PPHGNetV2_B4_stage1.pth")
-
-
-def groceries(clone: Path) -> None:
-    """500 purchases each for the two checks, every one beside 99 articles that were not bought (ReChorus)."""
-    folder = clone / "data" / "Grocery_and_Gourmet_Food"
-    rows = (folder / "train.csv").read_text().splitlines()[1:]
-    for part, first in (("dev", 0), ("test", 500)):
-        lines = [f"{row}\t{ROLL.integers(1, 8000, 99).tolist()}" for row in rows[first : first + 500]]
-        (folder / f"{part}.csv").write_text("\n".join(["user_id\titem_id\ttime\tneg_items", *lines]) + "\n")
 
 
 def road_speeds(clone: Path) -> None:
@@ -825,10 +740,10 @@ MAKERS = {
                 cifar, cifar_of_cfm, mnist, bought, lesions, series, faces, charged_bodies, voc, molecules, voices,
                 triples, voc_boxes, streets, ratings, machines, cifar_in_dataset, encoded_meals, turned_heads,
                 scenes, loops, conformers, drives, faces_with_landmarks, visits,
-                digits, masked_coco, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
-                mnist_hidden, mnist_beside, voc_lists, scans, libri_lists, papers, sample_visits, compiled_sampler,
-                bytes_of_text, small_and_large_faces, walkers, slices,
-                coco_for_dfine, groceries, road_speeds, blurred_pictures)
+                digits, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
+                mnist_hidden, mnist_beside, voc_lists, scans, libri_lists, sample_visits, compiled_sampler,
+                bytes_of_text, small_and_large_faces,
+                coco_for_dfine, road_speeds, blurred_pictures)
 }  # fmt: skip
 
 
