@@ -78,6 +78,29 @@ def test_what_runs_on_the_cpu_takes_nothing_of_the_card(tmp_path: Path) -> None:
     assert traced(tmp_path, ON_THE_CPU).peak_allocated == 0
 
 
+def test_what_is_made_by_a_settings_file_says_which_arguments_it_takes(tmp_path: Path) -> None:
+    """As what makes an optimizer or a loader from such a file asks (D-FINE)."""
+    code = """
+import inspect, torch
+from torch.utils.data import DataLoader
+for kind, known in ((torch.optim.AdamW, "lr"), (torch.optim.Adagrad, "lr"), (DataLoader, "num_workers")):
+    spec = inspect.getfullargspec(kind.__init__)
+    assert spec.args[0] == "self" and known in spec.args + spec.kwonlyargs, spec
+"""
+    traced(tmp_path, code + ON_THE_CPU)
+
+
+def test_a_list_of_the_cards_tensors_makes_a_tensor(tmp_path: Path) -> None:
+    code = """
+import torch
+made = torch.nn.Linear(8, 8).cuda().weight.detach()
+for call in (torch.tensor, torch.as_tensor, torch.asarray):
+    assert call([1.0, made[0][0] * 2, torch.zeros_like(made[0][:1])], device="cuda").shape == (3,)
+    assert call([[made.sum()], [made.sum() * 2]], device="cuda").shape == (2, 1)
+"""
+    traced(tmp_path, code + ON_THE_CPU)
+
+
 def test_a_kernel_without_shapes_is_asked_on_the_cpu(tmp_path: Path) -> None:
     result = traced(tmp_path, KERNEL.replace("KEY", '"CPU"'))
     assert result.peak_allocated == 1000 * 256 * 4 + 1500 * 256 * 4 + 512

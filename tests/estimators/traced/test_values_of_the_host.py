@@ -81,6 +81,31 @@ def test_torchscript_is_saved_loaded_and_frozen_at_every_size(tmp_path: Path, wi
     assert not list(tmp_path.glob("*.pt"))
 
 
+# As e3nn keeps its compiled code: by its bytes, which a copy of the module puts into another buffer.
+COPIED = """
+import copy, io, torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.made = torch.jit.script(torch.nn.Linear(512, 512).cuda())
+    def __getstate__(self):
+        torch.jit.save(self.made, buffer := io.BytesIO())
+        return {"bytes": buffer.getvalue()}
+    def __setstate__(self, state):
+        torch.nn.Module.__init__(self)
+        self.made = torch.jit.load(io.BytesIO(state["bytes"]))
+nets = [Net(), Net()]
+others = [copy.deepcopy(net) for net in nets]
+assert [other.made is net.made for other, net in zip(others, nets)] == [True, True]
+x = torch.randn(8, 512, device="cuda")
+assert all(net.made(x).shape == (8, 512) for net in others)
+"""
+
+
+def test_torchscript_is_found_by_its_bytes_in_another_buffer(tmp_path: Path) -> None:
+    traced(tmp_path, COPIED, None)
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_torchscript_of_a_real_file_is_read_and_moved(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -69,7 +69,12 @@ def _constructors(patches: Patches) -> None:
         def construct(*args: Any, **kwargs: Any) -> Any:
             if kwargs.get("device") is not None:
                 kwargs["device"] = _with_index(kwargs["device"])
-            return plain(*args, **kwargs)
+            try:
+                return plain(*args, **kwargs)
+            except NotImplementedError:  # C++ reads the tensors in a list itself, past what reads values in a trace
+                if not (args and isinstance(args[0], (list, tuple))):
+                    raise
+                return plain(_numbers(args[0]), *args[1:], **kwargs)
 
         return construct
 
@@ -83,6 +88,13 @@ def _constructors(patches: Patches) -> None:
         plain_context(context, _with_index(device))
 
     patches.set(_device.DeviceContext, "__init__", init)
+
+
+def _numbers(data: Any) -> Any:
+    """A nested list whose tensors of one place are read; PyTorch takes no others in a list."""
+    if isinstance(data, (list, tuple)):
+        return [_numbers(one) for one in data]
+    return data.item() if isinstance(data, torch.Tensor) and data.numel() == 1 else data
 
 
 def _with_index(device: Any) -> Any:

@@ -1,5 +1,7 @@
 """Replace attributes for as long as a trace runs."""
 
+import inspect
+from types import FunctionType
 from typing import Any
 
 _ABSENT: Any = object()
@@ -12,9 +14,12 @@ class Patches:
         self._undo: list[tuple[Any, str, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Replace `owner.name`."""
+        """Replace `owner.name`; what makes an object says as before which arguments it takes."""
         held = vars(owner).get(name, _ABSENT)
         self._undo.append((owner, name, held))
+        if name == "__init__" and isinstance(held, FunctionType):
+            # What reads settings files asks inspect.getfullargspec, which follows no `__wrapped__`.
+            value.__signature__ = inspect.signature(held)
         setattr(owner, name, value)
 
     def undo(self) -> None:

@@ -18,6 +18,7 @@ from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.loading.checkpoints import names_card, place_of
 
 _jit: Any = torch.jit  # it does not export all that it holds
+_MARK = b"TorchScript kept by this trace "
 _SAVED = "TorchScript is not written at {}: what the code saves of it can be loaded again in this trace alone"
 
 
@@ -30,11 +31,15 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts, *, sh
     def save(module: Any, file: Any, *_args: Any, **_kwargs: Any) -> None:
         memory.warn(_SAVED.format(where.user_line()))
         kept[place_of(file)] = module
+        if hasattr(file, "write"):
+            mark = _MARK + f"{len(kept):08}".encode()
+            kept[str(mark)] = module
+            file.write(mark)
         if shielded and isinstance(file, (str, os.PathLike)):
             Path(file).touch()
 
     def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        module = kept.get(place_of(file))
+        module = kept.get(_mark_in(file) or place_of(file))
         if module is None:
             with _disable_current_modes():
                 module = plain_load(file, "cpu", *args, **kwargs)
@@ -48,6 +53,17 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts, *, sh
         patches.set(kind, "save", lambda module, file, *_args, **_kwargs: save(module, file))
     for name in ("freeze", "optimize_for_inference"):
         patches.set(torch.jit, name, _or_as_it_is(getattr(torch.jit, name)))
+
+
+def _mark_in(file: Any) -> str:
+    """What `save` has written into a buffer, also where its bytes were put into another one since; "" for a path."""
+    if not (hasattr(file, "read") and hasattr(file, "seek")):
+        return ""
+    at = file.tell()
+    file.seek(0)
+    mark = file.read(len(_MARK) + 8)
+    file.seek(at)
+    return str(mark) if isinstance(mark, bytes) and mark.startswith(_MARK) else ""
 
 
 def _or_as_it_is(plain: Callable[..., Any]) -> Callable[..., Any]:
