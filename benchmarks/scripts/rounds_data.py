@@ -618,11 +618,6 @@ def energies_with_copper(clone: Path) -> None:
     (clone / "configs" / "nequip-train").write_text("from nequip.scripts.train import main\n\nmain()\n")
 
 
-def mnist_hidden(clone: Path) -> None:
-    """MNIST's files with noise under .data/ (generative-models)."""
-    idx_images(clone / ".data" / "MNIST" / "raw")
-
-
 def mnist_beside(clone: Path) -> None:
     """MNIST's files with noise beside the clone (Bayesian-Neural-Networks)."""
     idx_images(clone.parent / "data" / "MNIST" / "raw")
@@ -726,13 +721,6 @@ def road_speeds(clone: Path) -> None:
     (clone / "data" / "metr-la" / "vel.csv").write_text("\n".join(rows) + "\n")
 
 
-def blurred_pictures(clone: Path) -> None:
-    """ImageNet's folders with 256 pictures of 32x32 (flow_matching)."""
-    for number in range(256):
-        kind = clone / "examples" / "image" / "made" / "train_blurred_32" / "box" / f"n{number % 4}"
-        image(kind / f"{number}.png", 32, 32)
-
-
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -741,9 +729,9 @@ MAKERS = {
                 triples, voc_boxes, streets, ratings, machines, cifar_in_dataset, encoded_meals, turned_heads,
                 scenes, loops, conformers, drives, faces_with_landmarks, visits,
                 digits, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
-                mnist_hidden, mnist_beside, voc_lists, scans, libri_lists, sample_visits, compiled_sampler,
+                mnist_beside, voc_lists, scans, libri_lists, sample_visits, compiled_sampler,
                 bytes_of_text, small_and_large_faces,
-                coco_for_dfine, road_speeds, blurred_pictures)
+                coco_for_dfine, road_speeds)
 }  # fmt: skip
 
 
