@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -40,12 +41,12 @@ def torchvision_weights(folder: Path, file: str, net: str) -> None:
     )
 
 
-def coco(clone: Path) -> None:
-    """COCO's folders with 24 pictures of 640x480 and five boxes each, and ResNet-50's weights (DETR)."""
+def coco(clone: Path, count: int = 24) -> None:
+    """COCO's folders with `count` pictures of 640x480 and five boxes each, and ResNet-50's weights (DETR)."""
     root = clone / "made" / "coco"
     for part in ("train", "val"):
         pictures, boxes = [], []
-        for number in range(1, 25):
+        for number in range(1, count + 1):
             image(root / f"{part}2017" / f"{number:012}.jpg", 640, 480)
             pictures.append({"id": number, "file_name": f"{number:012}.jpg", "width": 640, "height": 480})
             boxes += [
@@ -586,7 +587,7 @@ def noise_series(clone: Path) -> None:
     ).save_pretrained(root / "t5-efficient-small")  # fmt: skip
     text = (clone / "scripts" / "training" / "configs" / "chronos-t5-small.yaml").read_text()
     for name in ("tsmixup", "kernelsynth"):
-        text = text.replace(f"/home/ubuntu/{name}-data.arrow", str(root / f"{name}.arrow"))
+        text = re.sub(rf'"[^"]*/{name}-data.arrow"', f'"{root / name}.arrow"', text)
     text = text.replace("google/t5-efficient-small", str(root / "t5-efficient-small"))
     (root / "chronos-t5-small.yaml").write_text(text.replace("./output/", str(root / "output")))
 
@@ -707,8 +708,8 @@ def small_and_large_faces(clone: Path) -> None:
 
 
 def coco_for_dfine(clone: Path) -> None:
-    """COCO's folders with 24 pictures of five boxes each, and the weights of HGNetv2's B4."""
-    coco(clone)
+    """COCO's folders with 128 pictures of five boxes each, and the weights of HGNetv2's B4."""
+    coco(clone, 128)
     sys.path.insert(0, str(clone))
     net = importlib.import_module("src.nn.backbone.hgnetv2").HGNetv2("B4", pretrained=False)
     (clone / "weight" / "hgnetv2").mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,7 @@ def test_torchscript_is_saved_loaded_and_frozen_at_every_size(tmp_path: Path, wi
 
 
 # As e3nn keeps its compiled code: by its bytes, which a copy of the module puts into another buffer.
-COPIED = """
+KEPT_AS_BYTES = """
 import copy, io, torch
 class Net(torch.nn.Module):
     def __init__(self):
@@ -103,7 +103,7 @@ assert all(net.made(x).shape == (8, 512) for net in others)
 
 
 def test_torchscript_is_found_by_its_bytes_in_another_buffer(tmp_path: Path) -> None:
-    traced(tmp_path, COPIED, None)
+    traced(tmp_path, KEPT_AS_BYTES, None)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
