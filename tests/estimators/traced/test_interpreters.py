@@ -80,6 +80,34 @@ def test_the_scripts_first_line_and_what_a_person_names(environment: Environment
         job_interpreter(str(script), "nowhere")
 
 
+@pytest.mark.parametrize("receipt", [None, "uv-receipt.toml", "pipx_metadata.json"])
+def test_vramtuis_own_goes_before_path_unless_it_was_made_for_vramtui_alone(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, receipt: str | None
+) -> None:
+    own, in_path = environment("own", "2.14.0"), environment("in path", "2.15.0")
+    monkeypatch.setattr(sys, "executable", str(own / "bin" / "python"))
+    monkeypatch.setattr(sys, "prefix", str(own))
+    monkeypatch.setenv("PATH", str(in_path / "bin"))
+    if receipt is None:
+        assert job_interpreter().why == "vramtui's own"
+        monkeypatch.setattr(sys, "executable", str(environment("without torch", None) / "bin" / "python"))
+    else:
+        (own / receipt).touch()
+    assert (job_interpreter().path, job_interpreter().why) == (in_path / "bin" / "python3", "in PATH")
+
+
+def test_nobody_is_asked_behind_the_first_with_torch(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", str(environment("active", "2.13.0")))
+    shim = tmp_path / "nothing" / "python3"
+    shim.parent.mkdir()
+    shim.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\n")
+    shim.chmod(0o755)
+    assert job_interpreter().why == "$VIRTUAL_ENV"
+    assert not (tmp_path / "asked").exists()
+
+
 @pytest.mark.parametrize("version", ["2.6.0+cu124", "2.11.0", "2.16.0a0+git1234", "1.13.1"])
 def test_a_release_that_cannot_be_traced_is_one_sentence(environment: Environment, version: str) -> None:
     old = environment("old", version)

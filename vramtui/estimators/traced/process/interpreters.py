@@ -17,6 +17,8 @@ from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_PYTHO
 
 LIMIT = 4.0  # seconds, of each that is looked at
 _LIMIT_NAMED = 30.0  # of the one that a person names, on a machine that may be busy
+# What `uv tool install` (uv 0.4 on) and pipx (0.15 on) leave in an environment that they make for one program.
+RECEIPTS = ("uv-receipt.toml", "pipx_metadata.json")
 _FIRST = 256  # bytes of a script in which its shebang stands
 # Finds torch's version and CUDA release without importing it, which would take seconds and much memory. Python puts the
 # current folder first for `-c`, and anything may stand there under the name of a module.
@@ -109,20 +111,22 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
     Raises:
         UserError: there is none, or its torch is of a release that cannot be traced.
     """
-    if named is not None:
-        chosen = _interpreter_at(named)
-    else:
-        within_reach = list(interpreters(script))
-        with_torch = [one for one in within_reach if one.torch is not None]
-        if not with_torch:
-            looked = ", ".join(f"{one.path} ({one.why})" for one in within_reach)
-            raise UserError(
-                f"no Python within reach has torch: {looked}; --python names the job's own, or install torch there"
-            )
-        chosen = with_torch[0]
+    chosen = _interpreter_at(named) if named is not None else _first_with_torch(script)
     if chosen.refusal:
         raise UserError(chosen.refusal)
     return chosen
+
+
+def _first_with_torch(script: str) -> Interpreter:
+    """The first within reach; none behind it is asked, which takes a process of Python's each."""
+    looked = []
+    for one in interpreters(script):
+        if one.torch is not None:
+            return one
+        looked.append(f"{one.path} ({one.why})")
+    raise UserError(
+        f"no Python within reach has torch: {', '.join(looked)}; --python names the job's own, or install torch there"
+    )
 
 
 def interpreter_at(path: str, environment: Mapping[str, str]) -> Interpreter:
@@ -174,7 +178,9 @@ def pip_of(python: Path) -> str:
 
 
 def interpreters(script: str = "") -> Iterator[Interpreter]:
-    """The active environment, a `.venv` beside the script, its shebang, `python3` in PATH, this Python; each once."""
+    """The active environment, a `.venv` beside the script, its shebang, this Python, `python3` in PATH; each once. This
+    one comes last where it was made for vramtui alone (`uv tool`, pipx), and has torch for its own use.
+    """
     seen = set()
     for path, why in _candidates(script):
         # An environment's python is a link to another one and yet has packages of its own.
@@ -196,11 +202,16 @@ def _candidates(script: str) -> Iterator[tuple[Path, str]]:
     shebang = _shebang(script)
     if shebang is not None:
         yield shebang, "the script's first line"
+    own = Path(sys.executable), "vramtui's own"
+    is_tools = any(Path(sys.prefix, name).exists() for name in RECEIPTS)
+    if not is_tools:
+        yield own
     for name in ("python3", "python"):
         in_path = shutil.which(name)
         if in_path:
             yield Path(in_path), "in PATH"
-    yield Path(sys.executable), "vramtui's own"
+    if is_tools:
+        yield own
 
 
 def _shebang(script: str) -> Path | None:
