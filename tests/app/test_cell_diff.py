@@ -6,6 +6,7 @@ from typing import Any
 import pyte
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
@@ -16,7 +17,8 @@ from textual.strip import Strip
 
 from tests.installed.terminal import seen
 from tests.properties import examples
-from vramtui.app.terminal.cell_diff import Frame, Pieces, codes_of, transition_of_codes
+from vramtui.app.terminal.cell_diff import Frame, Pieces
+from vramtui.app.terminal.style_codes import codes_of, transition_of_codes
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 WIDTH, HEIGHT = 24, 4
@@ -151,6 +153,69 @@ def _layout(moment: list[list[tuple[str, Style | None]]]) -> LayoutUpdate:
 
 def _attributes(screen: "pyte.Screen", size: tuple[int, int] = (WIDTH, HEIGHT)) -> list[list[object]]:
     return [[seen(screen.buffer[y][x])._replace(data="") for x in range(size[0])] for y in range(size[1])]
+
+
+# --- pictures that move ----------------------------------------------------------------------------------------------
+
+LONG = 70
+BLUE = Style(color="blue")
+
+
+def row(picture: str, behind: str = "│ beside", size: int = LONG) -> LayoutUpdate:
+    """A line with a picture in its middle, and what stands behind it."""
+    strip = Strip([Segment("GPU %│"), Segment(picture, BLUE), Segment(behind)]).adjust_cell_length(size)
+    return LayoutUpdate([[strip]], Region(0, 0, size, 1))
+
+
+def sent_wide(frame: Frame, update: CompositorUpdate, size: int = LONG) -> str:
+    made = frame.update(update, (size, 1), CONSOLE)
+    return "" if made is None else made.render_segments(CONSOLE)
+
+
+def test_a_picture_that_moves_is_moved_by_the_terminal() -> None:
+    frame, blocks = Frame(), "▂▄▆█▃▁▃▅" * 6
+    sent_wide(frame, row(blocks))
+    assert sent_wide(frame, row(blocks[4:] + "▁▂▁▂")) == "\x1b[1;7H\x1b[4P\x1b[51G\x1b[4@\x1b[1;51H▁▂▁▂"
+
+
+pictures = st.lists(
+    st.tuples(
+        st.integers(0, 20), st.text(alphabet="▁▂▃▄▅ a", max_size=20), st.integers(0, 60), st.sampled_from("x▇漢")
+    ),
+    min_size=1,
+    max_size=5,
+)
+BEHIND = ("│ beside", "│漢字漢字", "漢│", "")
+
+
+@given(st.text(alphabet="▁▂▃▄▅ a", min_size=50, max_size=50), pictures, st.sampled_from(BEHIND))
+@examples(60)
+def test_a_moved_picture_is_what_a_redraw_shows(
+    picture: str, moves: list[tuple[int, str, int, str]], behind: str
+) -> None:
+    """However far, whatever is new in it and whatever stands behind."""
+    frame, followed, fresh = Frame(), pyte.Screen(LONG, 1), pyte.Screen(LONG, 1)
+    stream = pyte.Stream(followed)
+    stream.feed(NO_WRAP + sent_wide(frame, row(picture, behind)))
+    for by, new, at, other in moves:
+        picture = (picture[by:] + new).ljust(50)[:50]
+        if at < 49:
+            picture = picture[:at] + other + picture[at + cell_len(other) :]
+        stream.feed(sent_wide(frame, row(picture, behind)))
+    pyte.Stream(fresh).feed(NO_WRAP + sent_wide(Frame(), row(picture, behind)))
+    assert followed.display == fresh.display
+    assert _attributes(followed, (LONG, 1)) == _attributes(fresh, (LONG, 1))
+
+
+def test_what_is_written_first_on_a_line_is_not_moved() -> None:
+    """Moves come before all text: a piece of the same line that was laid before would be moved with the rest."""
+    frame, blocks = Frame(), "▂▄▆█▂▂▃▅" * 6
+    sent_wide(frame, row(blocks))
+    after = blocks[4:] + "▁▂▁▂"
+    pieces = Pieces([(0, 20, [Segment("x", BLUE)]), (0, 6, [Segment(after, BLUE)])])
+    followed = pyte.Screen(LONG, 1)
+    pyte.Stream(followed).feed(NO_WRAP + sent_wide(Frame(), row(blocks)) + sent_wide(frame, pieces))
+    assert followed.display[0].startswith(f"GPU %│{after}│")
 
 
 # --- sizes that change -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series
-from vramtui.app.ui.graph.braille import DOTS, braille_rows, buckets, levels
+from vramtui.app.ui.graph.braille import DOTS, MOVES_EVERY, braille_rows, buckets, levels
 from vramtui.core.base.units import GIB
 
 
@@ -40,12 +40,12 @@ def test_the_picture_stands_still_between_steps() -> None:
 
 
 def test_short_stretches_move_together_and_what_is_new_is_seen_at_once() -> None:
-    """Every move sends the edges of the picture again: over ssh that is most of what a quiet screen costs."""
+    """Each move costs some bytes a line, which one a second would be most of what a quiet screen sends over ssh."""
     points = [(float(at), 10 + at) for at in range(200)]
     seen = [buckets(series(points[: at + 1], at - 120.0, float(at)), 180) for at in range(130, 190)]
     assert [picture[-1] for picture in seen] == [points[at][1] for at in range(130, 190)]
     moved = sum(one[:90] != other[:90] for one, other in pairwise(seen))
-    assert 0 < moved <= 60 / 6 + 1
+    assert 0 < moved <= 60 / MOVES_EVERY + 1
 
 
 def test_braille_is_filled_from_below() -> None:

@@ -92,7 +92,7 @@ def test_where_nothing_happens_the_clock_shows_that_the_program_goes_on(interval
         (line,) = Header().build(msgspec.structs.replace(view, interval=float(interval)), palette(), 120, 1)
         seen.append(line.text)
     assert set(map(len, seen)) == {120}
-    assert sum(one != other for one, other in pairwise(seen)) == 60 // max(5, interval) - 1
+    assert sum(one != other for one, other in pairwise(seen)) == 60 // max(10, interval) - 1
 
 
 async def test_a_paused_screen_stays_as_it_is() -> None:

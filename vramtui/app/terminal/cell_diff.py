@@ -14,12 +14,11 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from vramtui.app.terminal.style_codes import PLAIN, Codes, codes_of, transition_of_codes
 from vramtui.app.terminal.textual_private import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
 Piece = tuple[int, int, Iterable[Segment]]
 Cell = tuple[str, Style | None]
-Codes = tuple[str, str, str]  # attributes, foreground and background, as they are sent
-PLAIN: Codes = ("", "", "")
 NOTHING: Cell = ("\0", None)
 # The last gate: whatever a widget was given to show, these never reach the terminal as text. They have no width.
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
@@ -29,6 +28,8 @@ JUMP = 4
 FEW = 500
 # Up to so many a move is shorter as single characters than as a sequence.
 MOST_TABS, MOST_BACK = 3, 5
+# A picture that moved is moved on the terminal where that saves so many bytes; it takes 21 and more itself.
+LEAST_SAVED, MOST_MOVED = 24, 16
 # Of bars and graphs. All that is drawn here takes them for one column each.
 BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
 
@@ -78,6 +79,8 @@ class Frame:
         stop = x + len(cells)
         if not cells or line[x:stop] == cells:
             return
+        if line[x] is not NOTHING:
+            self._move(writer, y, x, cells)
         # What is written over one half of a wide character takes the other half with it.
         if x > 0 and not line[x][0]:
             line[x - 1] = NOTHING
@@ -86,6 +89,48 @@ class Frame:
         for first, last in _changed_runs(line, x, cells):
             writer.write(y, x + first, cells[first:last])
         line[x:stop] = cells
+
+    def _move(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
+        """Where `cells` are what stands at column `x` of a line, moved to the left, let the terminal move them: what is
+        right of them goes to the left with them, and is put back to its place.
+        """
+        line = self._lines[y]
+        moved = _moved_by(line[x : x + len(cells)], cells)
+        if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved.start :]):
+            return
+        start, stop, by = x + moved.start, x + moved.stop, moved.by
+        writer.move(y, start, stop, by)
+        line[start:stop] = [*line[start + by : stop], *by * [NOTHING]]
+
+
+class _Moved(NamedTuple):
+    """Which cells of a line have moved to the left, and by how many columns."""
+
+    start: int
+    stop: int
+    by: int
+
+
+def _moved_by(before: list[Cell], after: list[Cell]) -> _Moved | None:
+    """How the cells of `after` come from `before` by moving them; None where that saves little."""
+    changed = [at for at, cell in enumerate(after) if before[at] != cell]
+    if 3 * len(changed) <= LEAST_SAVED:
+        return None
+    start, stop = changed[0], changed[-1] + 1
+    sizes = [1 if cell[0].isascii() else 3 for cell in after]
+    whole = sum(sizes[at] for at in changed)
+    best: _Moved | None = None
+    least = whole - LEAST_SAVED
+    for by in range(1, min(MOST_MOVED, stop - start) if least > 0 else 0):
+        cost = sum(sizes[stop - by : stop])
+        for at in range(start, stop - by):
+            if before[at + by] != after[at]:
+                cost += sizes[at]
+                if cost > least:
+                    break
+        if cost < least:
+            best, least = _Moved(start, stop, by), cost
+    return best
 
 
 class _Stretch(NamedTuple):
@@ -110,6 +155,17 @@ class _Writer:
         self._color_system = color_system
         self._width = width
         self._stretches: list[_Stretch] = []
+        self._moves: list[str] = []
+
+    def writes_on(self, y: int) -> bool:
+        """Whether something is to be written on that line."""
+        return any(one.y == y for one in self._stretches)
+
+    def move(self, y: int, start: int, stop: int, by: int) -> None:
+        """Move the cells of a line from column `start` to before `stop` to the left by so many, before anything is
+        written: the first of them go, and as many are put in at the end.
+        """
+        self._moves.append(f"\x1b[{y + 1};{start + 1}H\x1b[{by}P\x1b[{stop - by + 1}G\x1b[{by}@")
 
     def write(self, y: int, x: int, cells: list[Cell]) -> None:
         start = 0
@@ -129,7 +185,7 @@ class _Writer:
             made, ended = self._by_style(begun)
         else:
             made, ended = self._text(self._stretches, _Place(None, is_sure=False), begun)[0], self._stretches[-1].codes
-        return ("\x1b[m" + made if codes is None else made), ended
+        return "".join(("\x1b[m" if codes is None else "", *self._moves, made)), ended
 
     def _by_style(self, codes: Codes) -> tuple[str, Codes]:
         by_codes: dict[Codes, list[_Stretch]] = {}
@@ -141,8 +197,7 @@ class _Writer:
             # The nearest next: between those with one background and the same attributes only the colour changes.
             nearest = min(by_codes, key=lambda wanted: len(transition_of_codes(codes, wanted)))
             of_style = by_codes.pop(nearest)
-            # Figures below each other are a column's, and the cursor goes down by one byte.
-            orders = (of_style, sorted(of_style, key=lambda one: (one.x, one.y)))
+            orders = (of_style, _by_column(of_style))
             made, place = min((self._text(order, place, codes) for order in orders), key=lambda pair: len(pair[0]))
             out.append(made)
             codes = nearest
@@ -165,6 +220,20 @@ class _Writer:
             # Terminals disagree about how wide some characters are, and at the margin a cursor stays in the last one.
             is_sure = is_sure and at[1] < self._width and (one.text.isascii() or not one.text.strip(BLOCKS))
         return "".join(out), _Place(at, is_sure=is_sure)
+
+
+def _by_column(stretches: Iterable[_Stretch]) -> list[_Stretch]:
+    """What stands in one column of a table together, from the top down: the cursor goes down by one byte. Of some
+    figures all digits have changed and of some the last.
+    """
+    columns: list[list[_Stretch]] = []
+    reached = -1
+    for one in sorted(stretches, key=lambda one: one.x):
+        if one.x > reached:
+            columns.append([])
+        columns[-1].append(one)
+        reached = max(reached, one.x + one.columns)
+    return [one for column in columns for one in sorted(column, key=lambda one: (one.y, one.x))]
 
 
 class _Place(NamedTuple):
@@ -318,54 +387,3 @@ def _whole(cells: list[Cell], stop: int) -> int:
     while stop < len(cells) and not cells[stop][0]:
         stop += 1
     return stop
-
-
-# By what is seen of styles: Textual gives a style to each place that a text begins at, so that there are ten times as
-# many styles as looks, and pairs of styles without an end.
-@lru_cache(maxsize=1024)
-def transition_of_codes(old: Codes, new: Codes) -> str:
-    """The escape sequence that turns one look on the terminal into another."""
-    if old == new:
-        return ""
-    if new == PLAIN:
-        return "\x1b[m"
-    changes = _attribute_changes(old[0], new[0])
-    if old[1] != new[1]:
-        changes.append(new[1] or "39")
-    if old[2] != new[2]:
-        changes.append(new[2] or "49")
-    return f"\x1b[{';'.join(changes)}m"
-
-
-def _attribute_changes(old: str, new: str) -> list[str]:
-    """The codes that turn attributes on and off; bold and dim share the one that turns them off."""
-    before, after = set(filter(None, old.split(";"))), set(filter(None, new.split(";")))
-    off = {_OFF[code] for code in before - after}
-    on = after - before | ({"1", "2"} & after if "22" in off else set())
-    return [*sorted(off), *sorted(on)]
-
-
-_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "9": "29"}
-_ATTRIBUTES = (
-    ("bold", "1"),
-    ("dim", "2"),
-    ("italic", "3"),
-    ("underline", "4"),
-    ("blink", "5"),
-    ("reverse", "7"),
-    ("strike", "9"),
-)
-
-
-@lru_cache(maxsize=512)
-def codes_of(style: Style | None, color_system: ColorSystem) -> Codes:
-    """Attributes, foreground and background of a style as SGR codes."""
-    if style is None:
-        return PLAIN
-    attributes = ";".join(code for name, code in _ATTRIBUTES if getattr(style, name))
-    foreground = background = ""
-    if style.color is not None:
-        foreground = ";".join(style.color.downgrade(color_system).get_ansi_codes())
-    if style.bgcolor is not None:
-        background = ";".join(style.bgcolor.downgrade(color_system).get_ansi_codes(foreground=False))
-    return (attributes, "" if foreground == "39" else foreground, "" if background == "49" else background)

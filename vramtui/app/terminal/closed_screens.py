@@ -10,7 +10,7 @@ from textual.app import App
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 
-from vramtui.app.terminal import cell_diff
+from vramtui.app.terminal import style_codes
 from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.terminal.textual_private import StylesCache
 
@@ -27,7 +27,7 @@ REMEMBERED = (
     Region.shrink,
     Region.translate,
     Region.union,
-    cell_diff.transition_of_codes,
+    style_codes.transition_of_codes,
 )
 # Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
 PATIENCE = 2.0

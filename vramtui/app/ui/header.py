@@ -16,7 +16,7 @@ from vramtui.core.base.units import format_duration
 
 NAME = " vramtui "
 LONGEST_HOST = 20  # of a name for which the screens give way
-BEAT = 5.0  # seconds for which the clock's colon stands, and then does not
+BEAT = 10.0  # seconds for which the clock's colon stands, and then does not
 
 
 class Header(Lines[View]):

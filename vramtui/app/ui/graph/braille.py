@@ -11,7 +11,7 @@ from vramtui.app.state.view import Series
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 DOTS = 4
-MOVES_EVERY = 12.0  # seconds; a picture that moves is a third of what is sent
+MOVES_EVERY = 4.0  # seconds; moved it sends what is new in it, and between two moves its end alone
 
 
 def buckets(series: Series, count: int) -> list[int | None]:
@@ -24,7 +24,7 @@ def buckets(series: Series, count: int) -> list[int | None]:
 def last_stretch(start: float, end: float, count: int) -> tuple[int, float]:
     """Which multiple of its length the last of `count` stretches from `start` to `end` begins at, and that length."""
     length = (end - start) / count
-    # A picture that moves sends its edges anew: the whole of it every few seconds, what is new in it at once.
+    # Each move costs some bytes a line, and so does each column that goes on with the latest value.
     together = max(1, min(round(MOVES_EVERY / length), count // 8))
     return math.ceil(end / length / together) * together - 1, length
 

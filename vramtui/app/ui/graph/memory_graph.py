@@ -98,8 +98,8 @@ class MemoryGraph(Framed[View]):
         series = view.series
         if series is None or not len(series.values):
             return paragraph(_empty(view), palette, width)[:height]
-        legend = [_legend(view, palette, width)] if height >= LEGEND_FROM else []
         busy = [_busy_row(series, palette, width)] if height >= BUSY_FROM and series.busy is not None else []
+        legend = [_legend(view, palette, width, names_busy=not busy)] if height >= LEGEND_FROM else []
         plot_height, plot_width = max(1, height - 1 - len(legend) - len(busy)), max(2, width - AXIS)
         ends, lines = _stacked(series, plot_width, plot_height), _lines(series, plot_width, plot_height)
         picture = Picture(plot_height, ends, lines, _colours(series))
@@ -279,10 +279,7 @@ def _busy_row(series: Series, palette: Palette, width: int) -> Strip:
     count = max(2, width - AXIS)
     places = fullest(times, values, series.start, series.end, count)
     ends = [tops((), 0 if place is None else values[place], 100, 1) for place in places]
-    # Nothing goes on with the latest value, as memory does: this one is another at each look, and all would be sent.
-    last, length = last_stretch(series.start, series.end, count)
-    past = count - (last - int(series.end / length))
-    text = "".join(column(one, 1)[0].text if x < past else " " for x, one in enumerate(ends))
+    text = "".join(column(one, 1)[0].text for one in ends)
     return strip([("GPU %│", palette.dim), (text, palette.dim)], width, palette.text)
 
 
@@ -309,8 +306,8 @@ def short(count: int) -> str:
     return f"{count // unit}{letter}"
 
 
-def _legend(view: View, palette: Palette, width: int) -> Strip:
-    """The figures behind the picture."""
+def _legend(view: View, palette: Palette, width: int, *, names_busy: bool) -> Strip:
+    """The figures behind the picture; the GPU's utilisation, which its bar has too, where no row shows it."""
     row = view.chosen
     if row is None:
         return strip([], width, palette.text)
@@ -328,7 +325,7 @@ def _legend(view: View, palette: Palette, width: int) -> Strip:
         size = view.series.marks[1] + format_bytes(view.series.what_if)
         pieces += [("  what if ", palette.dim), (size, palette.ink("accent", bold=True))]
     busy = row.gpu.utilization
-    if busy is not None:
+    if busy is not None and names_busy:
         pieces += [("  GPU ", palette.dim), (f"{busy} %", palette.text)]
     return strip(pieces, width, palette.text)
 
