@@ -16,7 +16,6 @@ the machine's own where it shares the machine's network.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from functools import lru_cache
@@ -93,6 +92,8 @@ def name_of(kind: str, identifier: str) -> str | None:
 
 def _json(path: str) -> object:
     """What an engine keeps there; None where that may not be read, or is something else."""
+    import json  # noqa: PLC0415 - once a container, and the dashboard's first rows wait for this module
+
     try:
         with open(path, "rb") as file:
             return json.loads(file.read(MOST_KEPT).decode("utf-8", "replace"))
