@@ -1,8 +1,11 @@
 """Kernels in Triton, and convolutions of cuDNN: what a trace takes for them."""
 
+import gzip
 import json
+import textwrap
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,14 @@ from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ConvolutionForm,
     Convolved,
+    Direction,
     convolution_workspace,
     convolved_of,
+    copies,
+    sides_of,
 )
 from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace, tried_workspace
+from vramtui.estimators.traced.kernels.convolution import LARGER, MUCH_LARGER, RIGHT
 from vramtui.estimators.traced.process.results import TraceRequest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "convolutions.json"
@@ -296,3 +303,74 @@ def test_families_of_convolutions_ask_for_what_cudnn_asked_for() -> None:
     for family, cases in met.items():
         shares = [sum(right) / len(cases) for right in zip(*cases, strict=True)]
         assert all(share >= least for share, least in zip(shares, MET[family], strict=True)), (family, shares)
+
+
+LEFT_OUT = GOLDEN.with_name("convolutions_left_out.json.gz")
+DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
+
+
+def _left_out(case: list[Any]) -> tuple[Convolved, int]:
+    """A convolution of LEFT_OUT and its dimensions."""
+    dimensions, dtype, images, inputs, outputs, size, padding, window, stride, dilation, after, _ = case
+    form = ConvolutionForm(
+        dtype=dtype,
+        window=sides_of([window] * dimensions, 1),
+        stride=sides_of([stride] * dimensions, 1),
+        dilation=sides_of([dilation] * dimensions, 1),
+    )
+    return convolved_of(
+        ((images, inputs, *size), (outputs, inputs, *[window] * dimensions), (images, outputs, *after)),
+        4 if dtype == "float32" else 2,
+        1,
+        transposed=False,
+        form=form,
+        padding=[padding] * dimensions,
+    ), dimensions
+
+
+def test_the_note_on_convolutions_far_from_measured_ones_is_true_of_those_left_out() -> None:
+    """3,000 of cuDNN 9.20 on an H200, drawn after rules and measured ones stood, and used for neither."""
+    right = larger = much_larger = cases = 0
+    for case in json.loads(gzip.decompress(LEFT_OUT.read_bytes())):
+        convolved, dimensions = _left_out(case)
+        if measured_workspace(convolved, "forward") is not None:
+            continue
+        tensors = copies(convolved, ("input", "weight", "output"))
+        for direction, truth in zip(DIRECTIONS, case[-1], strict=True):
+            missing = truth - convolution_workspace(convolved, direction, dimensions)
+            close = abs(missing) <= max(1 << 20, 0.05 * truth)
+            cases, right = cases + 1, right + close
+            larger += missing > 0 and not close
+            much_larger += missing > 1.01 * tensors and not close
+    assert cases > 8_000
+    assert tuple(round(count / cases, 2) for count in (right, larger, much_larger)) == (RIGHT, LARGER, MUCH_LARGER)
+
+
+FAR = """
+    import torch
+    net = {net}.cuda().to(torch.{dtype})
+    net(torch.randn({sizes}, device="cuda", dtype=torch.{dtype})).sum().backward()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("net", "sizes", "device", "far"),
+    [
+        ("torch.nn.Conv2d(64, 64, 3, 1, 1, bias=False)", (64, 64, 56, 56), "H200", False),
+        ("torch.nn.Conv1d(640, 96, 11, 3, dilation=3)", (32, 640, 300), "H200", True),
+        ("torch.nn.Conv3d(24, 40, 5, 3)", (2, 24, 16, 32, 32), "H200", True),
+        ("torch.nn.Conv2d(64, 64, 3, 1, 1, bias=False)", (64, 64, 56, 56), "V100", True),
+    ],
+)
+def test_a_result_is_bounded_where_no_convolution_near_was_measured(
+    tmp_path: Path, net: str, sizes: tuple[int, ...], device: str, dtype: str, *, far: bool
+) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(FAR.format(net=net, sizes=sizes, dtype=dtype)), encoding="utf-8")
+    result = WARM.trace(TraceRequest(path=str(path), device=card(device)))
+    assert result.bounded is far
+    notes = [note for note in result.warnings if note.startswith("bounded: no convolution near that at ")]
+    assert len(notes) == far
+    assert all("script.py:4" in note for note in notes)

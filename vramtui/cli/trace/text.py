@@ -133,7 +133,7 @@ def _number(size: int, unit: int) -> str:
 
 def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
     where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
-    bound = ", bounded: sizes that depend on data are counted at most" if result.bounded else ""
+    bound = ", bounded (see the notes)" if result.bounded else ""
     print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
     unit, name = unit_of(max(result.peak_categories.values(), default=0))
     for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):

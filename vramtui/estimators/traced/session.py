@@ -29,6 +29,7 @@ from vramtui.estimators.traced.libraries import (
     compiled_kernels,
     compilers,
     distributed,
+    lbfgs,
     library_finder,
     linear,
     recurrent_layers,
@@ -106,6 +107,7 @@ class TraceSession:
         epoch_batches.install(self._patches, self.memory, self.phases, steps=self._steps, wanted=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
+        lbfgs.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),
