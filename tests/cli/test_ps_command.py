@@ -16,6 +16,12 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 run = CliRunner().invoke
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal on which each line is whole, whatever the tests' own output goes to."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def test_the_document_keeps_its_contract() -> None:
     result = run(program(), ["ps", "--demo", "--json"])
     assert result.exit_code == 0
