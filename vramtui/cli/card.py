@@ -38,12 +38,12 @@ def card(options: PictureOptions) -> None:
     SVG needs nothing; PNG is drawn by librsvg, Inkscape or a browser on this machine. Never overwrites a file.
     """
     with exit_on_user_error():
-        found, device = (
+        preset_file, device = (
             changed_preset(options.preset, options.settings or []),
             chosen_device(options.gpu, options.memory),
         )
-        found = found if options.gpus is None else shared_over(found, device, options.gpus)
-        stem = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in found.key)
+        preset_file = preset_file if options.gpus is None else shared_over(preset_file, device, options.gpus)
+        stem = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in preset_file.key)
         path = options.output or Path(f"vramtui-card-{stem}.svg")
         if path.suffix not in KINDS:
             raise UserError(f"{printable(path.name)} is neither an .svg nor a .png")
@@ -56,16 +56,16 @@ def card(options: PictureOptions) -> None:
         from vramtui.estimators.planner.planner import Planner
         from vramtui.records.export.share_card import share_card
 
-        workload = found.preset.workload
-        with naming_setting(found):
+        workload = preset_file.preset.workload
+        with naming_setting(preset_file):
             estimate = DEFAULT.estimate(workload, device)
         key = usual_key(workload)
         edge = Planner(ANALYTIC, workload, device, near=DEFAULT).edge(key)
-        fit, group, own = fit_of(found, estimate, device), group_of(device.name), own_length(workload)
+        fit, group, own = fit_of(preset_file, estimate, device), group_of(device.name), own_length(workload)
         there = CardFit(card=device, group=group, fit=fit, key=key, largest=edge.largest, own=own)
         words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")
         largest = f"{words} {there.largest_label}" if words and there.largest is not None else ""
-        drawn = share_card(found, device, estimate, fit, largest)
+        drawn = share_card(preset_file, device, estimate, fit, largest)
         try:
             if path.suffix == ".png":
                 from vramtui.cli.common.renderer import png_of

@@ -57,9 +57,9 @@ def presets(incomplete: str) -> list[str]:
     """Names of presets that begin so; of downloaded models where none does."""
     from vramtui.presets import PresetLibrary
 
-    found = _beginning(PresetLibrary().keys(), incomplete)
-    if found:
-        return found
+    keys = _beginning(PresetLibrary().keys(), incomplete)
+    if keys:
+        return keys
     from vramtui.models.stores.local_models import local_models
 
     return _beginning(local_models(), incomplete)

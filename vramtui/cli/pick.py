@@ -55,8 +55,8 @@ def pick(options: PickOptions) -> None:
         if options.preset is None and options.needs is None:
             need = Need(0, None, options.gpus or 1)
         else:
-            found = None if options.preset is None else changed_preset(options.preset, settings)
-            need = need_of(options.needs, found, options.gpus)
+            preset_file = None if options.preset is None else changed_preset(options.preset, settings)
+            need = need_of(options.needs, preset_file, options.gpus)
         sample = open_source(demo=options.demo, replay=None).source.read()
         if sample.source == EMULATED:
             raise SourceFailed("No GPU is here but the emulated card of a `vramtui run --on`.")
@@ -76,9 +76,9 @@ def pick(options: PickOptions) -> None:
             print(",".join(named(gpu, sample.gpus) for gpu, _ in chosen))
 
 
-def no_room(gpus: "Sequence[Gpu]", found: int, count: int) -> str:
+def no_room(gpus: "Sequence[Gpu]", free: int, count: int) -> str:
     """Why there is none, with the GPU that comes nearest and the command that waits."""
     most = max(gpus, key=lambda gpu: gpu.memory.free or 0, default=None)
     nearest = "" if most is None else f"; the most is free on GPU {most.index}: {format_bytes(most.memory.free)}"
     waits = "`vramtui run --when-fits -- COMMAND` waits for room"
-    return f"{found} of {len(gpus)} GPUs have room, {count} needed{nearest}; {waits}"
+    return f"{free} of {len(gpus)} GPUs have room, {count} needed{nearest}; {waits}"

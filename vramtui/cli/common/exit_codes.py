@@ -90,12 +90,12 @@ def exit_by(fits: "Iterable[Fit]") -> None:
     Raises:
         SystemExit: one does not fit, or it is not known whether it does.
     """
-    found = tuple(fits)
-    if any(fit.verdict == "unknown" for fit in found):
+    verdicts = tuple(fits)
+    if any(fit.verdict == "unknown" for fit in verdicts):
         raise SystemExit(NOT_KNOWN)
-    if not all(fit.is_enough for fit in found):
+    if not all(fit.is_enough for fit in verdicts):
         raise SystemExit(NO)
-    for fit in found:
+    for fit in verdicts:
         if fit.verdict == "tight":
             sys.stderr.write(for_terminal(f"vramtui: tight: {fit.sentence}") + "\n")
 

@@ -21,18 +21,18 @@ def png_of(svg: str, path: Path) -> None:
     Raises:
         UserError: nothing here draws it, or what does fails.
     """
-    found = next((name for name in RENDERERS if shutil.which(name)), None)
-    if found is None:
+    renderer = next((name for name in RENDERERS if shutil.which(name)), None)
+    if renderer is None:
         raise UserError(f"a PNG needs one of {', '.join(RENDERERS)} on this machine; the SVG needs none")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "picture.svg"
         source.write_text(svg, encoding="utf-8")
         try:
-            subprocess.run(_command(found, source, path, svg), check=True, capture_output=True, timeout=PATIENCE)  # noqa: S603 - a list, from our own table
+            subprocess.run(_command(renderer, source, path, svg), check=True, capture_output=True, timeout=PATIENCE)  # noqa: S603 - a list, from our own table
         except (OSError, subprocess.SubprocessError) as error:
-            raise UserError(f"{found} could not draw the PNG: {error}") from None
+            raise UserError(f"{renderer} could not draw the PNG: {error}") from None
     if not path.exists():
-        raise UserError(f"{found} did not draw the PNG")
+        raise UserError(f"{renderer} did not draw the PNG")
 
 
 def save_drawn(snapshot: Snapshot, folder: Path, formats: Sequence[str], svg: str | None) -> list[Path]:

@@ -11,13 +11,13 @@ _LIBRARIES = ("nvidia-ml-py", "torch", "transformers")
 
 def versions(sample: Sample) -> dict[str, str]:
     """Names and versions of what took part in reading `sample`; what is not there is left out."""
-    found = {"vramtui": __version__, "python": platform.python_version()}
-    found |= {package: known for package in _LIBRARIES if (known := _version(package))}
+    versions_by_name = {"vramtui": __version__, "python": platform.python_version()}
+    versions_by_name |= {package: known for package in _LIBRARIES if (known := _version(package))}
     if sample.host.driver_version:
-        found["driver"] = sample.host.driver_version
+        versions_by_name["driver"] = sample.host.driver_version
     if sample.host.cuda_version:
-        found["cuda"] = sample.host.cuda_version
-    return found
+        versions_by_name["cuda"] = sample.host.cuda_version
+    return versions_by_name
 
 
 def _version(package: str) -> str | None:

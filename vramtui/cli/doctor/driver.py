@@ -42,14 +42,14 @@ def amdgpu() -> Finding:
 
 def cards() -> set[str]:
     """The vendors of this machine's cards, as PCI numbers them."""
-    found = set()
+    capabilities = set()
     for device in SYS.glob("bus/pci/devices/*"):
         try:
             if (device / "class").read_text().startswith(DISPLAY):
-                found.add((device / "vendor").read_text().strip())
+                capabilities.add((device / "vendor").read_text().strip())
         except OSError:  # noqa: PERF203 - each of them may go
             continue
-    return found
+    return capabilities
 
 
 def of_nvidia(check: Check) -> Check:

@@ -150,26 +150,26 @@ def estimate(options: EstimateOptions) -> None:
         )
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
-        found, notes = _with_media(changed, options.image or [], options.audio or [])
+        preset_file, notes = _with_media(changed, options.image or [], options.audio or [])
         if options.over is not None:
             plain = not (method or options.calibrated or options.explain)
-            _print_over(found, options.over, device if options.asks else None, json=options.json, plain=plain)
+            _print_over(preset_file, options.over, device if options.asks else None, json=options.json, plain=plain)
             return
-        made = _make_estimates(found, device, method, notes, calibrated=options.calibrated)
+        made = _make_estimates(preset_file, device, method, notes, calibrated=options.calibrated)
         estimates = side_by_side(made)
         with go_on_unread():
             if options.json:
                 from vramtui.records.documents.estimates import estimate_document
 
                 answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in made)
-                print_json(estimate_document(found, answers, device if options.asks else None))
+                print_json(estimate_document(preset_file, answers, device if options.asks else None))
             else:
                 from vramtui.cli.estimate.text import print_estimates
 
-                print_estimates(found, estimates, device, asked=options.asks, explain=options.explain)
+                print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
                 sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
         if options.asks:
-            exit_by(fit_of(found, one, device) for one in deciding([one.now for one in made]))
+            exit_by(fit_of(preset_file, one, device) for one in deciding([one.now for one in made]))
 
 
 def _print_over(preset_file: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
@@ -181,18 +181,18 @@ def _print_over(preset_file: PresetFile, over: str, device: Device | None, *, js
     print_over(preset_file, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
 
 
-def _with_media(found: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
+def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
     """The preset with these images and this sound in each sequence, and what to say of them."""
     if not images and not clips:
-        return found, []
+        return preset_file, []
     from vramtui.cli.estimate.images import with_images, with_sound
 
     notes: list[str] = []
     for given, add in ((images, with_images), (clips, with_sound)):
         if given:
-            found, said = add(found, given)
+            preset_file, said = add(preset_file, given)
             notes.append(said)
-    return found, notes
+    return preset_file, notes
 
 
 def _make_estimates(
@@ -228,17 +228,19 @@ def changed_preset(
     if name_or_path.endswith((".yaml", ".yml")):
         from vramtui.presets.importers.job_presets import preset_of_job_file
 
-        found = preset_of_job_file(Path(name_or_path), library, hub=hub)
+        preset_file = preset_of_job_file(Path(name_or_path), library, hub=hub)
     else:
         from vramtui.presets.named_presets import preset_named, preset_to_trace_named
 
-        found = preset_to_trace_named(name_or_path, library) if traced else preset_named(name_or_path, library, hub=hub)
+        preset_file = (
+            preset_to_trace_named(name_or_path, library) if traced else preset_named(name_or_path, library, hub=hub)
+        )
     if job_file is not None:
         from vramtui.presets.importers.job_presets import with_job_file
 
-        found = with_job_file(found, job_file, library)
-    preset = apply_overrides(found.preset, settings)
-    return msgspec.structs.replace(found, preset=preset, settings=(*found.settings, *settings))
+        preset_file = with_job_file(preset_file, job_file, library)
+    preset = apply_overrides(preset_file.preset, settings)
+    return msgspec.structs.replace(preset_file, preset=preset, settings=(*preset_file.settings, *settings))
 
 
 def estimates_of(preset_file: PresetFile, device: Device, method: str | None) -> list[Estimate]:

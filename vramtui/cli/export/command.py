@@ -146,7 +146,7 @@ def _put(reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollec
     result = reads.next(3 * options.interval + 3)
     if isinstance(result, Sample):
         session.ingest(result)
-        kinds = {key: _kind(found) for key, found in session.matched.items()}
+        kinds = {key: _kind(preset_file) for key, preset_file in session.matched.items()}
         told = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
         collector.put(told)
         return

@@ -71,33 +71,33 @@ def fit(options: FitOptions) -> None:
             raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
         if len(changed) > 1:
             raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
-        found, device = changed[0], chosen_device(options.gpu, options.memory)
+        preset_file, device = changed[0], chosen_device(options.gpu, options.memory)
         if options.sbatch:
             if options.json:
                 raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
 
-            print_sbatch(found, device, options.per_node, options.gres_type)
+            print_sbatch(preset_file, device, options.per_node, options.gres_type)
             return
         if options.gpus is not None:
-            found = shared_over(found, device, options.gpus)
+            preset_file = shared_over(preset_file, device, options.gpus)
         if options.over:
-            _map(found, device, options.over, json=options.json)
+            _map(preset_file, device, options.over, json=options.json)
             return
-        with naming_setting(found):
-            plan = _plan(found, device, options.gpus or 1, options.vary)
+        with naming_setting(preset_file):
+            plan = _plan(preset_file, device, options.gpus or 1, options.vary)
         with go_on_unread():
             if options.json:
-                print_json(fit_document(found, device, options.gpus or 1, plan))
+                print_json(fit_document(preset_file, device, options.gpus or 1, plan))
             else:
-                _print_plan(found, device, plan)
+                _print_plan(preset_file, device, plan)
         exit_by((plan.fit,))
 
 
-def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
+def _cards(preset_files: Sequence[PresetFile], *, json: bool) -> None:
     """Answer with every card; exit code 1 where a preset fits none of them."""
     from vramtui.cli.fit.tables import cards_document, cards_of, print_cards
 
-    columns = [(one, cards_of(one)) for one in found]
+    columns = [(one, cards_of(one)) for one in preset_files]
     with go_on_unread():
         if json:
             print_json(cards_document(columns))
@@ -107,32 +107,32 @@ def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
         raise typer.Exit(NO)
 
 
-def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
+def _map(preset_file: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
     """Answer with a map; exit code 1 when nothing in it fits."""
     from vramtui.cli.fit.tables import axes_of, map_document, map_of, print_map
 
     axes = axes_of(over)
-    with naming_setting(found):
-        grid = map_of(found, device, axes)
+    with naming_setting(preset_file):
+        grid = map_of(preset_file, device, axes)
     with go_on_unread():
         if json:
-            print_json(map_document(found, device, grid))
+            print_json(map_document(preset_file, device, grid))
         else:
-            print_map(found, device, grid)
+            print_map(preset_file, device, grid)
     if not any(any(row) for row in grid.fits):
         raise typer.Exit(NO)
 
 
-def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
+def _plan(preset_file: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
     from vramtui.estimators.methods import search_estimators
 
-    workload = found.preset.workload
+    workload = preset_file.preset.workload
     asked = None if vary is None else key_in_full(workload, vary)
     estimator, near = search_estimators(workload)
     return Planner(estimator, workload, device, gpus, near=near).plan(asked)
 
 
-def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
+def fit_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
     """The planner's answer as JSON has it; sizes in bytes, `cheapest` null when nothing is enough."""
     from vramtui.records.documents.estimates import device_document, notes_on
 
@@ -145,7 +145,7 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
         }
     return {
         "schema": 1,
-        "preset": found.key,
+        "preset": preset_file.key,
         "device": device_document(device),
         "gpus": gpus,
         "fits": plan.fits,
@@ -162,7 +162,7 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
             for edge in plan.also
         ],
         "refusal": plan.reason or None,
-        "notes": notes_on(found.preset.workload),
+        "notes": notes_on(preset_file.preset.workload),
         "levers": [
             {
                 "name": effect.mitigation,
@@ -179,11 +179,11 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
     }
 
 
-def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
+def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
     wide = text_width()
     print_wrapped(plan.fit.line(device.name), wide)
-    print_wrapped(found.title, wide)
-    for note in (plan.reason, beyond_own_length(found.preset.workload)):
+    print_wrapped(preset_file.title, wide)
+    for note in (plan.reason, beyond_own_length(preset_file.preset.workload)):
         if note:
             print_wrapped(note, wide)
     for edge in (plan.edge, *plan.also):
@@ -311,7 +311,7 @@ def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | 
         return SharedJob("", ranks, workload, answer)
     within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
     for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-        found = least_shared(DEFAULT, workload, device, count, linked=count <= per_node)
-        if found is not None and found.answer.fits:
-            return found
+        job = least_shared(DEFAULT, workload, device, count, linked=count <= per_node)
+        if job is not None and job.answer.fits:
+            return job
     return None

@@ -45,7 +45,10 @@ def cards_document(columns: Sequence[Column]) -> dict[str, object]:
     """The table as JSON has it; sizes in bytes, null where a card cannot run the job."""
     return {
         "schema": 1,
-        "presets": [{"preset": found.key, "cards": [_card_document(one) for one in cards]} for found, cards in columns],
+        "presets": [
+            {"preset": preset_file.key, "cards": [_card_document(one) for one in cards]}
+            for preset_file, cards in columns
+        ],
     }
 
 
@@ -68,16 +71,16 @@ def _card_document(one: CardFit) -> dict[str, object]:
 def print_cards(columns: Sequence[Column]) -> None:
     """A table for each group of cards, those with the least memory first."""
     wide = text_width()
-    for found, cards in columns:
+    for preset_file, cards in columns:
         print_wrapped(_smallest(cards), wide)
-        print_wrapped(found.title, wide)
-    if any(can_share(found.preset.workload) for found, _ in columns):
+        print_wrapped(preset_file.title, wide)
+    if any(can_share(preset_file.preset.workload) for preset_file, _ in columns):
         print_wrapped(FSDP_NOTE, wide)
     headings = ["CARD", "MEMORY"]
-    for found, cards in columns:
-        name = f" {printable(found.key)}" if len(columns) > 1 else ""
+    for preset_file, cards in columns:
+        name = f" {printable(preset_file.key)}" if len(columns) > 1 else ""
         headings += [f"SPARE{name}", LARGEST_TITLES.get(cards[0].key, "largest").upper()]
-        headings += ["FSDP"] if can_share(found.preset.workload) else []
+        headings += ["FSDP"] if can_share(preset_file.preset.workload) else []
     for group in CARD_GROUPS:
         rows = [_row(at, columns) for at, one in enumerate(columns[0][1]) if one.group == group]
         print(f"\n{group}")
@@ -99,10 +102,10 @@ def _smallest(cards: Sequence[CardFit]) -> str:
 def _row(at: int, columns: Sequence[Column]) -> list[str]:
     first = columns[0][1][at]
     row = [first.card.name, format_bytes(first.card.total_memory)]
-    for found, cards in columns:
+    for preset_file, cards in columns:
         one = cards[at]
         row += [one.spare_label, one.largest_label]
-        if can_share(found.preset.workload):
+        if can_share(preset_file.preset.workload):
             row.append(one.fsdp_label)
     return row
 

@@ -70,9 +70,10 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
     from vramtui.core.estimate.devices import chosen_device
     from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence
 
-    found, device = changed_preset(preset, []), chosen_device(gpu, None)
-    estimate = estimates_of(found, device, None)[0]
-    yield f"How {printable(found.preset.name)} ({printable(found.key)}) is estimated on {printable(device.name)}"
+    preset_file, device = changed_preset(preset, []), chosen_device(gpu, None)
+    estimate = estimates_of(preset_file, device, None)[0]
+    title = f"{printable(preset_file.preset.name)} ({printable(preset_file.key)})"
+    yield f"How {title} is estimated on {printable(device.name)}"
     yield ""
     yield from wrapped(peak_sentence(estimate))
     for sentence in TREE:

@@ -144,11 +144,11 @@ def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) ->
     from vramtui.cli.history.text import print_calibration
     from vramtui.core.runs.calibration import calibrate
 
-    found = calibrate((entry.run for entry in kept), host)
+    calibration = calibrate((entry.run for entry in kept), host)
     if json:
-        print_json(calibration_document(found))
+        print_json(calibration_document(calibration))
     else:
-        print_calibration(found)
+        print_calibration(calibration)
 
 
 def calibration_document(calibration: "Calibration") -> dict[str, object]:
@@ -235,14 +235,14 @@ def _forget(history: RunHistory, number: int) -> None:
     from vramtui.cli.history.text import in_a_line
 
     try:
-        found = history.run(number)
-        what = in_a_line(found.run)
+        run = history.run(number)
+        what = in_a_line(run.run)
     except UserError:
         if not history.forget(number):
             raise
         what = "it was damaged"
     else:
-        refused = why_not_deleted(_as_they_stand([found])[0], time.time())
+        refused = why_not_deleted(_as_they_stand([run])[0], time.time())
         if refused:
             raise UserError(refused)
     history.forget(number)

@@ -77,11 +77,11 @@ def runs_of(steps: Iterable[SlurmStep], preset: str, usual: Device | None) -> tu
     runs: list[Run] = []
     reasons: Counter[str] = Counter()
     for step in steps:
-        found = _run_of(step, session, preset, usual)
-        if isinstance(found, Run):
-            runs.append(found)
+        run = _run_of(step, session, preset, usual)
+        if isinstance(run, Run):
+            runs.append(run)
         else:
-            reasons[found] += 1
+            reasons[run] += 1
     return runs, reasons
 
 

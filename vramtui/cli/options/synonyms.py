@@ -69,8 +69,8 @@ def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[s
     """One option as it is written here, and whether that took its value; no words where it stays as it is."""
     plain = name.lstrip("-").lower().replace("_", "-")
     if plain in {"gpu", "card", "device"} and value is not None and (counted := _COUNTED.fullmatch(value)):
-        found = counted.groupdict()
-        return [f"--gpu={found['first'] or found['second']}", f"--gpus={found['before'] or found['behind']}"], True
+        groups = counted.groupdict()
+        return [f"--gpu={groups['first'] or groups['second']}", f"--gpus={groups['before'] or groups['behind']}"], True
     if plain in HEADINGS and name not in known and value is not None:
         spelt, _ = _spelt(f"--{value}", None, known)
         if spelt:

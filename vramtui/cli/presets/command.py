@@ -150,18 +150,18 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
         UserError: there is no such preset, or the editor cannot be started.
     """
     library = PresetLibrary()
-    found = _path_of(name, library)
-    bundled = found.resolve().is_relative_to(bundled_folder().resolve())
-    path = library.user_folder / found.name if bundled else found
+    file = _path_of(name, library)
+    bundled = file.resolve().is_relative_to(bundled_folder().resolve())
+    path = library.user_folder / file.name if bundled else file
     if bundled and not path.exists():
-        write_whole(path, found.read_bytes(), display_path(path))
+        write_whole(path, file.read_bytes(), display_path(path))
     before = path.read_bytes()
     try:
         return _until_right(path, try_out)
     finally:
         if path.is_file() and path.read_bytes() == before:
             typer.echo(f"{display_path(path)} is unchanged")
-            if bundled and before == found.read_bytes():
+            if bundled and before == file.read_bytes():
                 path.unlink()
 
 

@@ -39,12 +39,12 @@ class KnownPresets(msgspec.Struct):
     Attributes:
         release: of the program that read them; another may read them otherwise.
         schema: the stamps of the sources that say what a preset may be, which change in a checkout of one release.
-        found: by path.
+        presets: by path.
     """
 
     release: str = ""
     schema: list[Stamp | None] = []
-    found: dict[str, tuple[Stamp, ListedPreset]] = {}
+    presets: dict[str, tuple[Stamp, ListedPreset]] = {}
 
 
 @presets.command("list", cls=WordedCommand)
@@ -57,14 +57,14 @@ def list_presets(
     """Every preset, your own before the bundled ones."""
     with exit_on_user_error():
         listed, problems = known_presets(PresetLibrary(), cache_dir() / FILE)
-        found = [one for one in listed if word is None or word.lower() in f"{one.name} {one.title}".lower()]
-        if word is not None and not found:
+        matching = [one for one in listed if word is None or word.lower() in f"{one.name} {one.title}".lower()]
+        if word is not None and not matching:
             raise UserError(f"no preset has {word!r} in its name; `vramtui presets list` names them all")
         if json:
-            print_json({"schema": 1, "presets": found})
+            print_json({"schema": 1, "presets": matching})
         else:
             columns = columns_in(_width())
-            print_table(columns, [[_row(preset)[column] for column in columns] for preset in found])
+            print_table(columns, [[_row(preset)[column] for column in columns] for preset in matching])
         for problem in problems:
             sys.stderr.write(f"vramtui: {problem}\n")
 
@@ -82,7 +82,7 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
     kept: dict[str, tuple[Stamp, ListedPreset]] = {}
     for key, path in zip(library.keys(), library.files(), strict=True):
         stamp, at = stamp_of(path), str(path)
-        before = known.found.get(at)
+        before = known.presets.get(at)
         if before is not None and before[0] == stamp:
             kept[at] = before
             listed.append(before[1])
@@ -95,7 +95,7 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
         listed.append(one)
         if stamp is not None and not _names_a_file(path):
             kept[at] = (stamp, one)
-    if kept != known.found:
+    if kept != known.presets:
         _write_cache(cache, kept)
     return listed, [*problems, *library.doubles]
 
@@ -132,11 +132,11 @@ def _schema_stamps() -> list[Stamp | None]:
     return [stamp_of(path) for path in sorted(Path(schema.__file__).parent.glob("*.py"))]
 
 
-def _write_cache(cache: Path, found: dict[str, tuple[Stamp, ListedPreset]]) -> None:
+def _write_cache(cache: Path, presets_by_path: dict[str, tuple[Stamp, ListedPreset]]) -> None:
     from vramtui.presets.toml.whole_files import write_whole
 
     with contextlib.suppress(UserError, UnicodeEncodeError):  # a folder that cannot be written, a name that is no text
-        write_whole(cache, msgspec.json.encode(KnownPresets(__version__, _schema_stamps(), found)), FILE)
+        write_whole(cache, msgspec.json.encode(KnownPresets(__version__, _schema_stamps(), presets_by_path)), FILE)
 
 
 def columns_in(width: int) -> tuple[str, ...]:

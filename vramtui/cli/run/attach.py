@@ -119,9 +119,9 @@ def _load(python: str, pid: int, script: Path) -> None:
 def _first_word(listener: "ProbeListener", pid: int, timeout: float) -> "ObservedJob | None":
     until = time.monotonic() + timeout
     while True:
-        found = next((job for job in listener.jobs() if job.pid == pid and job.beat is not None), None)
-        if found is not None or time.monotonic() >= until:
-            return found
+        attached = next((job for job in listener.jobs() if job.pid == pid and job.beat is not None), None)
+        if attached is not None or time.monotonic() >= until:
+            return attached
         time.sleep(LOOK_EVERY)
 
 

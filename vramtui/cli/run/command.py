@@ -113,16 +113,16 @@ def run(options: RunOptions) -> None:
             raise UserError("--steps, --values, --keep-files and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset
 
-        found = None if options.preset is None else changed_preset(options.preset, [])
+        preset_file = None if options.preset is None else changed_preset(options.preset, [])
         trace = _trace(options) if options.trace else None
         placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
         if trace is not None:
             placed[PRESET] = str(trace.path)
         if options.when_fits:
-            placed |= _placed(options, found, trace)
+            placed |= _placed(options, preset_file, trace)
         elif options.needs is not None or options.gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
-        finished, watch = _run(options, found, trace, placed)
+        finished, watch = _run(options, preset_file, trace, placed)
         _report(finished, watch)
         raise SystemExit(finished.code)
 
@@ -221,13 +221,13 @@ def emulated_need(options: RunOptions) -> str:
         raise UserError("--on auto: this machine has no GPU")
     name = card(gpu.name).name
     say_waiting(f"running it on an emulated {name} first: what it needs there is what it waits for")
-    found = dry_run(options.command, on=name, steps=options.steps or AUTO_STEPS, values=options.values)
-    if found.process is None or found.verdict == "failed":
+    result = dry_run(options.command, on=name, steps=options.steps or AUTO_STEPS, values=options.values)
+    if result.process is None or result.verdict == "failed":
         raise UserError(
-            f"--on auto: the job ended with {found.exit_code} on an emulated {name}; --needs says it instead"
+            f"--on auto: the job ended with {result.exit_code} on an emulated {name}; --needs says it instead"
         )
-    say_waiting(f"it needs {format_bytes(found.process)}{', perhaps' if found.bounded else ''}")
-    return f"{found.process}B"
+    say_waiting(f"it needs {format_bytes(result.process)}{', perhaps' if result.bounded else ''}")
+    return f"{result.process}B"
 
 
 def resolved_preset(preset: str) -> str:

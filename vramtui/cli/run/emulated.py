@@ -103,11 +103,11 @@ def _require_cuda(job: EmulatedJob) -> None:
     from vramtui.estimators.traced.process.interpreters import interpreter_at
 
     python = python_of(job.command, job.environment)
-    found = None if python is None else interpreter_at(python, job.environment)
-    if found is not None and found.torch is not None and found.cuda is None:
+    interpreter = None if python is None else interpreter_at(python, job.environment)
+    if interpreter is not None and interpreter.torch is not None and interpreter.cuda is None:
         raise UserError(
-            f"{printable(str(found.path))} has torch {printable(found.torch)}, which is not built for CUDA: --on needs "
-            "a job in an environment with PyTorch's CUDA build"
+            f"{printable(str(interpreter.path))} has torch {printable(interpreter.torch)}, which is not built for "
+            "CUDA: --on needs a job in an environment with PyTorch's CUDA build"
         )
 
 

@@ -103,9 +103,9 @@ class GpuWatch:
         """
         gpus = () if self.last is None else self.last.gpus
         if uuid is not None:
-            found = next((gpu for gpu in gpus if gpu.uuid.endswith(uuid)), None)
-            if found is not None or pid is None:
-                return found
+            match = next((gpu for gpu in gpus if gpu.uuid.endswith(uuid)), None)
+            if match is not None or pid is None:
+                return match
         shown = [gpu for gpu in gpus if pid is not None and self._tracks(gpu.uuid, pid)]
         if len(shown) == 1:
             return shown[0]
@@ -114,8 +114,8 @@ class GpuWatch:
     def others(self, uuid: str, pids: frozenset[int]) -> tuple[Process, ...]:
         """Who else was on that card in the last sample, the largest first."""
         gpu = self.gpu(uuid, -1)
-        found = [] if gpu is None else [process for process in gpu.processes if process.pid not in pids]
-        return tuple(sorted(found, key=lambda process: process.used_memory or 0, reverse=True))
+        processes = [] if gpu is None else [process for process in gpu.processes if process.pid not in pids]
+        return tuple(sorted(processes, key=lambda process: process.used_memory or 0, reverse=True))
 
     def _tracks(self, uuid: str, pid: int) -> list[Track]:
         tracks = self._session.history.tracks.items()

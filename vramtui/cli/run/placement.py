@@ -175,9 +175,9 @@ def wait_for_room(
         else:
             if first:
                 _check_possible(sample, need)
-            found = claimed(sample, need, claims)
-            if found:
-                return sample, found
+            placement = claimed(sample, need, claims)
+            if placement:
+                return sample, placement
             if clock() - said_at >= SAY_EVERY:
                 said_at = clock()
                 say("; ".join(_waiting(sample, need)))

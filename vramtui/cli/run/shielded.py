@@ -28,8 +28,8 @@ def shielded(command: Sequence[str], scratch: str, kept: Sequence[str]) -> list[
 
 def gpu_devices() -> tuple[str, ...]:
     """The files by which a driver reaches this machine's GPUs: NVIDIA's own, and that of Windows below Linux."""
-    found = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
-    return tuple(sorted(map(str, found)))
+    paths = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
+    return tuple(sorted(map(str, paths)))
 
 
 def main() -> None:

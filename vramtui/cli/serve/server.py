@@ -153,10 +153,10 @@ def static_folder() -> Path:
     Raises:
         UserError: it is not installed.
     """
-    found = importlib.util.find_spec("textual_serve")
-    if found is None or found.origin is None:
+    module = importlib.util.find_spec("textual_serve")
+    if module is None or module.origin is None:
         raise UserError(f"serve needs textual-serve: {install_hint('serve')}")
-    return Path(found.origin).parent / "static"
+    return Path(module.origin).parent / "static"
 
 
 class TabServer:

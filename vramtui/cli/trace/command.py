@@ -215,8 +215,8 @@ def _largest_batch(
     from vramtui.cli.trace.text import ProgressLine
 
     is_script = bool(request.path) and request.function is None
-    found = batch_flag(request.path, request.arguments) if is_script and not _fits(result) else None
-    if found is None:
+    flag = batch_flag(request.path, request.arguments) if is_script and not _fits(result) else None
+    if flag is None:
         return None
     line = ProgressLine("looking for the largest batch")
 
@@ -226,7 +226,7 @@ def _largest_batch(
         return traced.process if _fits(traced) else None
 
     try:
-        return largest_batch(found, result.total_memory, needs)
+        return largest_batch(flag, result.total_memory, needs)
     except UserError:
         return None  # it cannot be run with a smaller batch
     finally:

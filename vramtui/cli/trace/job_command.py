@@ -146,10 +146,10 @@ def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _program_path(program: str, folder: str, environment: Mapping[str, str]) -> str:
     if os.sep in program:
         return str(Path(folder) / program)
-    found = shutil.which(program, path=environment.get("PATH", os.defpath))
-    if found is None:
+    path = shutil.which(program, path=environment.get("PATH", os.defpath))
+    if path is None:
         raise UserError(f"{printable(program)} is not found")
-    return found
+    return path
 
 
 def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, list[str] | None]:

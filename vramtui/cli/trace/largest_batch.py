@@ -69,33 +69,33 @@ def _is_batch(flag: str) -> bool:
     return flag.lstrip("-").replace("-", "_") in FLAGS
 
 
-def largest_batch(found: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch:
+def largest_batch(flag: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch:
     """Search below the batch that did not fit.
 
     Args:
-        found: the flag.
+        flag: the flag.
         room: the card's memory.
         needs: what the process takes with these arguments, None where that is more than the card has.
     """
     fits: dict[int, int] = {}
-    over, until = found.value, time.monotonic() + MOST_SECONDS
+    over, until = flag.value, time.monotonic() + MOST_SECONDS
     for _ in range(MOST_TRACES):
         low = max(fits, default=0)
         if over - low <= 1 or time.monotonic() > until:
             break
         batch = min(max(_guess(fits, over, room), low + 1), over - 1)
-        size = needs(found.arguments(batch))
+        size = needs(flag.arguments(batch))
         if size is None:
             over = batch
         else:
             fits[batch] = size
     low = max(fits, default=0)
     return LargestBatch(
-        flag=found.flag,
+        flag=flag.flag,
         largest=low,
         too_large=over,
         process=fits.get(low),
-        arguments=" ".join(found.words(low or 1)),
+        arguments=" ".join(flag.words(low or 1)),
     )
 
 

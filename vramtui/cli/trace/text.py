@@ -105,7 +105,7 @@ def _repeats(rows: tuple[TraceRow, ...]) -> dict[int, tuple[int, int]]:
     """Where the rows before come again, as with gradient accumulation: by the place of the first that need not be
     shown, how many rows come again and how often.
     """
-    found: dict[int, tuple[int, int]] = {}
+    repeats: dict[int, tuple[int, int]] = {}
     at = 0
     while at < len(rows):
         period = next((size for size in range(2, MOST_AGAIN + 1) if rows[at : at + size] == rows[at - size : at]), 0)
@@ -113,9 +113,9 @@ def _repeats(rows: tuple[TraceRow, ...]) -> dict[int, tuple[int, int]]:
         while period and rows[at + times * period : at + (times + 1) * period] == rows[at - period : at]:
             times += 1
         if times > 1:
-            found[at] = (period, times)
+            repeats[at] = (period, times)
         at += max(1, period * times)
-    return found
+    return repeats
 
 
 def _sizes(row: TraceRow) -> tuple[int, int, int]:
