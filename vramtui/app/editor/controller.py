@@ -52,10 +52,10 @@ class EditorController:
     def edit(self) -> None:
         opened = self._opened()
         if opened is not None:
-            found, draft, estimator = opened
-            if found.derived:
-                self._app.notify(f"Derived from {found.derived}; Ctrl+S saves it as a preset.", markup=False)
-            self._carry_over(draft, found)
+            preset_file, draft, estimator = opened
+            if preset_file.derived:
+                self._app.notify(f"Derived from {preset_file.derived}; Ctrl+S saves it as a preset.", markup=False)
+            self._carry_over(draft, preset_file)
             self._open(draft, estimator)
 
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
@@ -100,7 +100,7 @@ class EditorController:
         opened = self._opened()
         if opened is None:
             return
-        found, draft, estimator = opened
+        preset_file, draft, estimator = opened
         copied = draft.text if draft.bundled and not draft.is_changed else None
         try:
             path = draft.save() if draft.bundled or draft.path is None else draft.path
@@ -118,9 +118,9 @@ class EditorController:
         self._forget_frame()
         self._app.refresh()
         if after.path is None:
-            self._app.notify(f"Nothing was changed: {printable(found.key)} stays the bundled one.", markup=False)
+            self._app.notify(f"Nothing was changed: {printable(preset_file.key)} stays the bundled one.", markup=False)
             return
-        self._take_edited(after, estimator, copied=found.bundled)
+        self._take_edited(after, estimator, copied=preset_file.bundled)
 
     def _take_edited(self, draft: "Draft", estimator: "DraftEstimator", *, copied: bool) -> None:
         """Know it from now on; one with something wrong is shown in the editor."""

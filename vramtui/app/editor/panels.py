@@ -108,10 +108,10 @@ class TotalLine(Lines[View]):
         change = _change(look, "process")
         if change:
             pieces.append((f"({change}) ", palette.ink("accent", "bar")))
-        found = _verdict(look, look.estimate)
-        line = _line(look, found)
+        verdict = _verdict(look, look.estimate)
+        line = _line(look, verdict)
         said = line if look.is_current else f"last valid: {line}"
-        name = FIT_COLOURS[found.verdict] if look.is_current else "muted"
+        name = FIT_COLOURS[verdict.verdict] if look.is_current else "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
         pieces.append((fit(said, room), palette.ink(name, "bar")))
         return [strip(pieces, width, bar)]
@@ -198,9 +198,9 @@ def _change(look: EditorView, line: Line, *, of_column: bool = False) -> str:
     return f"{'+' if moved > 0 else '−'}{size}" if moved else ""
 
 
-def _line(look: EditorView, found: Fit) -> str:
+def _line(look: EditorView, fit: Fit) -> str:
     """The verdict, with a mark while a nearer estimate will replace it."""
-    return f"{'≈ ' if look.is_quick else ''}{found.line(printable(look.card.name))}"
+    return f"{'≈ ' if look.is_quick else ''}{fit.line(printable(look.card.name))}"
 
 
 def _verdict(look: EditorView, estimate: Estimate) -> Fit:
@@ -209,9 +209,9 @@ def _verdict(look: EditorView, estimate: Estimate) -> Fit:
 
 def _closing(look: EditorView, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, and when it peaks."""
-    found = _verdict(look, estimate)
-    colour = palette.ink(FIT_COLOURS[found.verdict], bold=True) if look.is_current else palette.dim
-    lines = [strip([(f" {line}", colour)], width, palette.text) for line in wrap(_line(look, found), width - 2)]
+    verdict = _verdict(look, estimate)
+    colour = palette.ink(FIT_COLOURS[verdict.verdict], bold=True) if look.is_current else palette.dim
+    lines = [strip([(f" {line}", colour)], width, palette.text) for line in wrap(_line(look, verdict), width - 2)]
     when = PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)
     return [*lines, strip([(fit(f" peak: {when}", width), palette.dim)], width, palette.text)]
 

@@ -29,7 +29,7 @@ _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 def portable(svg: str) -> str:
     """`svg`, as Textual exports it, with shapes for blocks and frames, and each word at its own place."""
-    return _FONT.sub(FONTS, _TEXT.sub(lambda found: "".join(_draw_words(*found.groups())), svg))
+    return _FONT.sub(FONTS, _TEXT.sub(lambda text: "".join(_draw_words(*text.groups())), svg))
 
 
 def _draw_words(style: str, left: str, baseline: str, told: str) -> Iterator[str]:

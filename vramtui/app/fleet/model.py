@@ -222,8 +222,8 @@ class FleetModel(ColumnSort[FleetColumn]):
 
     def _gpus_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
-        found = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
-        rows = self._rows = tuple(self._in_order(found))
+        matching = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
+        rows = self._rows = tuple(self._in_order(matching))
         up = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
         return FleetView(

@@ -16,7 +16,7 @@ def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Bin
     of the app's are keys that do something else on that screen, and those that type there.
     """
     nodes = [screen, *(node for node in screen.query("*") if node.can_focus), app] if screen is not None else [app]
-    found: dict[str, tuple[list[str], Binding]] = {}
+    bindings_by_key: dict[str, tuple[list[str], Binding]] = {}
     view_only = screen is not None and screen.view.view_only
     types, taken = screen is not None and screen.TYPES, set[str]()
     for node in nodes:
@@ -33,11 +33,11 @@ def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Bin
                 and not (view_only and is_refused(binding.action))
                 and not _is_silent(binding, screen)
             ):
-                keys, _ = found.setdefault(binding.id, ([], binding))
+                keys, _ = bindings_by_key.setdefault(binding.id, ([], binding))
                 key = key_shown(app, binding)
                 if key not in keys:  # two panels of one kind have the same
                     keys.append(key)
-    return [(" ".join(keys), binding) for keys, binding in found.values()]
+    return [(" ".join(keys), binding) for keys, binding in bindings_by_key.values()]
 
 
 def _is_silent(binding: Binding, screen: ViewScreen | None) -> bool:

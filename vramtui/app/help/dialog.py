@@ -58,10 +58,10 @@ class Problems(TextWindow):
     def text(self) -> Content:
         """One paragraph each; those that are the same but for where they are, in one."""
         pieces: list[Content | tuple[str, str]] = []
-        found = folded(problems_of(self._view))
-        if not found:
+        problems = folded(problems_of(self._view))
+        if not problems:
             pieces.append(Content("No problems: every GPU answers and every preset could be read.\n"))
-        for where, message, hint in found:
+        for where, message, hint in problems:
             pieces.append((f"{printable(where)}\n", "bold $warning"))
             pieces.append(Content(f"  {printable(message)}\n"))
             if hint:
@@ -90,11 +90,11 @@ def _joined(places: list[str]) -> str:
 
 def problems_of(view: View) -> list[tuple[str, str, str]]:
     """Where, what and the next step of every problem."""
-    found = [(f"GPU {alert.gpu_index}", alert.sentence, "") for alert in view.alerts]
-    found += [("source", view.failure, "")] if view.failure else []
-    found += [("history", view.history_error, "")] if view.history_error else []
+    problems = [(f"GPU {alert.gpu_index}", alert.sentence, "") for alert in view.alerts]
+    problems += [("source", view.failure, "")] if view.failure else []
+    problems += [("history", view.history_error, "")] if view.history_error else []
     if view.sample is not None:
-        found += [
+        problems += [
             (
                 f"GPU {gpu.index}",
                 gpu.reason or gpu.state,
@@ -103,8 +103,8 @@ def problems_of(view: View) -> list[tuple[str, str, str]]:
             for gpu in view.sample.gpus
             if gpu.state != "ok"
         ]
-        found += [(problem.where, problem.message, problem.hint) for problem in view.sample.problems]
-    return found + [("preset", note, "vramtui presets check shows more") for note in view.notes]
+        problems += [(problem.where, problem.message, problem.hint) for problem in view.sample.problems]
+    return problems + [("preset", note, "vramtui presets check shows more") for note in view.notes]
 
 
 class Help(TextWindow):

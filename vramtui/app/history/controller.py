@@ -188,25 +188,25 @@ class HistoryController(Feature):
 
         threading.Thread(target=read, name="read history", daemon=True).start()
 
-    def _take(self, found: _Read) -> None:
+    def _take(self, result: _Read) -> None:
         self.is_reading = False
-        self._stamp = found.stamp
-        if found.problem:
-            self.model.fail(found.problem)
-            self.calibration.fail(found.problem)
-        elif found.runs is not None:
-            self.model.take(found.runs)
-            self.calibration.take(found.calibration)
-            self.model.calibration = found.calibration
+        self._stamp = result.stamp
+        if result.problem:
+            self.model.fail(result.problem)
+            self.calibration.fail(result.problem)
+        elif result.runs is not None:
+            self.model.take(result.runs)
+            self.calibration.take(result.calibration)
+            self.model.calibration = result.calibration
         self._shared.redraw.now()
 
     def of_preset(self, key: str) -> "tuple[Run, ...]":
-        found = [stored.run for stored in self.model.view(self._shared.clock()).runs if stored.run.preset == key]
+        runs = [stored.run for stored in self.model.view(self._shared.clock()).runs if stored.run.preset == key]
         chosen = self.model.selected
-        if chosen is not None and chosen.run in found:
-            found.remove(chosen.run)
-            found.insert(0, chosen.run)
-        return tuple(found)
+        if chosen is not None and chosen.run in runs:
+            runs.remove(chosen.run)
+            runs.insert(0, chosen.run)
+        return tuple(runs)
 
     # --- what is done with a run ---------------------------------------------------------------------------------
 

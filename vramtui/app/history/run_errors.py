@@ -77,14 +77,14 @@ class RunCalibration(Framed[HistoryView]):
     """The calibrated constants, from how many runs and with which spread; and whether they are applied."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
-        found = view.calibration
-        if found is None or not (found.contexts or found.shares):
+        calibration = view.calibration
+        if calibration is None or not (calibration.contexts or calibration.shares):
             words = (
                 "Finished runs with a probe (vramtui run) calibrate the CUDA context's size and how much PyTorch keeps"
                 f" cached; {ENOUGH} of a kind are needed."
             )
             return paragraph(words, palette, width)[:height]
-        return _learned(found, palette, width)[:height]
+        return _learned(calibration, palette, width)[:height]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
         """Whether it is applied, and the key that changes that."""

@@ -84,8 +84,8 @@ def _has(name: str) -> Callable[[Workload], bool]:
 
 def _read(name: str) -> Callable[[Workload], Amount]:
     def read(workload: Workload) -> Amount:
-        found: Amount = getattr(workload.run, name)
-        return found
+        value: Amount = getattr(workload.run, name)
+        return value
 
     return read
 

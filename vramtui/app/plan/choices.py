@@ -48,11 +48,11 @@ class PlanChooser(Chooser):
     def fill(self, wanted: str) -> None:
         """List what holds every word, with the cursor on the present choice until something is typed."""
         places = {identity: at for at, (identity, _, _) in enumerate(self._choices)}
-        found = ranked(wanted, self._choices, lambda one: (one[1], one[2]), lambda one: places[one[0]])
+        choices = ranked(wanted, self._choices, lambda one: (one[1], one[2]), lambda one: places[one[0]])
         width = max((len(name) for _, name, _ in self._choices), default=0) + 2
         options = [
             Option(Content.assemble((f"{name:<{width}}", "bold"), (about, "$muted")), identity)
-            for identity, name, about in found
+            for identity, name, about in choices
         ]
         self.list_options(options, "nothing matches", None if wanted.strip() else self._present)
 
@@ -121,7 +121,7 @@ class PlanChoices:
         ]
         choices += [
             (preset_file.key, printable(preset_file.key), printable(preset_file.preset.name))
-            for preset_file in sorted(self._state.presets.values(), key=lambda found: found.key)
+            for preset_file in sorted(self._state.presets.values(), key=lambda preset: preset.key)
             if preset_file.key != self._state.panel_key
         ]
 
@@ -186,10 +186,10 @@ class CardChooser(Chooser):
     def fill(self, wanted: str) -> None:
         """List what holds every word, under the groups' names until one is typed."""
         places = {row.key: at for at, row in enumerate(self._rows)}
-        found = ranked(wanted, self._rows, lambda row: (row.name, row.group), lambda row: places[row.key])
+        choices = ranked(wanted, self._rows, lambda row: (row.name, row.group), lambda row: places[row.key])
         options: list[Option] = []
         self._columns = {}
-        for group, rows in groupby(found, lambda row: row.group):
+        for group, rows in groupby(choices, lambda row: row.group):
             if not wanted.strip():
                 options.append(Option(Content.styled(group, "$primary"), disabled=True))
             for row in rows:

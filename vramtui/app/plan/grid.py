@@ -135,11 +135,11 @@ class GridCells:
         former = self._rows[y][x]
         if former is None or former.process is None or former.process > self.question.device.total_memory * NEAR:
             return
-        found = self._answer(x, y, near)
-        if found.process is not None:
-            self._rows[y][x] = found
+        answer = self._answer(x, y, near)
+        if answer.process is not None:
+            self._rows[y][x] = answer
             self.near_cells.add((x, y))
-            move = Nearer(found.process, former.process)
+            move = Nearer(answer.process, former.process)
             self._move = self._move or move
             if x >= self._moves.get(y, (0, move))[0]:
                 self._moves[y] = x, move

@@ -302,8 +302,8 @@ class DashboardState:
             return 0, None
         wanted = self._chosen if self._chosen is not None else self._followed
         at = self._visible.selected_index(wanted, self.jobs)
-        found = self.groups.find(wanted, self._visible[at].id)
-        return (at, self._visible[at]) if found is None else found
+        row = self.groups.find(wanted, self._visible[at].id)
+        return (at, self._visible[at]) if row is None else row
 
     @property
     def _matches(self) -> Mapping[ProcessKey, PresetFile]:
@@ -334,9 +334,9 @@ class DashboardState:
         return (own if own is not None and own.key == preset_file.key else preset_file), row
 
     def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
-        found, row = self._beside(chosen, matched)
-        if found is None or self.is_monitor:
+        chosen_panel, row = self._beside(chosen, matched)
+        if chosen_panel is None or self.is_monitor:
             return None
-        workload = self.workload(found)
-        changed = changes_of(workload, found.preset.workload)
-        return panel(found, workload, row=row, sample=self._shown, session=self.session, changed=changed)
+        workload = self.workload(chosen_panel)
+        changed = changes_of(workload, chosen_panel.preset.workload)
+        return panel(chosen_panel, workload, row=row, sample=self._shown, session=self.session, changed=changed)

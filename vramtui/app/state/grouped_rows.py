@@ -44,9 +44,9 @@ def in_tree_order(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
     for row in rows:
         above = row.process.ancestors.pids if row.process is not None and row.process.ancestors is not None else ()
         below.setdefault(next((pid for pid in above if pid in pids), None), []).append(row)
-    found: list[ProcessRow] = []
-    _take(below, None, 0, found)
-    return found
+    ordered: list[ProcessRow] = []
+    _take(below, None, 0, ordered)
+    return ordered
 
 
 def _take(below: dict[int | None, list[ProcessRow]], above: int | None, depth: int, rows: list[ProcessRow]) -> None:

@@ -65,10 +65,10 @@ def ceiling(highest: int, total: int | None) -> int:
     It depends on the peak and the prediction only, so the scale stands still while the memory goes up and down.
     """
     wanted = highest * HEADROOM
-    found = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
-    if total is not None and highest <= total < found:
+    least = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
+    if total is not None and highest <= total < least:
         return total
-    return found
+    return least
 
 
 def what_if_of(shown: Panel | None, chosen: ProcessRow | None) -> int | None:
@@ -125,10 +125,10 @@ def _expected(
     """From when on how much was predicted to be held, phase by phase of the first steps as the job went through them;
     empty where it told of no phases.
     """
-    found = find_job(session.jobs, track.process.pid, chosen.gpu.uuid)
-    if found is None or estimate is None or not estimate.timeline or not estimate.allocated:
+    observed_job = find_job(session.jobs, track.process.pid, chosen.gpu.uuid)
+    if observed_job is None or estimate is None or not estimate.timeline or not estimate.allocated:
         return ()
-    job, device = found
+    job, device = observed_job
     held = _held_by(estimate)
     began, most, steps = track.first_seen, 0, []
     for end in job.moments:
@@ -149,8 +149,8 @@ def _held_by(estimate: Estimate) -> dict[tuple[int, str], int]:
         return moment.peak_allocated * (estimate.reserved or estimate.allocated) // estimate.allocated + outside
 
     outside = estimate.process - (estimate.reserved or estimate.allocated)
-    found: dict[tuple[int, str], int] = {}
+    bytes_by_process: dict[tuple[int, str], int] = {}
     for moment in estimate.timeline:
         key = moment.step, moment.phase
-        found[key] = max(found.get(key, 0), bytes_at(moment))
-    return found
+        bytes_by_process[key] = max(bytes_by_process.get(key, 0), bytes_at(moment))
+    return bytes_by_process

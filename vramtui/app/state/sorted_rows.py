@@ -55,14 +55,14 @@ def conditions(wanted: str) -> list[Condition]:
     """The words of a filter, each as the form that it has (`user:anna` has the form `user`; others have none) and what
     it asks for. A form that asks for nothing yet is left out.
     """
-    found = []
+    tests = []
     for word in wanted.lower().split():
         form, colon, value = word.partition(":")
         if not colon or form not in FORMS:
-            found.append(("", word))
+            tests.append(("", word))
         elif value:
-            found.append((form, value))
-    return found
+            tests.append((form, value))
+    return tests
 
 
 def holds(row: ProcessRow, wanted: list[Condition]) -> bool:
@@ -84,9 +84,9 @@ def pick_rows(rows: Sequence[ProcessRow], wanted: list[Condition]) -> list[Proce
     """The rows that fulfil every condition; where none does, those of users whose names begin with what `user:` asks
     for, so that a name is found while it is typed.
     """
-    found = [row for row in rows if holds(row, wanted)]
-    if found or not any(form == "user" for form, _ in wanted):
-        return found
+    picked = [row for row in rows if holds(row, wanted)]
+    if picked or not any(form == "user" for form, _ in wanted):
+        return picked
     begun = [(_BEGUN if form == "user" else form, value) for form, value in wanted]
     return [row for row in rows if holds(row, begun)]
 

@@ -70,7 +70,7 @@ def row_for_panel(preset: str, chosen: ProcessRow | None, every: Iterable[Proces
 
 
 def panel(
-    found: PresetFile,
+    preset_file: PresetFile,
     workload: Workload,
     *,
     row: ProcessRow | None,
@@ -81,7 +81,7 @@ def panel(
     """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset.
 
     Args:
-        found: the preset, with what is known of the process.
+        preset_file: the preset, with what is known of the process.
         workload: that of the preset, or what is tried out in its place.
         row: what it is set beside.
         sample: what is shown.
@@ -90,24 +90,24 @@ def panel(
     """
     gpu = row.gpu if row is not None else _first_gpu(sample)
     device = device_for(row, sample)
-    runs = row is not None and row.preset == found.key
+    runs = row is not None and row.preset == preset_file.key
     process = row.process if row is not None and runs else None
     predictor = session.predictor
-    guess = None if process is None else session.guesses.range_of(found, device)
+    guess = None if process is None else session.guesses.range_of(preset_file, device)
     if guess is not None and not changed:
-        return Panel(found, workload, gpu, device, process=process, guess=guess, peak=row.peak if row else None)
+        return Panel(preset_file, workload, gpu, device, process=process, guess=guess, peak=row.peak if row else None)
     answer = predictor.ask(workload, device)
     estimate = _estimate(predictor, workload, device)
     batch, search, is_quick = _largest_batch(predictor, workload, device)
     traced = predictor.traced(workload, device)
     now = row.now if row is not None and runs else None
     comparison = None
-    matched = _estimate(predictor, found.preset.workload, device) if changed and guess is None else None
+    matched = _estimate(predictor, preset_file.preset.workload, device) if changed and guess is None else None
     if estimate is not None:
         observed = row_ledger(session.jobs, row) if row is not None and runs else Ledger()
-        comparison = compare(found.key, matched or estimate, observed, now)
+        comparison = compare(preset_file.key, matched or estimate, observed, now)
     return Panel(
-        preset=found,
+        preset=preset_file,
         workload=workload,
         gpu=gpu,
         device=device,

@@ -107,13 +107,13 @@ def sampled(series: tuple[TracePoint, ...], count: int) -> list[tuple[int, int]]
     """The largest (allocated, reserved) in each of `count` equal stretches of events; the last value is repeated."""
     first, last = series[0].event, series[-1].event
     length = max(1, last - first + 1)
-    found: list[tuple[int, int] | None] = [None] * count
+    highest: list[tuple[int, int] | None] = [None] * count
     for point in series:
         at = min(count - 1, (point.event - first) * count // length)
-        before = found[at] or (0, 0)
-        found[at] = (max(before[0], point.allocated), max(before[1], point.reserved))
+        before = highest[at] or (0, 0)
+        highest[at] = (max(before[0], point.allocated), max(before[1], point.reserved))
     made: list[tuple[int, int]] = []
-    for here in found:
+    for here in highest:
         made.append(here if here is not None else made[-1])
     return made
 

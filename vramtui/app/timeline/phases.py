@@ -26,12 +26,12 @@ def lanes(view: TimelineView) -> list[Lane]:
     for estimate in (panel.estimate, panel.traced):
         if estimate is not None and estimate.timeline:
             estimates[estimate.method] = estimate
-    found: list[Lane] = [(method, estimate.timeline) for method, estimate in estimates.items()]
+    rows: list[Lane] = [(method, estimate.timeline) for method, estimate in estimates.items()]
     if view.observed:
-        found.append(("observed", view.observed))
+        rows.append(("observed", view.observed))
     elif view.alone:
-        found.append(("selected", view.alone))
-    return found
+        rows.append(("selected", view.alone))
+    return rows
 
 
 def lines_of(sides: list[Lane]) -> list[Line]:

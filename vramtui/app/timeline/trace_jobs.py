@@ -112,9 +112,9 @@ class TraceJobs(Feature):
         tracer = self._tracer
 
         def look() -> None:
-            found = tracer.cached(*job)
-            if found is not None:
-                self._app.call_later(self._take, job, found, recalled=True)
+            result = tracer.cached(*job)
+            if result is not None:
+                self._app.call_later(self._take, job, result, recalled=True)
 
         threading.Thread(target=look, name="read trace", daemon=True).start()
 
@@ -272,7 +272,7 @@ class ProcessTracer:
 
         def on_answer(yes: bool | None) -> None:
             if yes:
-                self._traces.start_job(command, device, lambda found: self._assign(process, found))
+                self._traces.start_job(command, device, lambda traced: self._assign(process, traced))
                 app.notify(f"Tracing what pid {process.pid} runs; Timeline (3) says how far it is.", markup=False)
                 self._shared.redraw.now()
 

@@ -29,9 +29,9 @@ class ActionChooser(Chooser):
 
     def fill(self, wanted: str) -> None:
         """List what is called so, in the order of the help where several are."""
-        found = ranked(wanted, self._actions.items(), lambda one: (one[1].title, one[1].help), lambda one: one[0])
+        choices = ranked(wanted, self._actions.items(), lambda one: (one[1].title, one[1].help), lambda one: one[0])
         room = self.room(WIDTH)
-        self.list_options((Option(_line(action, room), str(at)) for at, action in found), "no action is called so")
+        self.list_options((Option(_line(action, room), str(at)) for at, action in choices), "no action is called so")
 
 
 def _line(action: SystemCommand, room: int) -> Content:
@@ -78,10 +78,10 @@ class ThemeChooser(Chooser):
         def order(theme: Theme) -> tuple[bool, bool, str]:
             return (not theme.name.startswith(OURS), not theme.dark, theme.name)
 
-        found = ranked(wanted, self._themes.values(), lambda theme: (theme.name, _kind(theme)), order)
+        choices = ranked(wanted, self._themes.values(), lambda theme: (theme.name, _kind(theme)), order)
         options = [
             Option(Content.assemble((f"{theme.name:<28}", "bold"), (_kind(theme), "$muted")), theme.name)
-            for theme in found
+            for theme in choices
         ]
         self.list_options(options, "no theme is called so", None if wanted else self._present)
 

@@ -56,8 +56,8 @@ def ranked(
         text: of each, its name and what else is said of it.
         order: what those of one rank are sorted by.
     """
-    found = [(rank(wanted, *text(item)), item) for item in items]
-    answers = [(place, item) for place, item in found if place is not None]
+    ranks = [(rank(wanted, *text(item)), item) for item in items]
+    answers = [(place, item) for place, item in ranks if place is not None]
     # Letters that merely follow each other are only asked for where nothing else was meant.
     best = min((place for place, _ in answers), default=0)
     kept = [(place, item) for place, item in answers if place < 7 or best == 7]

@@ -68,8 +68,10 @@ class KeyBar(Lines[View]):
         """
         view_only = self.view is not None and self.view.view_only
         silent = PREDICTING if self.view is not None and self.view.is_monitor else ()
-        found = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
-        shown = [one for one in found if not (one.system or one.id in silent or (view_only and is_refused(one.action)))]
+        bindings = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
+        shown = [
+            one for one in bindings if not (one.system or one.id in silent or (view_only and is_refused(one.action)))
+        ]
         if self._only is None:
             return shown
         order = {identity: at for at, identity in enumerate(self._only)}
@@ -117,12 +119,12 @@ def fitting(hints: list[Hint], width: int) -> list[Hint]:
     """
     kept = hints[-2:]
     room = width - sum(hint.width for hint in kept) - GAP * (len(kept) - 1)
-    found = []
+    fitting_bindings = []
     for hint in hints[:-2]:
         if hint.width + GAP <= room:
             room -= hint.width + GAP
-            found.append(hint)
-    return [*found, *kept]
+            fitting_bindings.append(hint)
+    return [*fitting_bindings, *kept]
 
 
 KEPT = 30

@@ -134,8 +134,8 @@ def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
 
 def _painter(widget: Widget) -> CellPainter | None:
     """The app's, where it has one."""
-    found = getattr(widget.app, "painter", None)
-    return found if isinstance(found, CellPainter) else None
+    painter = getattr(widget.app, "painter", None)
+    return painter if isinstance(painter, CellPainter) else None
 
 
 def _content_size(widget: Widget) -> Size:

@@ -249,10 +249,10 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
     told_fit = f"{'≈ ' if panel.is_rough else ''}{'what if: ' if is_tried else ''}{found_fit.line(where)}"
     lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
-        found = "…" if panel.search is not None else panel.batch
-        more = " or more" if found == MOST_BATCH else ""
+        batch = "…" if panel.search is not None else panel.batch
+        more = " or more" if batch == MOST_BATCH else ""
         about = "about " if panel.is_quick else ""
-        most = f"largest batch on an empty card: {about}{found}{more}" if found else "no batch fits even an empty card"
+        most = f"largest batch on an empty card: {about}{batch}{more}" if batch else "no batch fits even an empty card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
     if panel.uncalibrated is not None:
         before = panel.uncalibrated
@@ -270,14 +270,14 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
 
 def read_from(panel: Panel) -> str:
     """Where a derived preset is from, which values are the job's own, and what is only assumed."""
-    found = panel.preset
-    told = [f"derived from {found.derived} (Enter makes it a preset)"] if found.derived else []
+    preset_file = panel.preset
+    told = [f"derived from {preset_file.derived} (Enter makes it a preset)"] if preset_file.derived else []
     for origin in get_args(Origin):
-        words = [known.words for known in found.known if known.origin == origin]
+        words = [known.words for known in preset_file.known if known.origin == origin]
         if words:
             told.append(f"from {_FROM.get(origin, '')}{_sources(dict.fromkeys(words))}")
-    if found.assumed and panel.guess is None:
-        told.append(f"{', '.join(values_of(found))} assumed{'' if found.derived else ' from the preset'}")
+    if preset_file.assumed and panel.guess is None:
+        told.append(f"{', '.join(values_of(preset_file))} assumed{'' if preset_file.derived else ' from the preset'}")
     return "; ".join(told)
 
 

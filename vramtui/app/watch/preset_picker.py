@@ -119,10 +119,10 @@ class PresetChooser(Chooser):
             lately = self._recent.index(preset.key) if title == RECENT else 0
             return first, "" if words else title, lately, preset.key
 
-        found = ranked(wanted, self._state.presets.values(), _text, order)
-        self._waiting = {preset.key for preset in found if not self._is_known(preset)}
-        titled = not words and len({place(preset) for preset in found}) > 1
-        for (_, title), presets in groupby(found, place):
+        choices = ranked(wanted, self._state.presets.values(), _text, order)
+        self._waiting = {preset.key for preset in choices if not self._is_known(preset)}
+        titled = not words and len({place(preset) for preset in choices}) > 1
+        for (_, title), presets in groupby(choices, place):
             if titled:
                 options.append(Option(Content.styled(title, "$muted"), disabled=True))
             options += [Option(self._line(preset), preset.key) for preset in presets]
@@ -167,10 +167,10 @@ class PresetChooser(Chooser):
 
     def fill_totals(self) -> None:
         """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
-        found = self.query(OptionList)
-        if not found:
+        lists = self.query(OptionList)
+        if not lists:
             return  # closed meanwhile
-        options = found.first()
+        options = lists.first()
         first = options.scroll_offset.y
         seen = options.options[first : first + options.size.height]
         waiting = [option.id for option in seen if option.id is not None and option.id in self._waiting]

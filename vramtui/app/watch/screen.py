@@ -249,11 +249,11 @@ class Watch(ViewScreen):
         if chosen is not None and state.groups.toggle(chosen.id):
             self._shared.redraw.now()
             return
-        found = state.known_preset(chosen.preset) if chosen is not None and chosen.preset is not None else None
-        if found is None or not found.derived:
+        preset_file = state.known_preset(chosen.preset) if chosen is not None and chosen.preset is not None else None
+        if preset_file is None or not preset_file.derived:
             self.action_details()
             return
-        state.panel_key = found.key
+        state.panel_key = preset_file.key
         await self.run_action("app.edit")
 
     def action_explain(self) -> None:

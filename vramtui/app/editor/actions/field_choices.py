@@ -37,9 +37,9 @@ class FieldChooser(Chooser):
 
     def fill(self, wanted: str) -> None:
         """List the fields that are called so, then those whose help says it; those that are set first."""
-        found = ranked(wanted, self._fields, _text, self._order)
+        fields = ranked(wanted, self._fields, _text, self._order)
         room = self.room(WIDTH)
-        self.list_options((Option(_line(field, room), field.key) for field in found), "no field is called so")
+        self.list_options((Option(_line(field, room), field.key) for field in fields), "no field is called so")
 
     def _order(self, field: FormField) -> tuple[bool, int]:
         return field.value is None, self._places[field.key]

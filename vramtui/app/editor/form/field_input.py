@@ -128,9 +128,9 @@ class FieldInput:
         choices = field.choices or ("true", "false")
         now = choices.index(field.value) if field.value in choices else -1
         order = (*choices[now + 1 :], *choices[: now + 1])
-        found = next((choice for choice in order if choice.startswith(letter)), None)
-        if found is not None:
-            self.choose(field.key, found)
+        match = next((choice for choice in order if choice.startswith(letter)), None)
+        if match is not None:
+            self.choose(field.key, match)
 
     def choose(self, key: str, value: str) -> None:
         """Another value, as a step of its own."""

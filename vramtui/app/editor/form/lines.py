@@ -216,7 +216,7 @@ def first_key(groups: tuple[FormGroup, ...], problems: Iterable[PresetProblem] =
             return needed
     rule = tables.get("rule")
     tries = [rule] if rule is not None and rule.line is not None else []
-    return next((found for table in (*tries, tables.get("run")) if table is not None and (found := _best(table))), "")
+    return next((key for table in (*tries, tables.get("run")) if table is not None and (key := _best(table))), "")
 
 
 def _needed(fields: Iterable[FormField]) -> str:

@@ -52,8 +52,8 @@ class Outline:
         entry = self.entry
         if not isinstance(entry, FormField):
             return None
-        found = entry.items[-1] if entry.many and not entry.is_new else entry
-        return found if found.key.endswith("]") else None
+        item = entry.items[-1] if entry.many and not entry.is_new else entry
+        return item if item.key.endswith("]") else None
 
     def take(self, groups: tuple[FormGroup, ...], *, anew: bool = False) -> None:
         """Show these from now on; the cursor stays on its field. `anew`: nothing is opened, and what another draft does
@@ -116,8 +116,8 @@ class Outline:
         for group in self.groups:
             entries: list[Entry] = [group]
             entries += [entry for field in group.fields for entry, _ in self._within(field, 0)]
-            found = [(e.line, key_of_entry(e)) for e in entries if e.line is not None and e.line <= line]
-            best = max([best, *found], key=lambda one: one[0])
+            keys = [(e.line, key_of_entry(e)) for e in entries if e.line is not None and e.line <= line]
+            best = max([best, *keys], key=lambda one: one[0])
         return best[1]
 
     def _list(self, key: str) -> None:

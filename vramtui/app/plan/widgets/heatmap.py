@@ -272,10 +272,10 @@ class _Drawn:
 
     def _both(self, style: Style, more: Style) -> Style:
         """Two styles in one; the same few come in every line."""
-        found = self._mixed.get((style, more))
-        if found is None:
-            found = self._mixed[style, more] = style + more
-        return found
+        both = self._mixed.get((style, more))
+        if both is None:
+            both = self._mixed[style, more] = style + more
+        return both
 
     def _figure(self, answer: FitResult | None) -> str:
         """What stands in a cell after its first column; over the card it says so where there is room."""
@@ -306,8 +306,8 @@ class _Drawn:
     def _all_fit(self) -> bool | None:
         """Whether all cells that are known fit, or none does: then there is no limit to draw. None: some do."""
         cells = self.shown.cells
-        found = {fits(cells, x, y) for y in range(len(cells)) for x in range(len(cells[y]))} - {None}
-        return found.pop() if len(found) == 1 and self.shown.done == self.shown.total else None
+        verdicts = {fits(cells, x, y) for y in range(len(cells)) for x in range(len(cells[y]))} - {None}
+        return verdicts.pop() if len(verdicts) == 1 and self.shown.done == self.shown.total else None
 
     def key(self, across: tuple[int, int], down: tuple[int, int]) -> Strip:
         """How the map is read, and where in it one is."""

@@ -37,7 +37,7 @@ def fullest(times: Sequence[float], values: Sequence[int], start: float, end: fl
     several of them at once where they are short: until then the last ones go on with the latest value.
     """
     last, length = last_stretch(start, end, count)
-    found: list[int | None] = []
+    most: list[int | None] = []
     points = len(times)
     # The latest point at or before the stretch: in most stretches nothing is added to what that says.
     held = bisect_right(times, (last - count + 1) * length) - 1
@@ -45,20 +45,20 @@ def fullest(times: Sequence[float], values: Sequence[int], start: float, end: fl
         stop_at = min((k + 1) * length, end)
         later = held + 1
         if later == points or times[later] > stop_at:
-            found.append(held if held >= 0 else None)
+            most.append(held if held >= 0 else None)
             continue
         stop = bisect_right(times, stop_at, later)
         inside = range(max(held, 0), stop if stop_at == end else bisect_left(times, stop_at, later))
-        found.append(max(inside, key=values.__getitem__, default=None))
+        most.append(max(inside, key=values.__getitem__, default=None))
         held = stop - 1
-    return found
+    return most
 
 
-def levels(found: Sequence[int | None], ceiling: int, height: int) -> list[int]:
+def levels(values: Sequence[int | None], ceiling: int, height: int) -> list[int]:
     """Dots from the bottom for each bucket: at least one for any memory at all, at most the full height."""
     most = height * DOTS
-    known = {value: max(1, min(most, round(value * most / ceiling))) if value else 0 for value in set(found)}
-    return [known[value] for value in found]
+    known = {value: max(1, min(most, round(value * most / ceiling))) if value else 0 for value in set(values)}
+    return [known[value] for value in values]
 
 
 def braille_rows(dots: Sequence[int], height: int) -> list[str]:

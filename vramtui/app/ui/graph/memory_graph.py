@@ -47,11 +47,11 @@ def tops(sizes: Sequence[int], whole: int, ceiling: int, height: int) -> tuple[i
     """
     most = height * EIGHTHS
     total = max(1, min(most, round(whole * most / ceiling))) if whole > 0 else 0
-    found, reached = [], 0
+    edges, reached = [], 0
     for size in sizes:
         reached += size
-        found.append(min(total, round(reached * most / ceiling)))
-    return (*found, total)
+        edges.append(min(total, round(reached * most / ceiling)))
+    return (*edges, total)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -144,11 +144,11 @@ def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
         return [tops((), value or 0, series.ceiling, height) for value in seen]
     places = _fullest_of(layers, series, width)
     none = (0,) * len(layers.names)
-    found = []
+    stacks = []
     for value, place in zip(seen, places, strict=True):
         sizes = none if place is None else tuple(values[place] for values in layers.values)
-        found.append(tops(sizes, value or 0, series.ceiling, height))
-    return found
+        stacks.append(tops(sizes, value or 0, series.ceiling, height))
+    return stacks
 
 
 def _fullest_of(layers: Layers, series: Series, width: int) -> list[int | None]:
@@ -176,16 +176,16 @@ class Picture(NamedTuple):
 
 def _lines(series: Series, width: int, height: int) -> tuple[Line, ...]:
     """What is tried out, then the prediction, which is never hidden."""
-    found = []
+    lines = []
     if series.what_if is not None:
         row = _row_of(series.what_if, series.ceiling, height)
-        found.append(Line((row,) * width, _label("what if", series.what_if, series.marks[1], width), "accent"))
+        lines.append(Line((row,) * width, _label("what if", series.what_if, series.marks[1], width), "accent"))
     if series.predicted is not None:
         rows: tuple[int | None, ...] = (_row_of(series.predicted, series.ceiling, height),) * width
         if series.expected:
             rows = tuple(_row_of(value, series.ceiling, height) for value in expected(series, width))
-        found.append(Line(rows, _label("predicted peak", series.predicted, series.marks[0], width), "prediction"))
-    return tuple(found)
+        lines.append(Line(rows, _label("predicted peak", series.predicted, series.marks[0], width), "prediction"))
+    return tuple(lines)
 
 
 def expected(series: Series, width: int) -> list[int | None]:
@@ -241,12 +241,12 @@ def _letters(series: Series, ends: Sequence[tuple[int, ...]], height: int) -> di
     if layers is None or len(ends) < 4:
         return {}
     x = len(ends) - 3
-    found = {}
+    letters = {}
     for layer, name in enumerate(layers.names):
         row = middle(ends[x], layer, height)
         if row is not None and name in SIGNS:
-            found[row] = (x, name)
-    return found
+            letters[row] = (x, name)
+    return letters
 
 
 def _draw(line: Line, y: int, cells: list[Piece], on: Sequence[str], palette: Palette) -> None:
