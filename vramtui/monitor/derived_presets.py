@@ -38,7 +38,7 @@ class ConfinedError(UserError):
 
 
 class _Answer(msgspec.Struct):
-    found: PresetFile | None = None
+    preset: PresetFile | None = None
     failure: str = ""
 
 
@@ -71,7 +71,7 @@ class ConfinedDerive:
             answer = msgspec.json.decode(text, type=_Answer)
             if answer.failure:
                 raise ConfinedError(answer.failure)
-            return answer.found
+            return answer.preset
         is_late = child.poll() is None and not _has_ended(child)
         self.close()
         why = f"{self._patience:.0f} s" if is_late else f"{PROCESSOR} s of a processor or {MEMORY // GIB} GiB of memory"
@@ -143,14 +143,14 @@ def _answer(pid: int, command: str) -> _Answer:
     from vramtui.presets.importers.derived import derive  # noqa: PLC0415 - in the child alone
 
     try:
-        found = derive(pid, command)
-        if found is not None:
-            _try_out(found)
+        offer = derive(pid, command)
+        if offer is not None:
+            _try_out(offer)
     except MemoryError:
         return _Answer(failure=f"its model is not estimated: what pid {pid} names takes more than {MEMORY // GIB} GiB")
     except Exception:  # noqa: BLE001 - files of any program: one that cannot be read names no model
         return _Answer()
-    return _Answer(found)
+    return _Answer(offer)
 
 
 def _try_out(preset_file: PresetFile) -> None:
@@ -216,7 +216,7 @@ class DerivedPresets:
             self._confined.close()  # no sample may follow
         else:
             self._ask(waiting)
-        return {**derived, **{key: found for key, found in matched.items() if key not in derived}}
+        return {**derived, **{key: preset_file for key, preset_file in matched.items() if key not in derived}}
 
     def _preset(self, job: _Job, process: Process, waiting: dict[_Job, None]) -> PresetFile | None:
         """What is known of a job by now; where nothing is, it is put among those that are `waiting`."""

@@ -289,7 +289,7 @@ class Fleet:
         session = entry.session
         if session.sample is not None:
             estimates = session.estimates()
-            predicted = {key: found.process for key, found in estimates.items() if found is not None}
+            predicted = {key: answer.process for key, answer in estimates.items() if answer is not None}
             quick = _quick_keys(session, session.sample)
             # A card that is cut into MIG instances is these: it would be counted twice, and be free for nobody.
             gpus = usable_gpus(session.sample.gpus)
@@ -304,8 +304,8 @@ def _quick_keys(session: MonitorSession, sample: Sample) -> frozenset[ProcessKey
     devices = {gpu.uuid: device_of(gpu) for gpu in sample.gpus} if session.matched else {}
     return frozenset(
         key
-        for key, found in session.matched.items()
-        if key.gpu_uuid in devices and session.is_quick(found, devices[key.gpu_uuid])
+        for key, preset_file in session.matched.items()
+        if key.gpu_uuid in devices and session.is_quick(preset_file, devices[key.gpu_uuid])
     )
 
 

@@ -42,21 +42,21 @@ class Guesses:
     ) -> Mapping[ProcessKey, PresetFile]:
         """`matched` without the processes of `sample` of which there is but a guess."""
         guessed = {key for key, device in _assumed(sample, matched) if self.range_of(matched[key], device) is not None}
-        return {key: found for key, found in matched.items() if key not in guessed} if guessed else matched
+        return {key: preset_file for key, preset_file in matched.items() if key not in guessed} if guessed else matched
 
     def refute(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], history: History) -> None:
         """Note the guesses that processes of `sample` hold more than, of whose peaks `history` knows."""
         for key, device in _assumed(sample, matched):
-            found, track = matched[key], history.tracks.get(key)
-            span = self._predictor.range_of(found, device)
+            preset_file, track = matched[key], history.tracks.get(key)
+            span = self._predictor.range_of(preset_file, device)
             peak = None if track is None else track.peak
             if span is not None and peak is not None and span.is_refuted_by(peak.bytes):
-                self._refuted.add((found.key, found.preset.workload, device))
+                self._refuted.add((preset_file.key, preset_file.preset.workload, device))
 
 
 def _assumed(sample: Sample | None, matched: Mapping[ProcessKey, PresetFile]) -> list[tuple[ProcessKey, Device]]:
     """The processes of whose settings something is assumed, each with its card."""
-    keys = [key for key, found in matched.items() if found.assumed]
+    keys = [key for key, preset_file in matched.items() if preset_file.assumed]
     if not keys or sample is None:
         return []
     devices = {gpu.uuid: device_of(gpu) for gpu in sample.gpus}

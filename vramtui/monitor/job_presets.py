@@ -80,9 +80,9 @@ class JobPresets:
         matched = {}
         for gpu in sample.gpus:
             for process in gpu.processes:
-                found = self._preset(told[process.pid]) if process.pid in told else None
-                if found is not None:
-                    matched[ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at)] = found
+                preset_file = self._preset(told[process.pid]) if process.pid in told else None
+                if preset_file is not None:
+                    matched[ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at)] = preset_file
         return matched
 
     def _preset(self, name: str) -> PresetFile | None:

@@ -186,9 +186,9 @@ class Predictor:
             return answer if traced is None else EstimateResult(traced)
         return answer
 
-    def of_preset(self, found: PresetFile, device: Device) -> Estimate | None:
+    def of_preset(self, preset_file: PresetFile, device: Device) -> Estimate | None:
         """The estimate of a preset as saved, uncorrected; None where there can be none."""
-        return self.plain(found.preset.workload, device).estimate
+        return self.plain(preset_file.preset.workload, device).estimate
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
         """What a trace said, if there was one."""
@@ -198,16 +198,16 @@ class Predictor:
         """What each published rule that fits says; nothing where the workload is about a rule alone."""
         return self._rules.get_or_make((workload, device), lambda: _rules(workload, device))
 
-    def range_of(self, found: PresetFile, device: Device) -> Range | None:
+    def range_of(self, preset_file: PresetFile, device: Device) -> Range | None:
         """What a matched job may need by all that is known of it; None where nothing of it is assumed.
 
         Always by what answers at once: of a range the ends are nobody's answer.
         """
-        if not found.assumed:
+        if not preset_file.assumed:
             return None
-        at = (id(found), device)
-        if at not in self._ranges or self._ranges[at][0] is not found:
-            self._ranges[at] = found, range_of(found, device, self.quick)
+        at = (id(preset_file), device)
+        if at not in self._ranges or self._ranges[at][0] is not preset_file:
+            self._ranges[at] = preset_file, range_of(preset_file, device, self.quick)
         return self._ranges[at][1]
 
     def quick(self, workload: Workload, device: Device) -> Estimate | None:
@@ -220,8 +220,8 @@ class Predictor:
 
     def total(self, workload: Workload, device: Device) -> int | None:
         """The process total of `ask` in bytes; None where there is no estimate. Only the number is kept."""
-        found = self.fit(workload, device)
-        return found.needs if found is not None else None
+        answer = self.fit(workload, device)
+        return answer.needs if answer is not None else None
 
     def fit(self, workload: Workload, device: Device) -> Fit | None:
         """Whether the process fits the empty card; None where there is no estimate. No more than that is kept."""
@@ -266,22 +266,22 @@ class Predictor:
             search.go_on()
         return search
 
-    def nearer_batch(self, workload: Workload, device: Device, found: int) -> tuple[int, bool]:
+    def nearer_batch(self, workload: Workload, device: Device, batch: int) -> tuple[int, bool]:
         """The largest batch by what answers nearest, and whether that is still being looked for.
 
         Args:
             workload: the job; its own batch does not count.
             device: the card.
-            found: the largest batch by what answers at once.
+            batch: the largest batch by what answers at once.
         """
         estimate = self.plain(workload, device).estimate
-        if self.refiner is None or estimate is None or found >= MOST_BATCH:
-            return found, False
+        if self.refiner is None or estimate is None or batch >= MOST_BATCH:
+            return batch, False
         if estimate.method != SIMULATED:
-            return found, self.refiner.is_wanted((workload, device))
+            return batch, self.refiner.is_wanted((workload, device))
         question = BatchQuestion(workload.with_inputs(batch_size=1), device, self._correct)
-        nearer = self.refiner.largest_batch(question, found)
-        return (found, True) if nearer is None else (nearer, False)
+        nearer = self.refiner.largest_batch(question, batch)
+        return (batch, True) if nearer is None else (nearer, False)
 
     def _make(self, workload: Workload, device: Device) -> EstimateResult:
         try:

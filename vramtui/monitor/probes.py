@@ -59,19 +59,19 @@ def bare_uuid(uuid: str) -> str:
 
 def observed_beside(jobs: Jobs, gpu: Gpu, process: Process, peak: int | None) -> Ledger:
     """What is seen of a process on that card: its `peak` as the driver shows it, in bytes, and what it reports."""
-    found = find_job(jobs, process.pid, gpu.uuid)
-    if found is None:
+    observed_job = find_job(jobs, process.pid, gpu.uuid)
+    if observed_job is None:
         return observed_ledger(peak)
-    job, device = found
+    job, device = observed_job
     return observed_ledger(peak, job.ledger(device), is_complete=job.is_complete)
 
 
 def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ...]:
     """The ends of the phases that a process reported on that card."""
-    found = find_job(jobs, process.pid, gpu.uuid)
-    if found is None:
+    observed_job = find_job(jobs, process.pid, gpu.uuid)
+    if observed_job is None:
         return ()
-    job, device = found
+    job, device = observed_job
     return tuple(
         Moment(
             phase=end.phase,

@@ -58,10 +58,10 @@ class _BatchSearch:
                 if not is_wanted():
                     raise _CancelledError
                 workload = asked.workload.with_inputs(batch_size=batch)
-                found = _simulated(estimator, (workload, asked.device))
-                if found is not None and correct is not None:
-                    found = correct(found, workload, asked.device)
-                self.known[batch] = None if found is None else found.process
+                estimate = _simulated(estimator, (workload, asked.device))
+                if estimate is not None and correct is not None:
+                    estimate = correct(estimate, workload, asked.device)
+                self.known[batch] = None if estimate is None else estimate.process
             return self.known[batch]
 
         return largest(needs, search_largest(asked.device.total_memory, self.start))

@@ -158,8 +158,8 @@ class MonitorSession:
         self.sample_fast()
         if self._alerts is not None:
             failed = oom_alerts(sample, self.jobs()) if self.is_matching else ()
-            found = self._alerts.update(sample, self.history, self.stated_estimates(), failed)
-            self.new_alerts = () if self._is_quiet else tuple(found)
+            alerts = self._alerts.update(sample, self.history, self.stated_estimates(), failed)
+            self.new_alerts = () if self._is_quiet else tuple(alerts)
             self._is_quiet = False
         if self.run_writer is not None:
             due = self._runs().update(sample, self.history, self.guesses.without(sample, self.matched))
@@ -201,16 +201,16 @@ class MonitorSession:
 
     def take_presets(self, presets: Iterable[PresetFile]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""
-        for found in presets:
-            self.presets.setdefault(found.key, found)
+        for preset_file in presets:
+            self.presets.setdefault(preset_file.key, preset_file)
         for at, jobs in self._past.jobs() if self._past is not None else ():
             self.job_memory.take(at, jobs)
         self._past = None
         self.match_by(matcher_of(self.presets.values()))
 
-    def add_preset(self, found: PresetFile) -> None:
+    def add_preset(self, preset_file: PresetFile) -> None:
         """Know one more preset; it stands in for another of the same key."""
-        self.presets[found.key] = found
+        self.presets[preset_file.key] = preset_file
         self.match_by(matcher_of(self.presets.values()))
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
@@ -228,12 +228,12 @@ class MonitorSession:
     def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
         """The preset of each process in `sample` that has one."""
         told = self._job_presets.of(sample, self.jobs()) if self.is_matching else {}
-        for found in told.values():
-            self.presets.setdefault(found.key, found)
+        for preset_file in told.values():
+            self.presets.setdefault(preset_file.key, preset_file)
         matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
         if told:
             # What somebody gave to `vramtui run` goes before a pattern, and what was said by hand before that.
-            matched = {**matched, **{key: found for key, found in told.items() if key not in self.by_hand}}
+            matched = {**matched, **{key: preset_file for key, preset_file in told.items() if key not in self.by_hand}}
         if self._derived is None or not self.is_matching:
             return matched
         return self._derived.beside(sample, matched, self.by_hand)
@@ -280,21 +280,21 @@ class MonitorSession:
 
     # --- what is known -------------------------------------------------------------------------------------------
 
-    def workload(self, found: PresetFile) -> Workload:
+    def workload(self, preset_file: PresetFile) -> Workload:
         """What is tried out in place of the preset's workload, or that itself."""
-        return self.variants.get(found.key, found.preset.workload)
+        return self.variants.get(preset_file.key, preset_file.preset.workload)
 
-    def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
+    def estimate(self, preset_file: PresetFile, device: Device) -> Estimate | None:
         """The estimate of a preset as it was matched, calibrated where that is asked for; no variant is in it. None
         where what is assumed of the job could move it far, or what runs has refuted it: a guess is no prediction.
         """
-        if found.assumed and self.guesses.range_of(found, device) is not None:
+        if preset_file.assumed and self.guesses.range_of(preset_file, device) is not None:
             return None
-        return self.predictor.ask(found.preset.workload, device).estimate
+        return self.predictor.ask(preset_file.preset.workload, device).estimate
 
-    def is_quick(self, found: PresetFile, device: Device) -> bool:
+    def is_quick(self, preset_file: PresetFile, device: Device) -> bool:
         """Whether a nearer estimate will replace that of a preset as it was matched."""
-        return self.predictor.is_quick(found.preset.workload, device)
+        return self.predictor.is_quick(preset_file.preset.workload, device)
 
     def estimates(self) -> dict[ProcessKey, Estimate | None]:
         """The estimate for each process that runs a preset, on the card that it runs on."""
@@ -304,9 +304,9 @@ class MonitorSession:
         """The estimates that may raise an alert: no quick ones, and not those that what is assumed can explain."""
         return estimates_of(self.sample, self.matched, self._stated_estimate)
 
-    def _stated_estimate(self, found: PresetFile, device: Device) -> Estimate | None:
-        may = self.guesses.may_alert(found, device) and not self.is_quick(found, device)
-        return self.estimate(found, device) if may else None
+    def _stated_estimate(self, preset_file: PresetFile, device: Device) -> Estimate | None:
+        may = self.guesses.may_alert(preset_file, device) and not self.is_quick(preset_file, device)
+        return self.estimate(preset_file, device) if may else None
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -324,10 +324,10 @@ class MonitorSession:
         """What is predicted for each process by its preset as the file has it: what is tried out is not what runs."""
         devices = {} if self.sample is None else {gpu.uuid: device_of(gpu) for gpu in self.sample.gpus}
         matched = self.guesses.without(self.sample, self.matched).items()
-        found = {
+        estimates = {
             key: self._prediction(preset, devices[key.gpu_uuid]) for key, preset in matched if key.gpu_uuid in devices
         }
-        return {key: prediction for key, prediction in found.items() if prediction is not None}
+        return {key: prediction for key, prediction in estimates.items() if prediction is not None}
 
     def _prediction(self, preset: PresetFile, device: Device) -> Prediction | None:
         """The very same value as long as nothing changes, so that a recording has it once."""
