@@ -108,8 +108,8 @@ class PresetLibrary:
         return None if isinstance(read, UserError) else read
 
     def _match_of_own(self, key: str) -> Match | None:
-        found = self.find(key)
-        return found.preset.match if found is not None else None
+        preset_file = self.find(key)
+        return preset_file.preset.match if preset_file is not None else None
 
     def all(self) -> tuple[PresetFile, ...]:
         """Every preset that could be read, by key; a broken one hides no other, it is told of in `problems`."""
@@ -139,16 +139,16 @@ class PresetLibrary:
 
     def _current_files(self) -> dict[str, "_File"]:
         if self._files is None:
-            found: dict[str, _File] = {}
+            files: dict[str, _File] = {}
             self._doubles = []
             for folder, bundled in ((self.user_folder, False), (self._bundled, True)):
                 for path in preset_files(folder):
-                    first = found.setdefault(path.stem, _File(path, bundled, stamp_of(path)))
+                    first = files.setdefault(path.stem, _File(path, bundled, stamp_of(path)))
                     if first.path != path and first.bundled == bundled:
                         from vramtui.presets.reader import display_path  # noqa: PLC0415 - two files of one name are rare
 
                         self._doubles.append(f"{display_path(path)}: {display_path(first.path)} has the same name")
-            self._files = dict(sorted(found.items()))
+            self._files = dict(sorted(files.items()))
         return self._files
 
     def _load(self, key: str) -> PresetFile | UserError:

@@ -89,8 +89,8 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
             "model.config must be the path of a config.json, safetensors or GGUF file, or a model's name, in quotes"
         )
     try:
-        found = find_model(name, folder=folder)
-        said = _table((folder or Path()) / path_named(name) if found is None else found.path)
+        config = find_model(name, folder=folder)
+        said = _table((folder or Path()) / path_named(name) if config is None else config.path)
     except (UserError, RuntimeError) as error:
         raise UserError(f"model.config: {error}") from None
     own = {key: value for key, value in model.items() if key != KEY}

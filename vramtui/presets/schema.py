@@ -103,12 +103,12 @@ def _check(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
     if any(isinstance(option, inspect.StructType) for option in options):
         yield from _check_struct(value, kind, key)
         return
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for option in options:
-        found = list(_check_plain(value, option, key))
-        if not found:
+        faults = list(_check_plain(value, option, key))
+        if not faults:
             return
-    yield from found
+    yield from faults
 
 
 def options_of(kind: inspect.Type) -> list[inspect.Type]:

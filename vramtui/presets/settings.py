@@ -66,5 +66,5 @@ def find_setting_problems(text: str) -> tuple[PresetProblem, ...]:
         except msgspec.ValidationError as error:
             faults = [Fault((), str(error))]
     lines = key_lines(text) if faults else {}
-    found = [PresetProblem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
-    return tuple(sorted(found, key=lambda problem: problem.line or 0))
+    problems = [PresetProblem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
+    return tuple(sorted(problems, key=lambda problem: problem.line or 0))

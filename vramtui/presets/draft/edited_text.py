@@ -208,8 +208,8 @@ class EditedText:
         """Everything that is wrong, in the order of lines; then what the form refused, which stands for what the text
         has there.
         """
-        found = (problem for problem in self._found if problem.key not in self._refused)
-        return (*found, *(problem for _, problem in self._refused.values()))
+        problems_left = (problem for problem in self._found if problem.key not in self._refused)
+        return (*problems_left, *(problem for _, problem in self._refused.values()))
 
     @property
     def refused(self) -> dict[str, str]:

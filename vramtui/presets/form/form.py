@@ -161,12 +161,12 @@ class FieldMaker:
 @lru_cache(maxsize=128)
 def _orders(struct: type) -> dict[str, tuple[str, ...]]:
     """The choices of each key that has some, in the order of the type, which msgspec sorts."""
-    found = {}
+    orders = {}
     for name, hint in typing.get_type_hints(struct, include_extras=True).items():
         literal = next(filter(_is_literal, (hint, *typing.get_args(hint))), None)
         if literal is not None:
-            found[name] = tuple(map(str, typing.get_args(literal)))
-    return found
+            orders[name] = tuple(map(str, typing.get_args(literal)))
+    return orders
 
 
 def _is_literal(hint: object) -> bool:

@@ -124,16 +124,18 @@ def _find_known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[L
     by_folder = _is_path(name)
     if by_folder:
         seen = not is_model or (place is not None and _may_read(place.find(name)))
-        found = None if seen else preset_of_folder(name, library)
+        preset_file = None if seen else preset_of_folder(name, library)
         store = f"the folder's name, {name}, whose files cannot be read"
     elif place is not None and exists(place.find(name)):
         return None, None
     else:
-        found, store = preset_known(name, library), "the bundled models"
-    if found is None:
+        preset_file, store = preset_known(name, library), "the bundled models"
+    if preset_file is None:
         return None, None
-    assumed = by_folder or ("/" in found.key and "/" not in name)  # whose model of that name was not said
-    return LocalModel(name=found.key, path=Path(found.path), store=store, assumed=assumed), found.preset
+    assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # whose model of that name was not said
+    return LocalModel(
+        name=preset_file.key, path=Path(preset_file.path), store=store, assumed=assumed
+    ), preset_file.preset
 
 
 def _is_path(name: str) -> bool:

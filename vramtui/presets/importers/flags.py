@@ -89,8 +89,8 @@ def either(table: Mapping[str, str], ending: str = "") -> Spelling:
     """One of the words of `table`, with `ending` behind a half precision."""
 
     def spell(value: str) -> str | None:
-        found = table.get(value.lower())
-        return found + ending if found in {"bf16", "fp16"} and ending else found
+        value_of = table.get(value.lower())
+        return value_of + ending if value_of in {"bf16", "fp16"} and ending else value_of
 
     return spell
 
@@ -123,12 +123,12 @@ def _matched(expression: str) -> str | None:
         wanted = re.compile(expression)
     except (re.error, OverflowError, RecursionError):
         return None
-    found = [
+    names = [
         layer.rpartition(".")[2]
         for layer in _LINEAR
         if any(wanted.fullmatch(f"{stem}.{number}.{layer}") for stem in _STEMS for number in _SOME_LAYERS)
     ]
-    return "[" + ", ".join(f'"{name}"' for name in found) + "]" if found else None
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]" if names else None
 
 
 def modules(value: str) -> str | None:
@@ -330,9 +330,9 @@ def spelled_option(name: str, value: str) -> tuple[str, str] | None:
     """The key that an option of many programs stands for and its value there; None where there is no such option."""
     if name in OWN:
         return OWN[name], value
-    found = SHARED.get(name)
-    spelt = found[1](value) if found is not None else None
-    return (found[0], spelt) if found is not None and spelt is not None else None
+    option = SHARED.get(name)
+    spelt = option[1](value) if option is not None else None
+    return (option[0], spelt) if option is not None and spelt is not None else None
 
 
 def is_checkpointing_off(name: str, value: str) -> bool:

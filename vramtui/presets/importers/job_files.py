@@ -56,12 +56,12 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
 
 def files_named(line: CommandLine) -> tuple[str, ...]:
     """The files that a command line names as its configuration, in their order."""
-    found = [option.value for option in line.options if option.name in _OPTIONS]
+    names = [option.value for option in line.options if option.name in _OPTIONS]
     for before, word in zip(line.words, line.words[1:], strict=False):
         behind = not before.startswith("-") and not word.startswith("-") and "=" not in word
         if behind and (word.endswith((".yaml", ".yml")) or (word.endswith(".json") and before.endswith(".py"))):
-            found.append(word)
-    return tuple(dict.fromkeys(name for name in found if name.endswith(_SUFFIXES)))[:MOST_FILES]
+            names.append(word)
+    return tuple(dict.fromkeys(name for name in names if name.endswith(_SUFFIXES)))[:MOST_FILES]
 
 
 def _decoded(content: bytes, title: str, *, is_json: bool) -> dict[str, Any]:

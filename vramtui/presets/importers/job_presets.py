@@ -37,18 +37,18 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
     called = None
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
-        found = preset_named(said[MODEL_FILE], library)
+        preset_file = preset_named(said[MODEL_FILE], library)
     elif hub and (named := _model_name(file)) is not None and is_repository(named):
-        found = preset_named(named, library, hub=True)
+        preset_file = preset_named(named, library, hub=True)
     elif (exact := _by_its_name(file, library)) is not None:
-        found = exact
+        preset_file = exact
     elif (called := _called_after(file, path.parent, library)) is not None:
-        found = called
+        preset_file = called
     elif PRESET in said:
-        found = library.get(said[PRESET])
+        preset_file = library.get(said[PRESET])
     else:
         raise UserError(f"{path_text(path)} {_unknown(file)}")
-    notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
+    notes = f"The run is what {path.name} says; the shapes are those of {preset_file.key}."
     if called is not None:
         notes += f" The folder {_model_name(file)} is taken for it by its name: it is not on this machine."
     if "run.sequence_length" not in said:
@@ -58,7 +58,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         for key, words in NOT_MODELLED.items()
         if key in file.values and (not words or file.values[key].lower() in words)
     )
-    preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
+    preset = Preset(name=path.stem, notes=notes, model=preset_file.preset.model, run=TrainRun(sequence_length=None))
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), file, path, library)
 
 

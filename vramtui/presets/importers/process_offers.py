@@ -244,9 +244,9 @@ def model_named(line: CommandLine, family: str) -> Option | None:
     if family == "nanogpt" and published is not None and line.find("n_layer", "n_embd", "init_from") is None:
         return Option("model", "gpt2", published)
     for name in MODEL_FLAGS:
-        found = line.find(name)
-        if found is not None and found.value and not (name == "m" and family != "llama.cpp"):
-            return found
+        option = line.find(name)
+        if option is not None and option.value and not (name == "m" and family != "llama.cpp"):
+            return option
     return None
 
 
