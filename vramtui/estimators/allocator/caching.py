@@ -34,10 +34,10 @@ def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -
         while index + 1 < len(keys) and reach(keys[index + 1][3]) < reach(keys[index][3]):
             index += 1
     if limit is not None:
-        found = keys[index][0]
-        if size < limit <= found:
+        whole = keys[index][0]
+        if size < limit <= whole:
             return None
-        if size >= limit and found >= size + config.max_non_split_rounding:
+        if size >= limit and whole >= size + config.max_non_split_rounding:
             return None
     return keys.pop(index)[3]
 

@@ -67,7 +67,7 @@ class AllocatorConfig:
         Raises:
             UserError: an unknown key, or a value PyTorch would refuse.
         """
-        found: dict[str, object] = {}
+        settings: dict[str, object] = {}
         seen: set[str] = set()
         for key, value in _pairs(text):
             if key not in KEYS:
@@ -75,8 +75,8 @@ class AllocatorConfig:
             if key in seen:
                 raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key} is set twice")
             seen.add(key)
-            found.update(_read(key, value))
-        config = cls(**found)  # type: ignore[arg-type] # `_read` gives each field its own type
+            settings.update(_read(key, value))
+        config = cls(**settings)  # type: ignore[arg-type] # `_read` gives each field its own type
         _check(config)
         return config
 

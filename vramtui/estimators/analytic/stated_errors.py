@@ -131,10 +131,10 @@ def with_stated_error(estimate: Estimate, workload: Workload, device: Device) ->
     One whose error was never measured, and one of a kind without a measured run, stay as they are.
     """
     kind = kind_of(workload)
-    found = SPREADS.get(kind) if kind is not None else None
-    if found is None or estimate.error is None or not estimate.process or estimate.reserved is None:
+    measured = SPREADS.get(kind) if kind is not None else None
+    if measured is None or estimate.error is None or not estimate.process or estimate.reserved is None:
         return estimate
-    share, simulated = found
+    share, simulated = measured
     spread = simulated or share if estimate.method == "simulated" else share
     context = cuda_context_spread(device.capability, loading_of(workload.run))
     return msgspec.structs.replace(

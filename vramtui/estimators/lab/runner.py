@@ -241,15 +241,15 @@ def measure(experiment: Experiment, run: ExperimentRun, interpreter: Interpreter
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - our own module, by the job's Python
         except subprocess.TimeoutExpired:
             raise UserError(f"{experiment.key} took longer than {_PATIENCE:g} s on the card") from None
-        found: MeasuringHost | None = None
+        host: MeasuringHost | None = None
         with contextlib.suppress(FileNotFoundError):
-            found = msgspec.json.decode(facts.read_bytes(), type=MeasuringHost)
+            host = msgspec.json.decode(facts.read_bytes(), type=MeasuringHost)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise UserError(f"{experiment.key} failed on the card: {last}")
-        if found is None or found.card is None:
+        if host is None or host.card is None:
             return None
-        return MeasuredRun(facts=found, rows=_read(rows))
+        return MeasuredRun(facts=host, rows=_read(rows))
 
 
 def _read(path: Path) -> tuple[TorchFigures, ...]:

@@ -247,9 +247,9 @@ class Planner:
                 return mitigations
         return None
 
-    def _may_fit(self, found: FitResult) -> bool:
+    def _may_fit(self, answer: FitResult) -> bool:
         """Whether a nearer estimate could say that it fits."""
-        return found.process is not None and found.process <= self.room * NEAR
+        return answer.process is not None and answer.process <= self.room * NEAR
 
     def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
         """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given.

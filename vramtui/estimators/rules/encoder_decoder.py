@@ -59,7 +59,7 @@ def _parameters(inputs: EncoderDecoderRule) -> list[tuple[str, int, str]]:
     norm = d + bias * d
     biases = " with biases" if bias else ""
     e, n = inputs.encoder_layers, inputs.decoder_layers
-    found = [
+    counts = [
         ("source embedding", inputs.source_vocab_size * d, f"{inputs.source_vocab_size} x d {d}"),
         ("target embedding", inputs.target_vocab_size * d, f"{inputs.target_vocab_size} x d {d}"),
         ("encoder attention", e * attention, f"{e} layers x 4 d²{biases}, d = {d}"),
@@ -72,13 +72,13 @@ def _parameters(inputs: EncoderDecoderRule) -> list[tuple[str, int, str]]:
     ]
     if inputs.position == "learned":
         rows = _positions(inputs)
-        found.append(("source positions", rows * d, f"{rows} x d {d}"))
-        found.append(("target positions", rows * d, f"{rows} x d {d}"))
+        counts.append(("source positions", rows * d, f"{rows} x d {d}"))
+        counts.append(("target positions", rows * d, f"{rows} x d {d}"))
     vocabulary = inputs.target_vocab_size
     output = bias * vocabulary + (0 if inputs.tie_word_embeddings else vocabulary * d)
     tied = "bias alone, tied" if inputs.tie_word_embeddings else f"{vocabulary} x d {d}{biases}"
-    found.append(("output projection", output, tied))
-    return found
+    counts.append(("output projection", output, tied))
+    return counts
 
 
 def _add_inputs(sheet: RuleSheet, inputs: EncoderDecoderRule) -> None:

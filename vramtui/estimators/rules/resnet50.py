@@ -65,12 +65,12 @@ class _Network:
 def network(blocks: tuple[int, ...], image_size: int) -> _Network:
     """A bottleneck ResNet with `blocks` per stage: (3, 4, 6, 3) is ResNet-50, (3, 4, 23, 3) 101, (3, 8, 36, 3) 152."""
     side = _half(_half(image_size))
-    found = (_Convolution(3, 64, 7, _half(image_size)), *_stages(blocks, side))
+    convolutions = (_Convolution(3, 64, 7, _half(image_size)), *_stages(blocks, side))
     sums, side_of_stage = 0, side
     for stage, count in enumerate(blocks):
         side_of_stage = _half(side_of_stage) if stage else side_of_stage
         sums += count * (256 << stage) * side_of_stage**2
-    return _Network(found, 64 * side**2, sums)
+    return _Network(convolutions, 64 * side**2, sums)
 
 
 def _stages(blocks: tuple[int, ...], side: int) -> Iterator[_Convolution]:

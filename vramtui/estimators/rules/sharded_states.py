@@ -74,18 +74,18 @@ def deepspeed(inputs: DeepspeedRule) -> RuleSheet:
 
 
 def _states(inputs: DeepspeedRule) -> list[State]:
-    found: list[State] = []
+    states: list[State] = []
     if inputs.stage == 3:
         layer = inputs.largest_layer_parameters or 0
-        found.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
+        states.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
     if not inputs.offload_parameters:
-        found.append(_state(inputs, "weights, fp16", "weights", 2, inputs.ranks if inputs.stage == 3 else 1))
+        states.append(_state(inputs, "weights, fp16", "weights", 2, inputs.ranks if inputs.stage == 3 else 1))
     if not inputs.offload_optimizer:
         if inputs.stage == 2:
             ranks = inputs.ranks if inputs.formula == "current" else 1
-            found.append(_state(inputs, "gradients, fp16", "gradients", 2, ranks))
-        found += [_state(inputs, name, line, each, inputs.ranks) for name, line, each in FP32]
-    return found
+            states.append(_state(inputs, "gradients, fp16", "gradients", 2, ranks))
+        states += [_state(inputs, name, line, each, inputs.ranks) for name, line, each in FP32]
+    return states
 
 
 def _state(inputs: DeepspeedRule, name: str, line: Category, each: int, ranks: int) -> State:

@@ -112,7 +112,7 @@ def _form(read: dict[str, Any]) -> ConvolutionForm:
 @cache
 def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
     """The measured convolutions of that form."""
-    found = []
+    rows = []
     sides = len(form.window)
     for images, inputs, outputs, *rest in _rows(form.card, form.cudnn).get(form, ()):
         size, padding, bytes_of = rest[:sides], rest[sides : 2 * sides], rest[2 * sides :]
@@ -136,12 +136,12 @@ def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
             size=tuple(size),
             padding=tuple(padding),
         )
-        found.append(
+        rows.append(
             MeasuredConvolution(
                 convolved, dict(zip(_DIRECTIONS, asked, strict=True)), dict(zip(_DIRECTIONS, tried, strict=False))
             )
         )
-    return found
+    return rows
 
 
 def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
@@ -176,16 +176,16 @@ def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int,
 
     A convolution `NEAR` another is taken to run on its kernel, which copies the same tensors and splits as often.
     """
-    found = _nearest(convolved)
-    return None if found is None else (_like(convolved, found[0], found[0].asked[direction]), not found[1])
+    nearest = _nearest(convolved)
+    return None if nearest is None else (_like(convolved, nearest[0], nearest[0].asked[direction]), not nearest[1])
 
 
 def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
     """Bytes of the largest workspace that cuDNN tries for it with `torch.backends.cudnn.benchmark`, as above."""
-    found = _nearest(convolved)
-    if found is None or not found[0].tried:
+    nearest = _nearest(convolved)
+    if nearest is None or not nearest[0].tried:
         return None
-    return _like(convolved, found[0], found[0].tried[direction]), not found[1]
+    return _like(convolved, nearest[0], nearest[0].tried[direction]), not nearest[1]
 
 
 def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> int:

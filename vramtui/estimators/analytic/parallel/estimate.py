@@ -141,7 +141,7 @@ def _tensors(
 
 
 def _notes(
-    worst: Share, found: list[tuple[Share, Estimate]], parallel: Parallel, micro_batches: int
+    worst: Share, ranks: list[tuple[Share, Estimate]], parallel: Parallel, micro_batches: int
 ) -> tuple[str, ...]:
     ways = {name: getattr(parallel, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
     spread = ", ".join(f"{name} {count}" for name, count in ways.items() if count > 1)
@@ -152,7 +152,7 @@ def _notes(
     if worst.stages == 1:
         notes.append("every rank holds the same")
     else:
-        sizes = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in found if share != worst)
+        sizes = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in ranks if share != worst)
         notes.append(f"worst rank: {place_of(worst)}; beside it {sizes}")
     return tuple(notes)
 

@@ -83,16 +83,16 @@ def on_card_beside(
 
 def merged(tensors: Iterable[Parameter], model: TransformerModel) -> tuple[Parameter, ...]:
     """`tensors` with those laid together that vLLM keeps as one: their rows add up."""
-    found: dict[tuple[object, ...], Parameter] = {}
+    parameters: dict[tuple[object, ...], Parameter] = {}
     for tensor in tensors:
         module = MERGED.get(tensor.module, tensor.module)
         if module == tensor.module or not tensor.layer or (module == "gate_up_proj" and not model.gated_mlp):
-            found[(len(found),)] = tensor
+            parameters[(len(parameters),)] = tensor
             continue
         key = (module, tensor.shape[1:], tensor.count)
-        rows = tensor.shape[0] + (found[key].shape[0] if key in found else 0)
-        found[key] = msgspec.structs.replace(tensor, module=module, shape=(rows, *tensor.shape[1:]))
-    return tuple(found.values())
+        rows = tensor.shape[0] + (parameters[key].shape[0] if key in parameters else 0)
+        parameters[key] = msgspec.structs.replace(tensor, module=module, shape=(rows, *tensor.shape[1:]))
+    return tuple(parameters.values())
 
 
 def weight_pieces(weights: ServedWeights) -> list[ServingPart]:

@@ -47,8 +47,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 def recipe(precision: Precision, *, lora: Lora | None) -> Recipe:
     """The recipe for `precision`, as `_bytes_under` has it, with its type."""
-    found = _bytes_under(precision, lora=lora)
-    return msgspec.structs.replace(found, bf16=precision.startswith(("bf16", "fp8")))
+    widths = _bytes_under(precision, lora=lora)
+    return msgspec.structs.replace(widths, bf16=precision.startswith(("bf16", "fp8")))
 
 
 def _bytes_under(precision: Precision, *, lora: Lora | None) -> Recipe:

@@ -100,10 +100,10 @@ class Whereabouts:
         return self.names.get(stack[-1], "") if stack else ""
 
     def _stack(self) -> list[int]:
-        found: list[int] | None = getattr(self._stacks, "modules", None)
-        if found is None:
-            found = self._stacks.modules = []
-        return found
+        frames: list[int] | None = getattr(self._stacks, "modules", None)
+        if frames is None:
+            frames = self._stacks.modules = []
+        return frames
 
     def _entered(self, module: torch.nn.Module, _args: Any) -> None:
         key = id(module)

@@ -83,7 +83,7 @@ class Categories:
         self._watching = True
         plain, caches = module.Cache.__init__, self._caches
         # By type: `isinstance` asks each object for its class as well, and torch.distributed.reduce_op warns of that.
-        caches.update(found for found in gc.get_objects() if issubclass(type(found), module.Cache))
+        caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
 
         def construct(cache: Any, *args: Any, **kwargs: Any) -> None:
             plain(cache, *args, **kwargs)

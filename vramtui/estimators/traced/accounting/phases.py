@@ -259,8 +259,8 @@ class PhaseTracker:
 
 
 def _all_subclasses(kind: type) -> list[type]:
-    found: list[type] = []
+    classes: list[type] = []
     subclasses: list[type] = kind.__subclasses__()
     for sub in subclasses:
-        found += [sub, *_all_subclasses(sub)]
-    return found
+        classes += [sub, *_all_subclasses(sub)]
+    return classes

@@ -157,15 +157,15 @@ def _float_rule(_operator: Any, args: Any, kwargs: Any, cache: _WeightCache) -> 
 
 
 def _widest_rule(_operator: Any, args: Any, kwargs: Any, cache: _WeightCache) -> Any:
-    found: list[torch.dtype] = []
+    dtypes: list[torch.dtype] = []
 
     def look(tensor: torch.Tensor) -> torch.Tensor:
         if _eligible(tensor):
-            found.append(tensor.dtype)
+            dtypes.append(tensor.dtype)
         return tensor
 
     _cast_call(args, kwargs, look)
-    widest = torch.float32 if torch.float32 in found else torch.get_autocast_dtype("cuda")
+    widest = torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
     return _cast_call(args, kwargs, lambda t: cache.cast(t, widest))
 
 

@@ -35,14 +35,14 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
         return False
     if args and type(args[0]) is FakeTensor:
         return False
-    found = 0
+    tensors = 0
     for value in (*args, *kwargs.values()) if kwargs else args:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
                 if isinstance(tensor, FakeTensor) or not (_light(func, tensor) or _takes_only_kind(func, args)):
                     return False
-                found += 1
-    return found > 0 or _makes_little(func, args, kwargs)
+                tensors += 1
+    return tensors > 0 or _makes_little(func, args, kwargs)
 
 
 def _light(func: Any, tensor: torch.Tensor) -> bool:

@@ -135,13 +135,13 @@ def _describe(values: Any, parts: list[Any]) -> None:
 
 
 def _flat(values: Any) -> list[Any]:
-    found: list[Any] = []
+    parts: list[Any] = []
     for value in values:
         if isinstance(value, (list, tuple)):
-            found += _flat(value)
+            parts += _flat(value)
         else:
-            found.append(value)
-    return found
+            parts.append(value)
+    return parts
 
 
 def _recipe(out: Any, seen: set[int]) -> Any:

@@ -171,8 +171,8 @@ def on_cpu(book: StorageBook, call: OperatorCall) -> Any:
         return None
     with torch._C._DisableTorchDispatch():
         substitution = _Substitution(book, or_zeros=True)
-        found = substitution.of_call(call)
-        return _computed(call[0], found, substitution)[1]
+        result = substitution.of_call(call)
+        return _computed(call[0], result, substitution)[1]
 
 
 def _is_unknown(tensor: torch.Tensor) -> bool:
@@ -275,11 +275,11 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
 def written_tensors(call: OperatorCall) -> list[torch.Tensor]:
     """The tensors an operator writes to."""
     func, args, kwargs = call
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for i, argument in enumerate(func._schema.arguments):
         info = argument.alias_info
         if info is None or not info.is_write:
             continue
         value = args[i] if i < len(args) else kwargs.get(argument.name)
-        found += [t for t in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(t, torch.Tensor)]
-    return found
+        tensors += [t for t in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(t, torch.Tensor)]
+    return tensors

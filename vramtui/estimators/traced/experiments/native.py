@@ -14,9 +14,9 @@ import torch
 def main() -> None:
     """Measure."""
     module, function, rows, facts = sys.argv[1:5]
-    found = torch.cuda.is_available()
+    has_cuda = torch.cuda.is_available()
     said: dict[str, object] = {"torch": str(torch.__version__), "card": None}
-    if found:
+    if has_cuda:
         properties = torch.cuda.get_device_properties(0)
         said["card"] = {
             "name": properties.name,
@@ -24,7 +24,7 @@ def main() -> None:
             "total_memory": properties.total_memory,
         }
     Path(facts).write_text(json.dumps(said), encoding="utf-8")
-    if found:
+    if has_cuda:
         sys.argv = [sys.argv[0], rows]
         getattr(importlib.import_module(f"{__package__}.{module}"), function)()
 

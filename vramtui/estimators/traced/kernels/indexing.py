@@ -16,17 +16,17 @@ def _places(call: Any, indices: Any) -> list[Any]:
 
     What is made for that lives as long as the call. Masks that follow from data are left as they are.
     """
-    found: list[Any] = []
+    places: list[Any] = []
     for index in indices:
         if not isinstance(index, torch.Tensor):
-            found.append(index)
+            places.append(index)
         elif index.dtype in (torch.bool, torch.uint8):
-            found += _places_of_mask(call, index)
+            places += _places_of_mask(call, index)
         else:
             if index.dtype is not torch.int64 or index.device.type == "cpu":
                 call.scratch(index.numel() * _INDEX)
-            found.append(index)
-    return found
+            places.append(index)
+    return places
 
 
 def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:

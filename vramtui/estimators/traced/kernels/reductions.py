@@ -25,9 +25,9 @@ class Dimension:
 def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> list[Dimension]:
     """The dimensions of a reduction of `tensor` over `dims` into `out`, fastest first, reduced ones in front."""
     strides = _out_strides(tensor, dims, out)
-    found = [Dimension(*each) for each in zip(tensor.shape, strides, tensor.stride(), strict=True)]
+    dimensions = [Dimension(*each) for each in zip(tensor.shape, strides, tensor.stride(), strict=True)]
     ordered: list[Dimension] = []
-    for dim in reversed(found):
+    for dim in reversed(dimensions):
         at = len(ordered)
         for i in range(len(ordered) - 1, -1, -1):
             order = _order(ordered[i], dim)
@@ -98,9 +98,9 @@ def plan(
     """
     if not tensor.dim() or not tensor.numel() or not out.numel():
         return ReductionScratch()
-    found = merged(tensor, dims, out)
-    reduced = [dim for dim in found if dim.out == 0]
-    kept = found[len(reduced) :]
+    dimensions = merged(tensor, dims, out)
+    reduced = [dim for dim in dimensions if dim.out == 0]
+    kept = dimensions[len(reduced) :]
     outputs = out.numel()
     inputs = tensor.numel() // outputs
     along = not kept or not reduced or reduced[0].inp < kept[0].inp
@@ -111,7 +111,7 @@ def plan(
         if along and wide >= 128 and len(reduced) == 1:
             wide //= vector
         elif not along:
-            out_vector = _out_vector(tensor, found, len(reduced))
+            out_vector = _out_vector(tensor, dimensions, len(reduced))
             wide //= out_vector
     asked = Reduction(
         along=along,
@@ -125,9 +125,9 @@ def plan(
     return reduction_scratch(asked, card)
 
 
-def _out_vector(tensor: torch.Tensor, found: list[Dimension], first_kept: int) -> int:
-    numbers = [tensor.storage_offset(), found[first_kept].size]
-    numbers += [dim.inp for i, dim in enumerate(found) if i != first_kept]
+def _out_vector(tensor: torch.Tensor, dimensions: list[Dimension], first_kept: int) -> int:
+    numbers = [tensor.storage_offset(), dimensions[first_kept].size]
+    numbers += [dim.inp for i, dim in enumerate(dimensions) if i != first_kept]
     size = 4
     for number in numbers:
         while number % size:

@@ -30,7 +30,7 @@ def sentence(code: int, said: str) -> str:
     if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
         return plain
     what = _WHAT.search(said)
-    frames = (found for found in _FRAME.finditer(said) if not _is_librarys(found["file"]))
+    frames = (match for match in _FRAME.finditer(said) if not _is_librarys(match["file"]))
     frame = next(frames, None)
     place = f" at {frame['file']}:{frame['line']}" if frame else ""
     why = f": {what[1]}" if what else ""

@@ -229,10 +229,10 @@ def _interpreter_at(text: str) -> Interpreter:
     path = Path(text).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"
-    found = path if path.exists() else shutil.which(text)
-    if found is None:
+    program = path if path.exists() else shutil.which(text)
+    if program is None:
         raise UserError(f"--python {text}: there is no such program, and no environment in that folder")
-    answer = _ask(Path(found).absolute(), "--python", limit=_LIMIT_NAMED)
+    answer = _ask(Path(program).absolute(), "--python", limit=_LIMIT_NAMED)
     if answer.python is None:
         raise UserError(f"--python {text}: it is no Python, or does not answer within {_LIMIT_NAMED:g} s")
     return answer

@@ -75,7 +75,7 @@ def split_target(target: str) -> tuple[str, str | None]:
         raise UserError(f"{path} is a folder; name a Python file in it")
     if not Path(path).is_file():
         folder = Path(path).parent
-        beside = [str(found) for found in folder.glob("*.py")] if folder.is_dir() else []
+        beside = [str(script) for script in folder.glob("*.py")] if folder.is_dir() else []
         raise UserError(f"{path} does not exist{nearest(path, beside)}")
     return str(Path(path).resolve()), function or None
 

@@ -130,12 +130,12 @@ def facts_of(code: CodeType) -> tuple[bool, tuple[str, ...], CodeType]:
     """Whether a function changes anything but its own variables, which globals it names, and its code."""
     known = _known.get(id(code))
     if known is None:
-        found = list(dis.get_instructions(code))
+        instructions = list(dis.get_instructions(code))
         changes = any(
             one.opname in _STORES or (one.opname == "STORE_DEREF" and one.argval not in code.co_cellvars)
-            for one in found
+            for one in instructions
         )
-        names = {one.argval for one in found if one.opname in {"LOAD_GLOBAL", "LOAD_NAME"}}
+        names = {one.argval for one in instructions if one.opname in {"LOAD_GLOBAL", "LOAD_NAME"}}
         known = _known[id(code)] = changes, tuple(sorted(names)), code
     return known
 
