@@ -78,7 +78,7 @@ PARTICIPLE = re.compile(
     re.VERBOSE,
 )
 # Names of variables and parameters that say nothing of what they hold.
-EMPTY = {"desk", "_desk"}
+EMPTY = {"desk", "_desk", "found"}
 READ_FROM_OTHERS = PACKAGE / "models"  # its readers are named one by one as each model is described by its spec
 
 

@@ -98,7 +98,7 @@ def test_a_file_is_read_again_where_it_or_what_it_names_may_have_changed(
     assert read == ["beside", "broken", "mine"]
     assert title_of_mine() == "Another"
     assert read == ["beside", "broken"]
-    for damage in (b"{", b"[]", b'{"release": "0.0.1", "found": {}}', b"\xff"):
+    for damage in (b"{", b"[]", b'{"release": "0.0.1", "presets": {}}', b"\xff"):
         cache.write_bytes(damage)
         assert title_of_mine() == "Another"
         assert "mine" in read

@@ -54,12 +54,12 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
             return "slurm " + job[1] + ("." + job[2] if job[2] else "")
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
-        pod, found, lxc = _POD.search(path), _ID.search(path), _LXC.search(path)
+        pod, docker, lxc = _POD.search(path), _ID.search(path), _LXC.search(path)
         if pod is not None:
             return "pod " + (_pod_name(known) or pod[1])
-        if found is not None:
-            kind = _NAMES.get(found[1] or "", found[1] or "container")
-            return kind + " " + (name_of(kind, found[2]) or _host_name(environment, found[2]) or found[2][:12])
+        if docker is not None:
+            kind = _NAMES.get(docker[1] or "", docker[1] or "container")
+            return kind + " " + (name_of(kind, docker[2]) or _host_name(environment, docker[2]) or docker[2][:12])
         if lxc is not None:
             return "lxc " + lxc[1]
     return next((kind + " " + known[name] for name, kind in _IMAGES if name in known), None)
@@ -118,12 +118,12 @@ def _pod_name(known: dict[str, str]) -> str | None:
 
 def _variables(environment: bytes) -> dict[str, str]:
     """Those that tell of a container, as far as their values are names."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if not any(name in environment for name in _MARKS):
-        return found
+        return variables
     wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_NAMESPACES, *(name for name, _ in _IMAGES)}
     for entry in environment.split(b"\0"):
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in wanted and _NAME.fullmatch(value):
-            found[name] = value
-    return found
+            variables[name] = value
+    return variables

@@ -133,7 +133,7 @@ def records(raw: bytes, count: int, documented: int) -> list[tuple[int, int | No
     sizes = [size for size in (16, 24, 32) if count * size - 8 < len(written) <= count * size]
     stride = sizes[0] if sizes else documented
     data = written[: count * stride].ljust(count * stride, b"\0")
-    found, odd = [], 0
+    listed, odd = [], 0
     for at in range(0, count * stride, stride):
         pid = int.from_bytes(data[at : at + 4], "little")
         used = int.from_bytes(data[at + 8 : at + 16], "little")
@@ -141,11 +141,11 @@ def records(raw: bytes, count: int, documented: int) -> list[tuple[int, int | No
         if not 0 < pid < PID_LIMIT:
             odd += pid != 0
         elif used == NOT_AVAILABLE or used <= LARGEST_SIZE:
-            found.append((pid, None if used == NOT_AVAILABLE else used, instance))
+            listed.append((pid, None if used == NOT_AVAILABLE else used, instance))
         else:
             odd += 1
-            found.append((pid, None, instance))
-    return None if odd and (2 * odd >= count or not sizes) else found
+            listed.append((pid, None, instance))
+    return None if odd and (2 * odd >= count or not sizes) else listed
 
 
 def plain(data: bytes) -> str:

@@ -159,10 +159,10 @@ def _by_mpi(known: dict[str, str], host: str) -> dict[str, Any] | None:
 
 
 def _place(rank: str | None, size: str | None) -> dict[str, Any] | None:
-    found, among = _number(rank), _number(size)
-    if found is None or among is None or not 1 < among <= MOST_RANKS or found >= among:
+    position, among = _number(rank), _number(size)
+    if position is None or among is None or not 1 < among <= MOST_RANKS or position >= among:
         return None
-    return {"rank": found, "size": among}
+    return {"rank": position, "size": among}
 
 
 _DIGITS = re.compile("[0-9]{1,10}")  # `str.isascii` is newer than Python 3.6

@@ -137,7 +137,7 @@ class Card:
         if code or mode.value != 1:
             return []
         count, _ = self._nvml.number("nvmlDeviceGetMaxMigDeviceCount", self._handle)
-        found = []
+        instances = []
         for at in range(min(count or 0, MOST_DEVICES)):
             handle = ctypes.c_void_p()
             if self._nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, at, ctypes.byref(handle)):
@@ -152,8 +152,8 @@ class Card:
             row = self._row(handle, identity, set())
             row["absent"] = dict(dict.fromkeys(METRICS, "not_supported"), **row["absent"])
             row["part"] = self._nvml.number("nvmlDeviceGetGpuInstanceId", handle)[0] or row["uuid"]
-            found.append(row)
-        return found
+            instances.append(row)
+        return instances
 
     def _metrics(self) -> tuple[dict[str, Any], dict[str, str]]:
         values: dict[str, Any] = {}

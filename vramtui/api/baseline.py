@@ -184,8 +184,8 @@ def _with_line(growth: Growth, at: str) -> Growth:
 
 
 def _grown(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[Growth]:
-    found = [Growth(name=name, before=before.get(name, 0), now=size) for name, size in now.items()]
-    yield from sorted((one for one in found if one.now > one.before), key=lambda one: one.before - one.now)
+    growths = [Growth(name=name, before=before.get(name, 0), now=size) for name, size in now.items()]
+    yield from sorted((one for one in growths if one.now > one.before), key=lambda one: one.before - one.now)
 
 
 def over_baseline(before: BaselineEntry, now: BaselineEntry, *, of: Total, tolerance: float) -> str | None:

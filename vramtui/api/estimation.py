@@ -250,9 +250,9 @@ def fit(
     """
     if gpu is None and memory is None:
         raise UserError('say what it has to fit: gpu="H200", or memory="24GiB"')
-    found, device = preset_for(model, settings, job_file), device_of(gpu, memory)
-    planner = Planner(ANALYTIC, found.preset.workload, device, gpus, near=DEFAULT)
-    return FitReport(preset=found, device=device, plan=planner.plan(), _planner=planner)
+    preset_file, device = preset_for(model, settings, job_file), device_of(gpu, memory)
+    planner = Planner(ANALYTIC, preset_file.preset.workload, device, gpus, near=DEFAULT)
+    return FitReport(preset=preset_file, device=device, plan=planner.plan(), _planner=planner)
 
 
 def device_of(gpu: str | None, memory: str | int | None) -> Device:

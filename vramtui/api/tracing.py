@@ -239,10 +239,10 @@ def dry_run(
             ran.terminate()  # which it passes on to the job
             raise UserError(f"the job did not end within {timeout:g} s") from None
     try:
-        (found,) = msgspec.json.decode(told, type=_Document).cards
+        (card,) = msgspec.json.decode(told, type=_Document).cards
     except (msgspec.DecodeError, ValueError):
         last = (said or "").strip()[-LAST_WORDS:]
         raise UserError(last.removeprefix("vramtui: ") or "the job told nothing") from None
-    if found.process is None and found.verdict == "failed" and found.exit_code == 0:
+    if card.process is None and card.verdict == "failed" and card.exit_code == 0:
         raise UserError("no process of it used CUDA through PyTorch")
-    return found
+    return card

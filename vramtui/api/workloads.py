@@ -43,11 +43,11 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
     Raises:
         UserError: there is no such model, or a setting is wrong.
     """
-    found = _begin(model)
+    preset_file = _begin(model)
     require_text(job_file=job_file)
     if isinstance(job_file, (str, os.PathLike)):
-        found = with_job_file(found, Path(os.fspath(job_file)), PresetLibrary())
-    return _with(found, dict(_spelled(found, settings)))
+        preset_file = with_job_file(preset_file, Path(os.fspath(job_file)), PresetLibrary())
+    return _with(preset_file, dict(_spelled(preset_file, settings)))
 
 
 def _begin(model: object) -> PresetFile:

@@ -88,8 +88,8 @@ def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Pat
 
 def read_reports(folder: Path) -> tuple[DriverReport, ...]:
     """The reports of all processes that used the card, by pid; the job can write there, so each is read with bounds."""
-    found = (_read(path) for path in islice(folder.glob("*.report"), DRIVER_REPORT.count))
-    return tuple(sorted((report for report in found if report is not None), key=lambda report: report.pid))
+    reports = (_read(path) for path in islice(folder.glob("*.report"), DRIVER_REPORT.count))
+    return tuple(sorted((report for report in reports if report is not None), key=lambda report: report.pid))
 
 
 def unmodelled_calls(reports: Iterable[DriverReport]) -> tuple[tuple[str, str], ...]:

@@ -70,15 +70,15 @@ def cards_in_use() -> tuple[CardInUse, ...]:
     folder = Path(listeners_folder())
     if not private(str(folder)):
         return ()
-    found: list[tuple[float, CardInUse]] = []
+    cards: list[tuple[float, CardInUse]] = []
     for path in islice(folder.glob(f"*{SUFFIX}"), MOST):
         with suppress(OSError, UserError, msgspec.DecodeError):
             if _is_left_behind(path):
                 path.unlink()
                 continue
             card = msgspec.json.decode(read_plain(path, CARD_IN_USE), type=CardInUse)
-            found.append((path.stat().st_mtime, card))
-    return tuple(card for _, card in sorted(found, key=lambda pair: -pair[0]))
+            cards.append((path.stat().st_mtime, card))
+    return tuple(card for _, card in sorted(cards, key=lambda pair: -pair[0]))
 
 
 def _is_left_behind(path: Path) -> bool:

@@ -98,10 +98,10 @@ class Channel:
                     self._drop(path)
                 continue
             if path not in self._open:
-                found = _connect(path)
-                if found is None:
+                connection = _connect(path)
+                if connection is None:
                     continue
-                self._open[path] = found
+                self._open[path] = connection
             there += 1
 
 
@@ -118,14 +118,14 @@ def _listeners() -> list[str]:
     if socket_dir.private(folder):
         try:
             with os.scandir(folder) as entries:
-                found = [
+                sockets = [
                     (entry.stat().st_mtime_ns, entry.path)
                     for entry in entries
                     if entry.name.endswith(socket_dir.SUFFIX)
                 ]
         except OSError:
-            found = []
-        paths += [path for _, path in sorted(found, reverse=True)]
+            sockets = []
+        paths += [path for _, path in sorted(sockets, reverse=True)]
     return list(dict.fromkeys(paths))
 
 

@@ -58,8 +58,8 @@ class Loaders:
             return
         sizes = [tensor.numel() * tensor.element_size() for tensor in self._tensors(batch, DEPTH)]
         # Page-locked memory is taken in powers of two (aten/src/ATen/core/CachingHostAllocator.h: PowerOf2Ceil).
-        found = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
-        self._seen[kind] = max(found, self._seen.get(kind, (0, 0)))
+        totals = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
+        self._seen[kind] = max(totals, self._seen.get(kind, (0, 0)))
 
     def _tensors(self, batch: Any, depth: int) -> Iterator[Any]:
         if isinstance(batch, self._torch.Tensor):

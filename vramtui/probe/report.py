@@ -92,5 +92,5 @@ def _meet(known: dict[int, weakref.ref[Any]], thing: Any) -> bool:
 
 
 def _alive(references: dict[int, weakref.ref[Any]]) -> list[Any]:
-    found = [reference() for reference in references.values()]
-    return [thing for thing in found if thing is not None]
+    objects = [reference() for reference in references.values()]
+    return [thing for thing in objects if thing is not None]

@@ -194,17 +194,17 @@ def exact_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
         UserError: it used no CUDA, or its card is not known.
     """
     name = f"{item.path}::{item.nodeid.partition('::')[2]}"
-    found = dry_run(
+    result = dry_run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], on=limit.device, steps=limit.steps
     )
-    totals = {"allocated": found.allocated, "reserved": found.reserved, "process": found.process}
+    totals = {"allocated": result.allocated, "reserved": result.reserved, "process": result.process}
     size = totals[limit.of] or 0
-    if found.verdict == "does not fit":
-        return failed_report(item, f"out of memory on an emulated {found.card}: {found.out_of_memory}")
-    if found.verdict == "failed":
-        return failed_report(item, f"it fails on an emulated {found.card}; pytest ended with {found.exit_code}")
+    if result.verdict == "does not fit":
+        return failed_report(item, f"out of memory on an emulated {result.card}: {result.out_of_memory}")
+    if result.verdict == "failed":
+        return failed_report(item, f"it fails on an emulated {result.card}; pytest ended with {result.exit_code}")
     if limit.peak is not None and size > limit.peak:
-        over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on an emulated {found.card}"
+        over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on an emulated {result.card}"
         return failed_report(item, f"{over}, {size - limit.peak:,} B over the limit of {format_bytes(limit.peak, 2)}")
     return _report(item, "passed", None)
 

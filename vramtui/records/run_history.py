@@ -134,13 +134,13 @@ class RunHistory:
         Raises:
             UserError: there is none, or the database cannot be read.
         """
-        found = None
+        row = None
         if self.path.exists():
             with self._open(reads=True) as database:
-                found = database.execute(_ONE, (number,)).fetchone()
-        if found is None:
+                row = database.execute(_ONE, (number,)).fetchone()
+        if row is None:
             raise UserError(f"the history holds no run {number}; `vramtui history` lists those that there are")
-        return self._stored(*found)
+        return self._stored(*row)
 
     def forget(self, number: int) -> bool:
         """Remove one run; False when there was none."""
@@ -297,10 +297,10 @@ def _row(run: Run) -> tuple[object, ...]:
 def _of_run(document: bytes, name: str) -> str | int:
     """One field of a run as it is kept; nothing of a damaged one."""
     try:
-        found: str | int = msgspec.json.decode(document, type=dict[str, Any]).get(name, "")
+        value: str | int = msgspec.json.decode(document, type=dict[str, Any]).get(name, "")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    return found
+    return value
 
 
 def _encode(run: Run) -> bytes:

@@ -104,14 +104,14 @@ class AmdgpuSource:
         """The devices that are shown, in the order of their numbers: a processor's graphics only where nothing else is
         there, or where it has memory of note.
         """
-        found = list(self._devices())
-        cards = [device for device in found if not _is_integrated(device)]
-        return cards if cards or self._beside else found
+        devices = list(self._devices())
+        cards = [device for device in devices if not _is_integrated(device)]
+        return cards if cards or self._beside else devices
 
     def _devices(self) -> Iterator[Path]:
         """All that the driver drives, in the order of their numbers."""
-        found = self._sys.glob("class/drm/card[0-9]*")
-        for path in sorted((path for path in found if path.name[4:].isdigit()), key=lambda path: int(path.name[4:])):
+        folders = self._sys.glob("class/drm/card[0-9]*")
+        for path in sorted((path for path in folders if path.name[4:].isdigit()), key=lambda path: int(path.name[4:])):
             device = path / "device"
             if _read(device / "vendor") == VENDOR and (device / "mem_info_vram_total").exists():
                 yield device

@@ -192,11 +192,11 @@ def _rows(lines: Iterable[str], fields: tuple[str, ...]) -> Iterator[dict[str, s
 
 def _gpus(tres: str) -> tuple[str, int | None]:
     """The type of the GPUs and their number: `gres/gpu=4,gres/gpu:h100=4`."""
-    found = _GPUS.findall(tres)
-    if not found:
+    matches = _GPUS.findall(tres)
+    if not matches:
         return "", None
-    named = [(card, int(count)) for card, count in found if card]
-    return named[0] if len(named) == 1 else ("", max(int(count) for _, count in found))
+    named = [(card, int(count)) for card, count in matches if card]
+    return named[0] if len(named) == 1 else ("", max(int(count) for _, count in matches))
 
 
 def _moment(text: str) -> float | None:

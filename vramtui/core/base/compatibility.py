@@ -46,16 +46,16 @@ def with_known_fields(data: bytes, kind: type[Value]) -> Value:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        document, found = msgspec.json.decode(data), error
+        document, refusal = msgspec.json.decode(data), error
     for _ in range(MOST_DROPPED):
-        unknown = _UNKNOWN.search(str(found))
+        unknown = _UNKNOWN.search(str(refusal))
         if unknown is None or not _drop(document, unknown["path"] or "", unknown["name"]):
-            raise found
+            raise refusal
         try:
             return msgspec.convert(document, kind, str_keys=True)
         except msgspec.ValidationError as error:
-            found = error
-    raise found
+            refusal = error
+    raise refusal
 
 
 def with_possible_fields(data: bytes, kind: type[Value], rows: Collection[str], left_out: list[str]) -> Value | None:
@@ -73,8 +73,8 @@ def with_possible_fields(data: bytes, kind: type[Value], rows: Collection[str], 
     except msgspec.DecodeError:
         return None
     for _ in range(MOST_MENDED):
-        found = _refusal(document, kind)
-        wrong = None if found is None else _WRONG.search(str(found))
+        refusal = _refusal(document, kind)
+        wrong = None if refusal is None else _WRONG.search(str(refusal))
         if wrong is None or (wrong["inside"] and wrong["name"] in rows):
             return None
         holders = [one for one in _holders(document, wrong["path"], wrong["name"]) if one[wrong["name"]] is not None]

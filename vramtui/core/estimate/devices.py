@@ -67,10 +67,10 @@ def _table() -> Iterator[tuple[Device, str, list[str]]]:
 
 
 _TABLE = tuple(_table())
-CARDS: dict[str, Device] = {found.name: found for found, _, _ in _TABLE}
-ALIASES = {alias: found.name for found, _, aliases in _TABLE for alias in aliases}
+CARDS: dict[str, Device] = {device.name: device for device, _, _ in _TABLE}
+ALIASES = {alias: device.name for device, _, aliases in _TABLE for alias in aliases}
 # Streaming multiprocessors, of the cards for which the table has a count.
-MULTIPROCESSORS = {found.name: int(count) for found, count, _ in _TABLE if count}
+MULTIPROCESSORS = {device.name: int(count) for device, count, _ in _TABLE if count}
 DEFAULT_CARD = "H100"
 CardGroup = Literal["data centre", "workstation", "consumer", "desk and embedded"]
 CARD_GROUPS: tuple[CardGroup, ...] = get_args(CardGroup)

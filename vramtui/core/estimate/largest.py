@@ -63,12 +63,12 @@ def search_largest(
     below = max((number for number, size in sizes.items() if _fits(size, room)), default=0)
     above = min((number for number in sizes if number > below), default=0)
     if below:
-        found = _between(room, below, above, sizes) if above else _above(room, below, step, most, sizes)
+        search = _between(room, below, above, sizes) if above else _above(room, below, step, most, sizes)
     elif above > 1 and _fits((yield from _ask(1, sizes)), room):
-        found = _below(room, above, step, sizes)
+        search = _below(room, above, step, sizes)
     else:
         return 0
-    low = yield from found
+    low = yield from search
     number = low + 2
     while number < min(low + 2 + probes, most + 1):
         size = yield from _ask(number, sizes)

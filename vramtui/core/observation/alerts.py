@@ -196,9 +196,9 @@ class Alerts:
         self, sample: Sample, gpu: Gpu, here: Mapping[int, Track], predicted: Mapping[ProcessKey, Estimate | None]
     ) -> Iterable[Alert]:
         """What grows: looked into now and then, for there may be thousands of processes and trends take a minute."""
-        since, found = self._growing.get(gpu.uuid, (float("-inf"), []))
+        since, growths = self._growing.get(gpu.uuid, (float("-inf"), []))
         if not since <= sample.taken_at < since + GROWTH_EVERY:
-            found = []
+            growths = []
             for row in gpu.processes:
                 track = here.get(row.pid)
                 if track is None or track.peak is None or row.used_memory is None or row.state == "exited":
@@ -207,9 +207,9 @@ class Alerts:
                 # What grows is at its peak, and growth up to what was predicted is no news.
                 if row.used_memory < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
                     continue
-                found += self._growth(gpu, track.key, track, sample.taken_at)
-            self._growing[gpu.uuid] = (sample.taken_at, found)
-        yield from found
+                growths += self._growth(gpu, track.key, track, sample.taken_at)
+            self._growing[gpu.uuid] = (sample.taken_at, growths)
+        yield from growths
 
     def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:
         free = gpu.memory.free

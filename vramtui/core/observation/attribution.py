@@ -15,24 +15,24 @@ def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
         gpu: as it was read.
         host: the machine it is in, if known.
     """
-    found = []
+    reasons = []
     if "processes" in gpu.absent:
-        found.append("every process, because the list is unavailable")
+        reasons.append("every process, because the list is unavailable")
     silent = [row.used_memory for row in gpu.processes].count(None)
     if silent:
-        found.append(f"{silent} process{'es' if silent > 1 else ''} listed without a size")
+        reasons.append(f"{silent} process{'es' if silent > 1 else ''} listed without a size")
     if "processes.graphics" in gpu.absent:
-        found.append("graphics clients, as they are not told")
+        reasons.append("graphics clients, as they are not told")
     if host is not None and host.private_pids and "unseen" not in [row.state for row in gpu.processes]:
-        found.append("processes outside this container")
+        reasons.append("processes outside this container")
     names = {row.name or row.command for row in gpu.processes}
     if any(name is not None and _MPS_SERVER in name for name in names):
-        found.append("clients of its MPS server")
+        reasons.append("clients of its MPS server")
     if gpu.mig_used is not None:
-        found.append("what MIG keeps for itself")
+        reasons.append("what MIG keeps for itself")
     if gpu.absent.get("memory.reserved") is Absence.DRIVER_TOO_OLD:
-        found.append("the driver itself, which is too old to tell that apart")
-    return tuple(found)
+        reasons.append("the driver itself, which is too old to tell that apart")
+    return tuple(reasons)
 
 
 def overlap(gpu: Gpu, grown: int | None) -> str:

@@ -89,7 +89,9 @@ def estimates_of(
     """The estimate for each matched process in `sample`, made for the card that it runs on."""
     gpus = {gpu.uuid: gpu for gpu in sample.gpus} if sample is not None else {}
     return {
-        key: estimate(found, device_of(gpus[key.gpu_uuid])) for key, found in matched.items() if key.gpu_uuid in gpus
+        key: estimate(preset_file, device_of(gpus[key.gpu_uuid]))
+        for key, preset_file in matched.items()
+        if key.gpu_uuid in gpus
     }
 
 
@@ -125,20 +127,20 @@ def take_snapshot(
     for gpu in sample.gpus:
         for process in gpu.processes:
             key = process_key(sample.host.name, gpu, process)
-            found = matched.get(key)
-            predicted = estimate(found, device_of(gpu)) if found else None
+            preset_file = matched.get(key)
+            predicted = estimate(preset_file, device_of(gpu)) if preset_file else None
             track = history.tracks.get(key)
             comparison = None
-            if found and predicted:
+            if preset_file and predicted:
                 peak = track.peak.bytes if track and track.peak else process.used_memory
-                comparison = compare(found.key, predicted, observed(gpu, process, peak), process.used_memory)
-            holding = _holding(key, gpu.index, process, track, found)
+                comparison = compare(preset_file.key, predicted, observed(gpu, process, peak), process.used_memory)
+            holding = _holding(key, gpu.index, process, track, preset_file)
             holdings.append(msgspec.structs.replace(holding, estimate=predicted, comparison=comparison))
     return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)
 
 
 def _holding(
-    key: ProcessKey, gpu_index: int, process: Process, track: Track | None, found: PresetFile | None
+    key: ProcessKey, gpu_index: int, process: Process, track: Track | None, preset_file: PresetFile | None
 ) -> Holding:
     """What is known of a process without a prediction."""
     return Holding(
@@ -147,8 +149,8 @@ def _holding(
         process=process,
         peak=track.peak if track else None,
         gone_at=track.gone_at if track else None,
-        preset=found.key if found else None,
-        is_assumed=found is not None and found.is_assumed,
+        preset=preset_file.key if preset_file else None,
+        is_assumed=preset_file is not None and preset_file.is_assumed,
         estimate=None,
         comparison=None,
         times=(*track.times, track.last_seen) if track and track.times else (),

@@ -78,8 +78,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     def share(self, method: str, model_kind: str, run_kind: str) -> CachedShare | None:
         """What is known well enough of such runs."""
         wanted = (method, model_kind, run_kind)
-        found = (one for one in self.shares if (one.method, one.model_kind, one.run_kind) == wanted)
-        return next((one for one in found if one.seen.enough), None)
+        shares = (one for one in self.shares if (one.method, one.model_kind, one.run_kind) == wanted)
+        return next((one for one in shares if one.seen.enough), None)
 
 
 def calibrate(runs: Iterable[Run], host: str) -> Calibration:

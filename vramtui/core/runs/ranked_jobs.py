@@ -142,7 +142,7 @@ def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
     for reading in readings:
         identity = (reading.job, reading.size, reading.user)
         jobs.setdefault(identity, {}).setdefault(reading.rank, []).append(reading)
-    found = [
+    jobs_of_ranks = [
         RankedJob(
             job=job,
             size=size,
@@ -153,7 +153,7 @@ def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
         )
         for (job, size, user), ranks in jobs.items()
     ]
-    return tuple(sorted(found, key=lambda job: (-job.used, job.job)))
+    return tuple(sorted(jobs_of_ranks, key=lambda job: (-job.used, job.job)))
 
 
 def _rank(number: int, readings: list[RankReading]) -> Rank:

@@ -102,10 +102,10 @@ def spreads(runs: tuple[Run, ...]) -> tuple[Spread, ...]:
     """The errors by method and kind of model of the runs that came to their end."""
     from statistics import median  # noqa: PLC0415 - the dashboard's start would wait for it, History alone needs it
 
-    found: dict[tuple[str, str], list[float]] = {}
+    differences: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         if run.finished and run.error is not None:
-            found.setdefault((run.method, run.model_kind), []).append(run.error)
+            differences.setdefault((run.method, run.model_kind), []).append(run.error)
     return tuple(
         Spread(
             method=method,
@@ -115,7 +115,7 @@ def spreads(runs: tuple[Run, ...]) -> tuple[Spread, ...]:
             lowest=min(errors),
             highest=max(errors),
         )
-        for (method, kind), errors in sorted(found.items())
+        for (method, kind), errors in sorted(differences.items())
     )
 
 

@@ -120,13 +120,13 @@ def lasted_words(run: Run) -> str:
 
 def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
     """The preset's exact values: each table's name, and its keys and values in one line, as TOML spells them."""
-    found = []
+    lines = []
     for table in TABLES:
         values = run.workload.get(table) or {}
         told = ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
         if told:
-            found.append((table, told))
-    return tuple(found)
+            lines.append((table, told))
+    return tuple(lines)
 
 
 def _spelt(value: object) -> str:

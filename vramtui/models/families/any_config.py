@@ -196,15 +196,15 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     return _read_family(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
 
 
-def _modelled(said: Keys, keys: Keys, family: Family | None, found: Found, *, is_listed: bool) -> Found:
+def _modelled(said: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
     """The same without lists where its family's operators are followed and its sizes say every tensor and cache."""
     named = named_class(keys.values)
     if family is None or is_listed or (named and not named.endswith(OVER_WORDS)):
-        return found
-    table = modelled_decoder(said, keys, family, numbers_in(found.tensors), found.caches)
+        return reading
+    table = modelled_decoder(said, keys, family, numbers_in(reading.tensors), reading.caches)
     if table is None:
-        return found
-    return msgspec.structs.replace(found, table=table, basis="shapes", counted=True)
+        return reading
+    return msgspec.structs.replace(reading, table=table, basis="shapes", counted=True)
 
 
 def _of_net(net: NetShape) -> Found:

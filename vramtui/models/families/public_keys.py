@@ -160,7 +160,7 @@ def deci_keys(keys: Keys) -> Keys:
     """Sizes as most of its blocks have them, of Llamas whose layers were searched one by one."""
     heads, hidden = keys.whole("num_attention_heads"), keys.whole("hidden_size")
     blocks = [Keys(block) for block in keys.items("block_configs") if isinstance(block, dict)]
-    shared = [found for block in blocks if (found := block.table("attention").maybe("n_heads_in_group"))]
+    shared = [groups for block in blocks if (groups := block.table("attention").maybe("n_heads_in_group"))]
     widths = [deci_width(block, hidden) for block in blocks]
     return keys.changed(
         num_key_value_heads=heads // max(1, min(shared, default=1)), intermediate_size=max(widths, default=0) or None

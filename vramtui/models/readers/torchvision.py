@@ -96,9 +96,9 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
         image_size: pixels of a side; the usual ones of the net where None.
     """
     plain = _plain(name)
-    found = _TRANSFORMER.fullmatch(plain) or _TORCHVISION.fullmatch(plain)
-    if found is not None:
-        size, patch, pixels = (*found.groups(), "224")[:3]
+    match = _TRANSFORMER.fullmatch(plain) or _TORCHVISION.fullmatch(plain)
+    if match is not None:
+        size, patch, pixels = (*match.groups(), "224")[:3]
         return _transformer(_LETTERS.get(size, size), int(patch), image_size or int(pixels), classes)
     net = _nets().get(TIMM.get(plain, plain))
     if net is None:

@@ -245,9 +245,9 @@ class ShapeTable:
                 for numbers, count in _merged(rounds, moving):
                     names = _Round(config, numbers)
                     inner = self._part(line, names, path, without, depth) if line[0].startswith("@") else None
-                    for found in _tensor(line, names, own) if inner is None else inner:
-                        repeats = found.repeats or bool(counts)
-                        yield msgspec.structs.replace(found, count=found.count * count, repeats=repeats)
+                    for shape in _tensor(line, names, own) if inner is None else inner:
+                        repeats = shape.repeats or bool(counts)
+                        yield msgspec.structs.replace(shape, count=shape.count * count, repeats=repeats)
 
     def _part(
         self, line: Line, names: "_Round", path: str, without: Container[str], depth: int
@@ -260,8 +260,8 @@ class ShapeTable:
             return
         part = names.config.at(inside)
         inner = self._shapes(self._class_of(name[1:], part))
-        for found in self._of(inner, part, where, without, depth + 1):
-            yield msgspec.structs.replace(found, count=found.count * count)
+        for shape in self._of(inner, part, where, without, depth + 1):
+            yield msgspec.structs.replace(shape, count=shape.count * count)
 
     def _class_of(self, name: str, part: Config) -> str:
         roles = self._data.roles.get(name)

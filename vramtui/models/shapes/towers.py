@@ -66,9 +66,9 @@ def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Join
     """
     is_whole = not tensors.groups()
     words = (*(name for name in TEXT_PARTS if name != THINKER), *(f"{THINKER}.{name}" for name in TEXT_PARTS))
-    found, exact = config_shapes(values, "image-text", () if is_whole else words)
+    shapes, exact = config_shapes(values, "image-text", () if is_whole else words)
     gated: set[str] = set()
-    for one in found:
+    for one in shapes:
         own = one.path.rpartition(".")[2]
         of_words = is_whole and (not one.path or own in TEXT_PARTS)
         if one.name == "lm_head" and not is_whole:

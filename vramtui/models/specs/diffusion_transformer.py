@@ -59,13 +59,13 @@ def _sorts(model: DiffusionTransformerModel) -> list[RepeatedBlock]:
     last = int(model.design == "sd3" and model.num_layers > 0)
     dual = min(model.dual_attention_layers, model.num_layers - last)
     counts = {"dual": dual, "double": model.num_layers - last - dual, "last": last, "single": model.num_single_layers}
-    found, start = [], 0
+    sorts, start = [], 0
     for name, count in counts.items():
         modules = _single(model) if name == "single" else _double(model, name)
         if count:
-            found.append(RepeatedBlock(name=name, modules=modules, start=start, stop=start + count))
+            sorts.append(RepeatedBlock(name=name, modules=modules, start=start, stop=start + count))
         start += count
-    return found
+    return sorts
 
 
 def _projections(model: DiffusionTransformerModel, *, text: bool = False) -> tuple[Module, ...]:

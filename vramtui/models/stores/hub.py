@@ -95,14 +95,14 @@ class _Repository:
         return None if content is None else content[0]
 
     def _header(self, name: str) -> CheckpointWeights | None:
-        found = self._get(name, FIRST - 1)
-        if found is None:
+        answer = self._get(name, FIRST - 1)
+        if answer is None:
             return None
-        content, size = found
+        content, size = answer
         length = 8 + int.from_bytes(content[:8], "little")
         if len(content) < length <= SAFETENSORS.size:
-            found = self._get(name, length - 1)
-            content, size = found or (content, size)
+            answer = self._get(name, length - 1)
+            content, size = answer or (content, size)
         try:
             return tensors_in(Cursor(io.BytesIO(content), size), size)
         except Damaged as error:

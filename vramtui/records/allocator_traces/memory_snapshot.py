@@ -347,7 +347,7 @@ def _reserved(entries: Sequence[TraceEntry], segments: Sequence[SnapshotSegment]
 
 def _placed(requests: Requests, segments: Sequence[SnapshotSegment]) -> list[Event]:
     """Requests for what was live before the first event: freed without having been allocated, or never touched."""
-    found = dict(requests.unborn)
+    places = dict(requests.unborn)
     for segment in segments:
         address = segment.address
         for block in segment.blocks:
@@ -355,9 +355,9 @@ def _placed(requests: Requests, segments: Sequence[SnapshotSegment]) -> list[Eve
             if block.state == ALLOCATED and here not in requests.live and block.size > 0:
                 size = block.size if block.requested_size is None else block.requested_size
                 stream = requests.stream(segment.stream, segment.segment_pool_id)
-                found[here, requests.next_id()] = (size, stream)
+                places[here, requests.next_id()] = (size, stream)
             address += block.size
-    return [Event("alloc", number, size, stream) for (_, number), (size, stream) in sorted(found.items()) if size > 0]
+    return [Event("alloc", number, size, stream) for (_, number), (size, stream) in sorted(places.items()) if size > 0]
 
 
 def read_allocator_trace(path: Path, gpu: int | None = None) -> AllocatorTrace:

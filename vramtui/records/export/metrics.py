@@ -175,7 +175,7 @@ def _process_metrics(groups: Sequence[_Group], labels: tuple[str, ...]) -> Itera
 
 def _groups(snapshot: Snapshot, gpu: Gpu, kinds: Mapping[ProcessKey, str], *, per_process: bool) -> Iterator[_Group]:
     """The processes of a GPU by their labels; the smallest beyond MOST_GROUPS are one."""
-    found: dict[tuple[str, ...], _Group] = {}
+    groups: dict[tuple[str, ...], _Group] = {}
     for holding in snapshot.holdings:
         if holding.key.gpu_uuid != gpu.uuid or holding.gone_at is not None:
             continue
@@ -183,11 +183,11 @@ def _groups(snapshot: Snapshot, gpu: Gpu, kinds: Mapping[ProcessKey, str], *, pe
         labels = (*_gpu_labels(gpu, snapshot.sample.host.name), *own)
         process = holding.process
         group = _group(holding, (*labels, str(process.pid), process.container or "") if per_process else labels)
-        if group.labels in found:
-            found[group.labels].add(group)
+        if group.labels in groups:
+            groups[group.labels].add(group)
         else:
-            found[group.labels] = group
-    in_order = sorted(found.values(), key=lambda group: -group.used)
+            groups[group.labels] = group
+    in_order = sorted(groups.values(), key=lambda group: -group.used)
     if len(in_order) > MOST_GROUPS:
         last = (OTHER, OTHER, "", OTHER, "") if per_process else (OTHER, OTHER, "")
         rest = _Group(labels=(*_gpu_labels(gpu, snapshot.sample.host.name), *last))
@@ -226,6 +226,6 @@ def _mib(size: int | None) -> float | None:
 
 
 def _values(
-    found: Iterable[tuple[tuple[str, ...], float | None]],
+    rows: Iterable[tuple[tuple[str, ...], float | None]],
 ) -> tuple[tuple[tuple[str, ...], float], ...]:
-    return tuple((labels, float(value)) for labels, value in found if value is not None)
+    return tuple((labels, float(value)) for labels, value in rows if value is not None)

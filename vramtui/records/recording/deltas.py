@@ -89,9 +89,9 @@ def _gpu_changes(old: Gpu, new: Gpu) -> Changes:
         changes["processes"] = msgspec.to_builtins(new.processes)
         return changes
     rows = {
-        str(place): found
+        str(place): inner
         for place, (one, other) in enumerate(zip(old.processes, new.processes, strict=True))
-        if one is not other and (found := _changes(one, other, LEFT_OUT))
+        if one is not other and (inner := _changes(one, other, LEFT_OUT))
     }
     if rows:
         changes["processes"] = rows
@@ -106,8 +106,8 @@ def _gpu_after(gpu: Gpu, changes: Changes, left_out: list[str]) -> Gpu:
         return msgspec.structs.replace(_after(gpu, rest, left_out), processes=listed)
     if isinstance(rows, dict):
         processes = list(gpu.processes)
-        for place, found in msgspec.convert(rows, dict[int, Changes], strict=False, str_keys=True).items():
-            processes[place] = _after(_at(gpu.processes, place), found, left_out)
+        for place, moved in msgspec.convert(rows, dict[int, Changes], strict=False, str_keys=True).items():
+            processes[place] = _after(_at(gpu.processes, place), moved, left_out)
         return msgspec.structs.replace(_after(gpu, rest, left_out), processes=tuple(processes))
     if rows is not None:
         raise msgspec.ValidationError("`processes` is neither a list nor an object")

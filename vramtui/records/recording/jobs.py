@@ -177,8 +177,8 @@ class ReadJobs:
     def at(self, when: float) -> tuple[ObservedJob, ...]:
         """Each job as it was known at `when`, seconds since the epoch."""
         # A copy: more may be read meanwhile.
-        found = ((states, bisect_right(times, when)) for times, states in list(self._known.values()))
-        return tuple(states[place - 1] for states, place in found if place)
+        states_then = ((states, bisect_right(times, when)) for times, states in list(self._known.values()))
+        return tuple(states[place - 1] for states, place in states_then if place)
 
 
 def _turns(states: list[ObservedJob], place: int) -> bool:
@@ -262,9 +262,9 @@ def _patch(old: Changes, new: Changes) -> Changes:
     for name, value in new.items():
         former = old.get(name)
         if isinstance(value, dict) and isinstance(former, dict):
-            found = _patch(former, value)
-            if found:
-                patch[name] = found
+            inner = _patch(former, value)
+            if inner:
+                patch[name] = inner
         elif value != former:
             patch[name] = value
     return patch

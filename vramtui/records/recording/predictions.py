@@ -142,13 +142,13 @@ class ReadPredictions:
 
     def at(self, when: float) -> dict[ProcessKey, Prediction]:
         """The prediction of each process that had one at `when`, seconds since the epoch."""
-        found = {}
+        predictions = {}
         for key, times in list(self._times.items()):
             place = bisect_right(times, when)
             number = self._numbers[key][place - 1] if place else None
             if number is not None:
-                found[key] = self._known[number]
-        return found
+                predictions[key] = self._known[number]
+        return predictions
 
 
 def _line(prediction: Prediction, number: int) -> bytes:

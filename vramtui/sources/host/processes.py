@@ -240,15 +240,15 @@ class ProcessReader:
         if command is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
         environment = _environment(pid)
-        found = ancestors_of(pid, seen=above)
+        ancestors = ancestors_of(pid, seen=above)
         # a zombie has no command line any more, and a thread of the kernel's never had one
         return msgspec.structs.replace(
             facts,
             user=user,
-            command=printable(flags_of(command, found)[:LONGEST_COMMAND]) or facts.name,
+            command=printable(flags_of(command, ancestors)[:LONGEST_COMMAND]) or facts.name,
             rank=_rank(environment),
             container=_container(pid, environment),
-            ancestors=_ancestors(found),
+            ancestors=_ancestors(ancestors),
             module_loading=_module_loading(environment),
             torch=torch_of(pid),
             alloc_conf=alloc_conf_of(environment),
@@ -283,14 +283,14 @@ def _environment(pid: int) -> bytes:
 
 def _rank(environment: bytes) -> JobRank | None:
     """Its place in a job of several; None where it has none."""
-    found = rank_of(environment, platform.node())
-    return None if found is None else JobRank(**found)
+    rank = rank_of(environment, platform.node())
+    return None if rank is None else JobRank(**rank)
 
 
 def _module_loading(environment: bytes) -> ModuleLoading | None:
     """When CUDA loads its kernels, where its environment says so."""
-    found = module_loading_of(environment)
-    return None if found is None else "eager" if found == "eager" else "lazy"
+    loading = module_loading_of(environment)
+    return None if loading is None else "eager" if loading == "eager" else "lazy"
 
 
 def _container(pid: int, environment: bytes) -> str | None:
@@ -301,9 +301,9 @@ def _container(pid: int, environment: bytes) -> str | None:
         return None
 
 
-def _ancestors(found: dict[str, Any] | None) -> Ancestors | None:
+def _ancestors(document: dict[str, Any] | None) -> Ancestors | None:
     """The processes above it in its tree, when it was first seen; None where they are not known."""
-    return None if found is None else Ancestors(pids=tuple(found["pids"]), command=printable(found["command"]))
+    return None if document is None else Ancestors(pids=tuple(document["pids"]), command=printable(document["command"]))
 
 
 def real_user(pid: int) -> int:

@@ -54,9 +54,9 @@ class Signals:
 
     def _send(self, pid: int, started_at: float | None, number: signal.Signals) -> Outcome:
         with _holding(pid) as held:
-            found = self._look(pid, started_at)
-            if found is not None:
-                return found
+            process = self._look(pid, started_at)
+            if process is not None:
+                return process
             if held is None:
                 os.kill(pid, number)
             else:

@@ -58,14 +58,14 @@ class Accounts:
         return last
 
     def _ask(self, caller: Caller, device: Device, pids: Collection[int]) -> dict[int, int]:
-        found: dict[int, int] = {}
+        peaks: dict[int, int] = {}
         for pid in pids:
             stats, absence = caller.ask("nvmlDeviceGetAccountingStats", device, pid)
             if absence is None and stats.maxMemoryUsage < 1 << 60:
-                found[pid] = stats.maxMemoryUsage
+                peaks[pid] = stats.maxMemoryUsage
             elif absence is Absence.NOT_SUPPORTED:
                 break
-        return found
+        return peaks
 
 
 def accounting_modes() -> dict[int, bool | None]:

@@ -98,14 +98,14 @@ def find_instances(caller: Caller, card: Device, card_uuid: str, card_name: str)
     if absence is not None:
         _tell(caller, absence)
         return None
-    found = []
+    instances = []
     for index in range(min(count, MOST_DEVICES)):
         handle, absence = caller.ask("nvmlDeviceGetMigDeviceHandleByIndex", card, index)
         if absence is Absence.FAILED:
             return None
         if absence is None:  # the others: there is no instance of that index, or not for this process
-            found.append(_describe(caller, handle, f"{card_uuid}/{index}", card_name))
-    return tuple(found)
+            instances.append(_describe(caller, handle, f"{card_uuid}/{index}", card_name))
+    return tuple(instances)
 
 
 def _tell(caller: Caller, absence: Absence) -> None:
@@ -318,9 +318,9 @@ class CardReader:
             self._shares = self._busy.read(self.caller, self._handle)
             self._knows_instances = False
         if not self._knows_instances:
-            found = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
-            self._knows_instances = found is not None
-            self._instances = self._instances if found is None else found
+            instances = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
+            self._knows_instances = instances is not None
+            self._instances = self._instances if instances is None else instances
         return self._card(*self._parts())
 
     def _card(self, instances: list[DeviceReading], mig_used: int | None) -> list[DeviceReading]:

@@ -64,18 +64,18 @@ def samples_of(series: Iterable[tuple[Mapping[str, str], float]], taken_at: Mapp
         if field is None or host not in taken_at or not isfinite(figure) or not 0 <= figure < _MOST:
             continue
         device = (labels.get("UUID", ""), labels.get("GPU_I_ID", ""))
-        found = hosts.setdefault(host, {}).setdefault(device, _Found(labels))
-        found.figures[field] = figure
+        labelled = hosts.setdefault(host, {}).setdefault(device, _Found(labels))
+        labelled.figures[field] = figure
         pod = _pod(labels)
         if pod[1]:
-            found.pods[pod] = None
+            labelled.pods[pod] = None
     return {
         host: bounded(
             Sample(
                 taken_at=taken_at[host],
                 source="prometheus",
                 host=Host(name=host),
-                gpus=tuple(sorted((_gpu(device, found) for device, found in devices.items()), key=_place)),
+                gpus=tuple(sorted((_gpu(device, labelled) for device, labelled in devices.items()), key=_place)),
             )
         )
         for host, devices in hosts.items()
@@ -95,16 +95,16 @@ def past_samples(series: Iterable[PrometheusSeries]) -> dict[str, list[Sample]]:
     for one in series:
         for at, figure in one.values:
             moments.setdefault(at, []).append((one.metric, _figure(figure)))
-    found: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = {}
     for at in sorted(moments):
         times = {host_of(labels): at for labels, _ in moments[at]}
         for host, sample in samples_of(moments[at], times).items():
-            found.setdefault(host, []).append(sample)
-    return found
+            samples.setdefault(host, []).append(sample)
+    return samples
 
 
-def _gpu(device: Device, found: _Found) -> Gpu:
-    labels, figures = found.labels, found.figures
+def _gpu(device: Device, series: _Found) -> Gpu:
+    labels, figures = series.labels, series.figures
     used, free, reserved = (_bytes(figures.get(name)) for name in _MEMORY)
     total = None if used is None or free is None else used + free + (reserved or 0)
     whole = {name: figures[name] for name in figures if name not in _MEMORY}
@@ -112,7 +112,7 @@ def _gpu(device: Device, found: _Found) -> Gpu:
         name: figure if name == "power_watts" else round(figure) for name, figure in whole.items()
     }
     uuid, instance = device
-    processes = tuple(_process(pod, used if len(found.pods) == 1 else None) for pod in found.pods)
+    processes = tuple(_process(pod, used if len(series.pods) == 1 else None) for pod in series.pods)
     absent = dict.fromkeys((name for name in METRICS if name not in metrics), Absence.NOT_SUPPORTED)
     if not processes:
         absent["processes"] = Absence.NOT_SUPPORTED

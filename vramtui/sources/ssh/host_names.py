@@ -26,7 +26,7 @@ def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None 
         UserError: a name that no host has, or begins with `-`; an unknown group; too many.
     """
     known = {} if groups is None else groups
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for text in asked:
         for part in _BETWEEN.split(text):
             members: Iterable[str] = (part.strip(),)
@@ -34,10 +34,10 @@ def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None 
                 members = itertools.chain.from_iterable(map(_BETWEEN.split, _group(part.strip()[1:], known)))
             for member in members:
                 for name in _expanded(member.strip()):
-                    found[_checked(name, text)] = None
-                    if len(found) > MOST_HOSTS:
+                    names[_checked(name, text)] = None
+                    if len(names) > MOST_HOSTS:
                         raise UserError(f"--host {_short_text(text)}: more than {MOST_HOSTS} hosts")
-    return tuple(found)
+    return tuple(names)
 
 
 def _group(name: str, groups: Mapping[str, Sequence[str]]) -> Sequence[str]:
@@ -62,7 +62,7 @@ def _expanded(text: str) -> Iterable[str]:
 
 
 def _numbers(ranges: str, text: str) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for part in ranges.split(","):
         matched = _RANGE.fullmatch(part.strip())
         if matched is None:
@@ -74,8 +74,8 @@ def _numbers(ranges: str, text: str) -> list[str]:
             raise UserError(
                 f"--host {_short_text(text)}: {_short_text(part)} is not a range of at most {MOST_HOSTS} hosts"
             )
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return found
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
 
 
 def _checked(name: str, text: str) -> str:

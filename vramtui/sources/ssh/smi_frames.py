@@ -151,7 +151,7 @@ class SmiFrames:
         return Host(name=self._host or "?", driver_version=driver, cuda_version=cuda)
 
     def _processes(self) -> dict[int, Process]:
-        found = {}
+        processes = {}
         for line in self._parts.get("ps", []):
             matched = _PS.match(line)
             if matched is None:
@@ -161,7 +161,7 @@ class SmiFrames:
                 at = calendar.timegm(time.strptime(b" ".join(started.split()).decode(), "%b %d %H:%M:%S %Y"))
             except ValueError:
                 continue
-            found[int(pid)] = Process(
+            processes[int(pid)] = Process(
                 pid=int(pid),
                 type="C",
                 user=printable(user.decode(errors="replace")),
@@ -169,7 +169,7 @@ class SmiFrames:
                 started_at=float(at),
                 state="zombie" if command.endswith(b"<defunct>") else "running",
             )
-        return found
+        return processes
 
 
 def _introduced(gpu: Gpu, known: dict[int, Process]) -> Gpu:

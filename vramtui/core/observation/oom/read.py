@@ -89,7 +89,7 @@ def _mps_bytes(size: str) -> int | None:
 
 
 def _first(text: str, wordings: tuple["re.Pattern[str]", ...]) -> int | None:
-    return next((bytes_of(found[1]) for one in wordings if (found := one.search(text))), None)
+    return next((bytes_of(match[1]) for one in wordings if (match := one.search(text))), None)
 
 
 PYTORCH = (OomMessage(_ASKED, _report),)
@@ -110,11 +110,11 @@ def read_oom(text: str) -> OomReport:
         UserError: there is none.
     """
     for messages in _BY_WEIGHT:
-        places = ((found, message) for message in messages if (found := last(message.pattern, text, len(text))))
+        places = ((match, message) for message in messages if (match := last(message.pattern, text, len(text))))
         latest = max(places, key=lambda place: place[0].start(), default=None)
         if latest is not None:
-            found, message = latest
-            return msgspec.structs.replace(message.report(text, found), line=user_line(text[: found.start()]))
+            match, message = latest
+            return msgspec.structs.replace(message.report(text, match), line=user_line(text[: match.start()]))
     if _NO_FAILURE.search(text):
         raise UserError("TensorFlow only warns here that it would go faster with more memory: nothing failed")
     if _ANY.search(text):

@@ -147,10 +147,10 @@ def _by_kind(how: Fields) -> dict[str, int | None]:
         return {}
     said: dict[str, Counter[int | None]] = {}
     for name, layer in list(how.table("quantized_layers").values.items())[: 10 * MOST_PATTERNS]:
-        found = next((kind for kind, words in LISTED.items() if words.search(name)), None)
-        if found and isinstance(layer, dict):
+        named_kind = next((kind for kind, words in LISTED.items() if words.search(name)), None)
+        if named_kind and isinstance(layer, dict):
             algorithm = str(layer.get("quant_algo", "")).upper()
-            said.setdefault(found, Counter())[None if "FP4" in algorithm else FP8] += 1
+            said.setdefault(named_kind, Counter())[None if "FP4" in algorithm else FP8] += 1
     return {kind: counts.most_common(1)[0][0] for kind, counts in said.items()}
 
 
