@@ -34,6 +34,11 @@ class EachLayer(tuple[str, ...]):
 # most of its models have.
 STARTS: dict[str, dict[str, Any]] = {
     **{key: {"prediction_length": 24} for key in ("autoformer", "informer", "time_series_transformer")},
+    # Two layers of a mask decoder have none of those between the first and the last of each of their networks.
+    **{
+        key: {"mask_decoder_config.num_hidden_layers": 3}
+        for key in ("edgetam", "edgetam_video", "sam2", "sam2_video", "sam3_tracker", "sam3_tracker_video")
+    },
     "aya_vision": {"vision_config.num_attention_heads": 16},
     "beit": {"out_indices": [3, 5, 7, 11]},
     "chameleon": {"vocabulary_map": {"<image>": 4}},

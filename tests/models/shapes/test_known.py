@@ -66,6 +66,29 @@ def test_a_class_takes_the_part_of_another_types_config_that_transformers_takes(
     assert not TABLE.knows("Sam3TrackerModel", ["sam3_video"])
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("EdgeTamVideoModel", "edgetam_video"),
+        ("Sam2Model", "sam2"),
+        ("Sam2VideoModel", "sam2_video"),
+        ("Sam3TrackerModel", "sam3_tracker"),
+        ("Sam3TrackerVideoModel", "sam3_tracker_video"),
+    ],
+)
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_a_mask_decoder_of_any_depth_has_the_parameters_of_the_module(name: str, kind: str, layers: int) -> None:
+    """Each layer's network has as many linear layers as the decoder has layers."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(kind)
+    config.mask_decoder_config.num_hidden_layers = layers
+    with torch.device("meta"):
+        module = getattr(transformers, name)(config)
+    assert counted(name, config.to_dict()) == sum(parameter.numel() for parameter in module.parameters())
+
+
 def test_layers_follow_the_keys_that_say_which_they_are() -> None:
     config = {"model_type": "zaya", "num_hidden_layers": 6}
     few, many = (counted("ZayaForCausalLM", config | {"num_hidden_layers": count}) for count in (4, 6))

@@ -308,7 +308,10 @@ def _rounds(config: Config, counts: tuple[str, ...], numbers: dict[str, int]) ->
     if not counts:
         yield numbers
         return
-    times = whole_number(evaluate(counts[0], _Round(config, numbers)), f"how often `{counts[0][:40]}` is")
+    times = evaluate(counts[0], _Round(config, numbers))
+    if " - " in counts[0] and isinstance(times, int):
+        times = max(times, 0)  # such layers are a `range`, which is empty below nothing
+    times = whole_number(times, f"how often `{counts[0][:40]}` is")
     name = LOOPS[len(numbers)]
     for number in range(times):
         yield from _rounds(config, counts[1:], {**numbers, name: number})
