@@ -78,7 +78,8 @@ PARTICIPLE = re.compile(
     re.VERBOSE,
 )
 # Names of variables and parameters that say nothing of what they hold.
-EMPTY = {"desk", "_desk", "found"}
+EMPTY = {"desk", "_desk"}
+EMPTY_VARIABLES = {*EMPTY, "found"}
 READ_FROM_OTHERS = PACKAGE / "models"  # its readers are named one by one as each model is described by its spec
 
 
@@ -101,11 +102,11 @@ def names(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)) if LIKELY.search(text) else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PARTICIPLE.fullmatch(node.name):
             yield f"{path.relative_to(PACKAGE)}:{node.lineno}: def {node.name}"
-        elif isinstance(node, ast.arg) and node.arg in EMPTY:
+        elif isinstance(node, ast.arg) and node.arg in EMPTY_VARIABLES:
             yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.arg}"
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             name = node.id if isinstance(node, ast.Name) else node.attr
-            if name in EMPTY:
+            if name in (EMPTY_VARIABLES if isinstance(node, ast.Name) else EMPTY):
                 yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {name}"
 
 
