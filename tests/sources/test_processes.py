@@ -326,8 +326,11 @@ def test_the_machines_start_is_what_psutil_says() -> None:
     assert processes.boot_time.__wrapped__() == psutil.boot_time()
 
 
-def test_of_the_first_look_those_come_first_that_hold_most(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_look_for_a_screen_names_those_first_that_hold_most(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes, "FIRST_WORK", -1)  # no time for a second
+    stage.source.hurry()
     monkeypatch.setattr(processes, "INTRODUCE_AT_ONCE", 1)
     with sleepers([("small",), ("large",), ("middle",)]) as (small, large, middle):
         for card, pid, held in ((0, small, 1), (1, large, 3), (1, middle, 2)):
@@ -336,3 +339,13 @@ def test_of_the_first_look_those_come_first_that_hold_most(stage: Stage, monkeyp
         assert known == [None, "large", None]
         known = [row.command for gpu in stage.tick().gpus for row in gpu.processes]
         assert known == ["small", "large", "middle"]
+
+
+def test_whoever_looks_once_is_told_of_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 512 processes `ps` named 136 on a busy machine, and `ps --user` left the others out."""
+    for limit in ("FIRST_WORK", "INTRODUCE_WORK", "INTRODUCE_WAIT"):
+        monkeypatch.setattr(processes, limit, -1)
+    monkeypatch.setattr(processes, "INTRODUCE_AT_ONCE", 1)
+    with sleepers([("one",), ("two",), ("three",)]) as pids:
+        stage.hold(0, *(StubProcess(pid, MIB) for pid in pids))
+        assert [row.command for row in stage.tick().gpus[0].processes] == ["one", "two", "three"]

@@ -40,6 +40,15 @@ def answerer(source: Source) -> str:
 
 
 @runtime_checkable
+class HurriedSource(Source, Protocol):
+    """A source that can tell less the first time, for a screen that waits for it."""
+
+    def hurry(self) -> None:
+        """Let the first `read` name few of many processes, those that hold most; the next ones name the rest."""
+        ...
+
+
+@runtime_checkable
 class FastSource(Source, Protocol):
     """A source that can also look at the processes of one device alone, often and at little cost."""
 

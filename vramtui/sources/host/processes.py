@@ -1,5 +1,6 @@
 """What this system knows of the processes that a driver lists: who, what, since when, and how busy."""
 
+import math
 import os
 import platform
 import pwd
@@ -41,7 +42,7 @@ REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has 
 # Users and commands are asked for in one go until so much work is done or so long is waited for, in seconds; the rest
 # follow in the next. A busy machine makes a go longer before it makes it poorer.
 INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
-FIRST_WORK = 0.02  # a screen waits for the first look, and has no room for more than these
+FIRST_WORK = 0.02  # of the first look, where a screen waits for it: it has no room for more than these
 INTRODUCE_AT_ONCE = 8  # so many between two looks at the work done, which take long on some systems
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -101,7 +102,11 @@ class ProcessReader:
         self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
-        self._has_looked = False
+        self._first_work = math.inf  # whoever looks once, as `ps` does, wants all of them
+
+    def hurry(self) -> None:
+        """Let the first look introduce few, as a screen waits for it: the next ones introduce the rest."""
+        self._first_work = FIRST_WORK
 
     def update(self, pids: Collection[int]) -> None:
         """Learn of these pids, those that come first first, and forget all others. Call once per tick, before `row`."""
@@ -117,7 +122,7 @@ class ProcessReader:
             entry = self._entries[pid]
             if now - entry.refreshed >= REFRESH_EVERY:
                 self._refresh(pid, entry, now)
-        self._introduce(now + INTRODUCE_WAIT)
+        self._introduce(now)
 
     def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
         """The process as one row of a device's list; while nothing of it changes, the very same one.
@@ -215,9 +220,9 @@ class ProcessReader:
             self._note(pid, entry, facts)
         entry.refreshed = now
 
-    def _introduce(self, until: float) -> None:
-        over = time.thread_time() + (INTRODUCE_WORK if self._has_looked else FIRST_WORK)
-        self._has_looked = True
+    def _introduce(self, now: float) -> None:
+        work, self._first_work = self._first_work, INTRODUCE_WORK
+        over, until = time.thread_time() + work, now + max(work, INTRODUCE_WAIT)
         above: dict[int, dict[str, Any]] = {}
         introduced = 0
         for pid, entry in self._entries.items():

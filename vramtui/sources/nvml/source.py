@@ -124,6 +124,9 @@ class NvmlSource:
         self._has_read = False
         self._next_count = float("-inf")
 
+    def hurry(self) -> None:
+        self._processes.hurry()
+
     def open(self) -> None:
         """Begin to talk to the driver; `read` does so by itself.
 
