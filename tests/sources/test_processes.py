@@ -330,7 +330,7 @@ def test_the_first_look_for_a_screen_names_those_first_that_hold_most(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "FIRST_WORK", -1)  # no time for a second
-    stage.source.hurry()
+    stage.source.shorten_first_read()
     monkeypatch.setattr(processes, "INTRODUCE_AT_ONCE", 1)
     with sleepers([("small",), ("large",), ("middle",)]) as (small, large, middle):
         for card, pid, held in ((0, small, 1), (1, large, 3), (1, middle, 2)):

@@ -1,5 +1,6 @@
 """`observe` and `sample`: what a training loop really holds, and what every GPU of this machine holds now."""
 
+import importlib.util
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -124,12 +125,14 @@ def _source(host: str | None, *, demo: bool) -> Source:
         return DemoSource()
     if host is not None:
         return _far_source(host)
-    try:
-        from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
+    try:
         return pick_source()
-    except ModuleNotFoundError as error:
-        raise UserError(f"sample needs {error.name}: pip install 'vramtui-core[nvml]', or vramtui itself") from None
+    except SourceFailed:
+        if importlib.util.find_spec("pynvml") is None:
+            raise UserError("sample needs pynvml: pip install 'vramtui-core[nvml]', or vramtui itself") from None
+        raise
 
 
 def _far_source(host: str) -> Source:

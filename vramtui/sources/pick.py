@@ -12,7 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Problem, Sample
-from vramtui.core.observation.source import FastSource, HurriedSource, PcieTraffic, Source, TrafficSource
+from vramtui.core.observation.source import FastSource, PcieTraffic, ScreenSource, Source, TrafficSource
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
 TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is no overdue one yet
@@ -64,10 +64,10 @@ class MergedSource:
             answered[0], source=self.name, host=self._host(answered[0]), gpus=tuple(gpus), problems=tuple(problems)
         )
 
-    def hurry(self) -> None:
+    def shorten_first_read(self) -> None:
         for source in self._sources:
-            if isinstance(source, HurriedSource):
-                source.hurry()
+            if isinstance(source, ScreenSource):
+                source.shorten_first_read()
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         """Bytes by pid on one card, where its driver can be asked often; nothing of any other."""

@@ -243,3 +243,43 @@ def test_what_was_saved_is_loaded_to_where_the_code_says(
         assert torch.load({str(tmp_path / "real.pt")!r}, map_location=where).is_cuda is {from_host}
         """,
     )
+
+
+def test_lazy_layers_take_their_shapes_from_the_first_batch(tmp_path: Path) -> None:
+    """The figures are those of PyTorch 2.13's CUDA build on a stubbed driver of compute capability 8.0."""
+    timeline = traced(
+        tmp_path,
+        """
+        import torch
+        from torch import nn
+        net = nn.Sequential(
+            nn.LazyConv2d(16, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(300), nn.ReLU(),
+            nn.LazyLinear(10),
+        ).cuda()
+        with torch.no_grad():
+            net(torch.randn(4, 3, 16, 16, device="cuda"))
+        optimizer = torch.optim.AdamW(net.parameters())
+        for _ in range(3):
+            net(torch.randn(128, 3, 16, 16, device="cuda")).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    )
+    assert (timeline.peak_allocated, timeline.peak_reserved) == (39_088_128, 44_040_192)
+
+
+@pytest.mark.parametrize("made", ['device="cuda"', ""])
+def test_lazy_layers_are_parameters_wherever_they_were_made(tmp_path: Path, made: str) -> None:
+    traced(
+        tmp_path,
+        f"""
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.LazyLinear(65, {made}), nn.LazyLinear(10, bias=False, {made})).cuda()
+        assert all(isinstance(one, nn.parameter.UninitializedParameter) for one in net.parameters())
+        net(torch.randn(4, 32, device="cuda"))
+        assert [tuple(one.shape) for one in net.parameters()] == [(65, 32), (65,), (10, 65)]
+        assert all(isinstance(one, nn.Parameter) and one.is_cuda and one.requires_grad for one in net.parameters())
+        assert not any(nn.parameter.is_lazy(one) for one in net.parameters())
+        """,
+    )

@@ -15,7 +15,7 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import HurriedSource, Source, answerer
+from vramtui.core.observation.source import ScreenSource, Source, answerer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +75,8 @@ def open_source(
         replay: a recording.
         feed: a recording that is still being written: a pipe, a file, or `-` for standard input.
         fall_back: show the demo, and say why, where this machine's GPUs cannot be read.
-        at_once: a screen waits: take a long recording as soon as its beginning is read, the rest when somebody asks, and
-            name few of many processes in the first look.
+        at_once: a screen waits: take a long recording as soon as its beginning is read, the rest when somebody asks,
+            and name few of many processes in the first look.
 
     Raises:
         UserError: more than one was asked for, or the recording cannot be read.
@@ -96,8 +96,8 @@ def open_source(
 
     try:
         source = pick_source()
-        if at_once and isinstance(source, HurriedSource):
-            source.hurry()
+        if at_once and isinstance(source, ScreenSource):
+            source.shorten_first_read()
         return OpenedSource(source)
     except SourceFailed as error:
         if not fall_back:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from vramtui.cli.common.console import print_table, print_wrapped, table_width, text_width
+from vramtui.cli.common.console import print_table, print_wrapped, table_width
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
@@ -79,7 +79,7 @@ def print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> No
         shown: the processes above; where some are left out nothing is said of what is free.
         legend: what the columns are.
     """
-    gpus, width = snapshot.sample.gpus, text_width()
+    gpus, width = snapshot.sample.gpus, table_width()  # whole lines in a pipe, as the table above has them
     every = sum(holding.gone_at is None for holding in snapshot.holdings)
     is_part = len(shown) < every
     part = _part(shown, every) if is_part else ""

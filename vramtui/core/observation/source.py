@@ -40,10 +40,10 @@ def answerer(source: Source) -> str:
 
 
 @runtime_checkable
-class HurriedSource(Source, Protocol):
+class ScreenSource(Source, Protocol):
     """A source that can tell less the first time, for a screen that waits for it."""
 
-    def hurry(self) -> None:
+    def shorten_first_read(self) -> None:
         """Let the first `read` name few of many processes, those that hold most; the next ones name the rest."""
         ...
 

@@ -104,7 +104,7 @@ class ProcessReader:
         self._users: dict[int, str] = {}
         self._first_work = math.inf  # whoever looks once, as `ps` does, wants all of them
 
-    def hurry(self) -> None:
+    def shorten_first_read(self) -> None:
         """Let the first look introduce few, as a screen waits for it: the next ones introduce the rest."""
         self._first_work = FIRST_WORK
 

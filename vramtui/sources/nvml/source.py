@@ -124,8 +124,8 @@ class NvmlSource:
         self._has_read = False
         self._next_count = float("-inf")
 
-    def hurry(self) -> None:
-        self._processes.hurry()
+    def shorten_first_read(self) -> None:
+        self._processes.shorten_first_read()
 
     def open(self) -> None:
         """Begin to talk to the driver; `read` does so by itself.

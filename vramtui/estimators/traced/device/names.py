@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch._subclasses
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import UninitializedBuffer
 from torch.optim.optimizer import _foreach_supported_types as optimizer_types
 from torch.utils import _device
 from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
@@ -30,6 +31,7 @@ def install(patches: Patches) -> None:
     _constructors(patches)
     _data(patches)
     _parameters(patches)
+    _lazy_parameters(patches)
     patches.set(torch.nn.Module, "_apply", _apply)
     patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
     for types in (optimizer_types, foreach_types):
@@ -51,6 +53,9 @@ def _tensor_moves(patches: Patches) -> None:
         self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
     ) -> torch.Tensor:
         target = to_sim("cuda" if device is None else device)
+        if type(self) is UninitializedBuffer:  # no Parameter, so that no fake tensor stands in for it
+            make: Any = UninitializedBuffer
+            return make(device=target, dtype=self.data.dtype, persistent=vars(self)["persistent"])  # type: ignore[no-any-return] # torch's own
         return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
     def pin_memory(self: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
@@ -59,6 +64,27 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _lazy_parameters(patches: Patches) -> None:
+    """Let parameters without a shape be moved, counted, and given a shape: they refuse every function that
+    torch/nn/parameter.py (2.13) does not list, and what stands in for one is another function.
+    """
+    lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
+    allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
+    patches.set(lazy, "_allowed_methods", allowed)
+    plain = lazy.materialize
+
+    def materialize(tensor: Any, shape: Any, device: Any = None, dtype: torch.dtype | None = None) -> None:
+        if not isinstance(tensor, FakeTensor):
+            plain(tensor, shape, device, dtype)
+            return
+        empty = tensor.data
+        value = torch.empty(shape, device=device or empty.device, dtype=dtype or empty.dtype)
+        tensor.__class__ = FakeTensor  # as what it becomes, Parameter or Tensor, is in a trace
+        tensor.data = value
+
+    patches.set(lazy, "materialize", materialize)
 
 
 def _constructors(patches: Patches) -> None:

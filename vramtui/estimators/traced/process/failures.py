@@ -28,6 +28,8 @@ from vramtui.estimators.traced.device.patches import Patches
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
 _OURS = str(Path(__file__).parents[1])
+# PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
+_FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
 # A missing module or file, or an argument of another type: none of them hangs on what a tensor holds.
 _OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
 _MISMATCH = "FakeTensorDeviceMismatchError"
@@ -97,10 +99,12 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
         fails = call.fails_without_a_trace()
         return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
     frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, AssertionError):
-        return ErrorOwner.CODE if _of_names_alone(error) else ErrorOwner.VALUE
-    if frames and frames[-1].filename.startswith(_OURS):
+    inside = frames[-1].filename if frames else ""
+    asserted = isinstance(error, AssertionError)
+    if inside.startswith(_FAKES) or (inside.startswith(_OURS) and not asserted):
         return ErrorOwner.TRACE
+    if asserted:
+        return ErrorOwner.CODE if _of_names_alone(error) else ErrorOwner.VALUE
     if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE) or _of_a_module(error):
         return ErrorOwner.CODE
     return ErrorOwner.UNKNOWN
@@ -135,7 +139,7 @@ def _of_a_module(error: BaseException) -> bool:
     return isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] != "torch"
 
 
-def _of_names_alone(error: AssertionError) -> bool:
+def _of_names_alone(error: BaseException) -> bool:
     """Whether what is asserted is of modules, classes and texts alone, in which there is no tensor."""
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     try:
