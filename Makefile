@@ -15,7 +15,7 @@ help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 # The types take a minute and a half of one processor, and the tests do without it while they wait.
-test: $(VENV)/.installed-dev ## All checks and all tests (about 10 minutes on two cores)
+test: $(VENV)/.installed-dev ## All checks and all tests (12 to 14 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs 2 lint collected
 	@$(MAKE) --no-print-directory --jobs 2 types tests
 
@@ -30,7 +30,7 @@ tests: $(VENV)/.installed-dev ## All tests
 		{ echo "These failed beside others; they run once more, alone:"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
-test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (at most 80 seconds on two cores)
+test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (80 seconds on two cores)
 	$(BIN)/pytest -q -n 2 --dist loadfile --fast
 
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
