@@ -283,3 +283,19 @@ def test_lazy_layers_are_parameters_wherever_they_were_made(tmp_path: Path, made
         assert not any(nn.parameter.is_lazy(one) for one in net.parameters())
         """,
     )
+
+
+@pytest.mark.parametrize("move", ["cuda()", 'to("cuda")', 'to("cuda", torch.float64)', 'to(device="cuda")'])
+def test_lazy_buffers_go_to_the_card_by_every_way(tmp_path: Path, move: str) -> None:
+    traced(
+        tmp_path,
+        f"""
+        import torch
+        from torch import nn
+        net = nn.LazyBatchNorm1d().{move}
+        kind = net.weight.data.dtype
+        net(torch.randn(4, 65, device="cuda", dtype=kind))
+        assert net.running_mean.is_cuda and net.running_mean.shape == (65,) and net.running_mean.dtype == kind
+        assert sorted(net.state_dict()) == ["bias", "num_batches_tracked", "running_mean", "running_var", "weight"]
+        """,
+    )

@@ -47,15 +47,16 @@ def _tensor_moves(patches: Patches) -> None:
             args = (to_sim(args[0]), *args[1:])
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
+        if type(self) is UninitializedBuffer:
+            return _moved_buffer(self, *torch._C._nn._parse_to(*args, **kwargs)[:2])
         return plain_to(self, *args, **kwargs)
 
     def cuda(
         self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
     ) -> torch.Tensor:
         target = to_sim("cuda" if device is None else device)
-        if type(self) is UninitializedBuffer:  # no Parameter, so that no fake tensor stands in for it
-            make: Any = UninitializedBuffer
-            return make(device=target, dtype=self.data.dtype, persistent=vars(self)["persistent"])  # type: ignore[no-any-return] # torch's own
+        if type(self) is UninitializedBuffer:
+            return _moved_buffer(self, target, None)
         return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
     def pin_memory(self: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
@@ -64,6 +65,16 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
+    """A buffer without a shape elsewhere: it is no Parameter, so that no fake tensor stands in for it."""
+    empty = buffer.data
+    make: Any = UninitializedBuffer
+    moved: torch.Tensor = make(
+        device=device or empty.device, dtype=dtype or empty.dtype, persistent=vars(buffer)["persistent"]
+    )
+    return moved
 
 
 def _lazy_parameters(patches: Patches) -> None:
