@@ -229,6 +229,26 @@ def mixtral() -> None:
     train(causal(config, BF16), words(2, 1024, 32000))
 
 
+def compiled(name: str) -> None:
+    """Whole models of usual sizes under torch.compile, named before any of them ran."""
+    transformers = library("transformers")
+    compile_it: Callable[[nn.Module], nn.Module] = torch.compile  # type: ignore[assignment] # torch says a callable
+    if name == "llama-1b":
+        train(compile_it(causal(llama(), BF16)), words(2, 1024, 128256))
+    elif name == "bert-base":
+        net = transformers.BertForMaskedLM(transformers.BertConfig()).to("cuda")
+        train(compile_it(net), words(32, 128, 30522), autocast=BF16)
+    elif name == "opt-125m":
+        config = transformers.OPTConfig(use_cache=False)
+        train(compile_it(causal(config)), words(8, 512, 50272), autocast=BF16)
+    elif name == "vit-b16":
+        net = library("torchvision").models.vit_b_16().to("cuda")
+        train(compile_it(net), images(64), loss=class_loss, autocast=BF16)
+    else:
+        net = library("torchvision").models.resnet50().to("cuda")
+        train(compile_it(net), images(64), loss=class_loss, autocast=BF16)
+
+
 JOBS: dict[str, Callable[[], None]] = {
     "llama-1b": llama_full,
     "llama-1b-lora": llama_lora,
@@ -246,6 +266,11 @@ JOBS: dict[str, Callable[[], None]] = {
     "sd15-unet-bf16": unet,
     "lstm-fp32": lstm,
     "mixtral-small": mixtral,
+    "llama-1b-compiled": partial(compiled, "llama-1b"),
+    "bert-base-compiled": partial(compiled, "bert-base"),
+    "opt-125m-compiled": partial(compiled, "opt-125m"),
+    "vit-b16-compiled": partial(compiled, "vit-b16"),
+    "resnet50-compiled": partial(compiled, "resnet50"),
 }
 
 _TRAIN = ["--train", "--optimizer", "adamw"]
@@ -268,6 +293,16 @@ ESTIMATES: dict[str, list[str]] = {
     "qwen3-0.6b-bf16": ["Qwen/Qwen3-0.6B", *_TRAIN, "--precision", "bf16-mixed", "-b", "2", "-s", "1024"],
     "bert-base-fp32": ["google-bert/bert-base-uncased", *_TRAIN, "--precision", "fp32", "-b", "32", "-s", "128"],
     "t5-small-bf16": ["google-t5/t5-small", *_TRAIN, "--precision", "bf16-mixed", "-b", "16", "-s", "512"],
+    "llama-1b-compiled": [
+        *_LLAMA, *_TRAIN, "--precision", "bf16", "-b", "2", "-s", "1024", "--set", "run.compile=true",
+    ],
+    "bert-base-compiled": [
+        "google-bert/bert-base-uncased", *_TRAIN, "--precision", "bf16-mixed", "-b", "32", "-s", "128",
+        "--set", "run.compile=true",
+    ],
+    "opt-125m-compiled": [
+        "facebook/opt-125m", *_TRAIN, "--precision", "bf16-mixed", "-b", "8", "-s", "512", "--set", "run.compile=true",
+    ],
     "resnet50-fp16": ["resnet50", "--train", "--precision", "fp16-mixed", "-b", "64", "--optimizer", "momentum"],
 }  # fmt: skip
 """What `vramtui estimate` is asked for the same job, without the card."""

@@ -7,6 +7,8 @@ Needs torch, transformers, torchvision, peft, diffusers, nvidia-ml-py and what v
 |---|---|
 | `monitor` | what `ps`, `snapshot`, `doctor` and NVML itself say of a card on which a process holds a known amount |
 | `context` | NVML's figure of a process less torch's reserved after each kind of kernel, loaded lazily and eagerly |
+| `context_steps` | the same of one thing a process: what a product, a transform or Triton adds |
+| `beside` | jobs.py and, in `--checkouts`, dry_runs.toml: the card's figures and those of `run --on` it |
 | `sdpa` | which kernel scaled_dot_product_attention takes, over types, widths, masks and dropout |
 | `convolutions` | workspaces of a third of `convolutions_h200.json` |
 | `dashboards` | vramtui and nvitop in a pty beside a job: processor, bytes, memory, last screen |
@@ -30,6 +32,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +181,115 @@ def context(notes: Notes) -> None:
         notes[loading.lower()] = last_json(
             run([sys.executable, "-c", CONTEXT], extra={"CUDA_MODULE_LOADING": loading})["out"]
         )
+
+
+STEPS_OF_CONTEXT = {
+    "init": "torch.cuda.init(); torch.cuda.current_stream().synchronize()",
+    "empty": "x = torch.empty(1, device='cuda')",
+    "first tensor": "x = torch.zeros(1, device='cuda')",
+    "random numbers": "x = torch.randn(1024, device='cuda')",
+    "elementwise": "x = torch.ones(1024, device='cuda'); y = (x * 2 + x.exp()).softmax(0).sum()",
+    "sort": "x = torch.ones(4096, device='cuda').sort()",
+    "index": "x = torch.ones(64, 64, device='cuda'); y = x[torch.arange(9, device='cuda')].nonzero()",
+    "fp32 product": "x = torch.ones(1024, 1024, device='cuda'); y = x @ x",
+    "bf16 product": "x = torch.ones(1024, 1024, device='cuda', dtype=torch.bfloat16); y = x @ x",
+    "fp32 and bf16 product": "x = torch.ones(1024, 1024, device='cuda'); y = x @ x; z = x.bfloat16() @ x.bfloat16()",
+    "batched product": "x = torch.ones(8, 512, 512, device='cuda'); y = torch.bmm(x, x)",
+    "linear with bias": "x = torch.ones(64, 512, device='cuda'); y = torch.nn.Linear(512, 512, device='cuda')(x)",
+    "linear, backward": "x = torch.ones(64, 512, device='cuda');"
+    " torch.nn.Linear(512, 512, device='cuda')(x).sum().backward()",
+    "fused AdamW": "w = torch.ones(512, device='cuda', requires_grad=True); w.sum().backward();"
+    " torch.optim.AdamW([w], fused=True).step()",
+    "AdamW": "w = torch.ones(512, device='cuda', requires_grad=True); w.sum().backward();"
+    " torch.optim.AdamW([w]).step()",
+    "fp32 convolution": "c = torch.nn.Conv2d(3, 64, 3, device='cuda'); y = c(torch.ones(8, 3, 64, 64, device='cuda'))",
+    "fp32 convolution, backward": "c = torch.nn.Conv2d(3, 64, 3, device='cuda');"
+    " c(torch.ones(8, 3, 64, 64, device='cuda')).sum().backward()",
+    "fp16 convolution, backward": "c = torch.nn.Conv2d(32, 64, 3, device='cuda').half();"
+    " c(torch.ones(8, 32, 64, 64, device='cuda').half()).sum().backward()",
+    "batch norm": "c = torch.nn.BatchNorm2d(8, device='cuda'); y = c(torch.ones(8, 8, 64, 64, device='cuda'))",
+    "flash attention": "q = torch.ones(2, 8, 256, 64, device='cuda', dtype=torch.bfloat16);"
+    " y = functional.scaled_dot_product_attention(q, q, q, is_causal=True)",
+    "flash attention, backward": "q = torch.ones(2, 8, 256, 64, device='cuda', dtype=torch.bfloat16,"
+    " requires_grad=True); functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()",
+    "LSTM": "r = torch.nn.LSTM(64, 64, device='cuda'); y = r(torch.ones(8, 4, 64, device='cuda'))",
+    "FFT": "y = torch.fft.rfft(torch.ones(1024, device='cuda'))",
+    "Cholesky": "y = torch.linalg.cholesky(torch.eye(512, device='cuda'))",
+    "QR": "y = torch.linalg.qr(torch.eye(512, device='cuda'))",
+    "sparse product": "x = torch.eye(512, device='cuda'); y = torch.sparse.mm(x.to_sparse_csr(), x)",
+    "compiled": "x = torch.ones(1024, device='cuda'); y = torch.compile(lambda x: (x * 2 + x.exp()).softmax(0))(x)",
+    "CUDA graph": "x = torch.ones(9, device='cuda'); g = torch.cuda.CUDAGraph();\nwith torch.cuda.graph(g): y = x * 2",
+    "two streams": "s = torch.cuda.Stream();\nwith torch.cuda.stream(s): x = torch.ones(1024, device='cuda')",
+    "NCCL": "import torch.distributed as d;"
+    " d.init_process_group('nccl', init_method='tcp://127.0.0.1:0', rank=0, world_size=1);"
+    " x = torch.ones(1024, device='cuda'); d.all_reduce(x)",
+    "printf": "x = torch.ones(8, device='cuda'); x.cumsum(0); torch.cuda._sleep(10)",
+}
+ONE_STEP = """
+import json, os, time, pynvml, torch
+from torch.nn import functional
+{}
+torch.cuda.synchronize(); time.sleep(0.1); pynvml.nvmlInit(); card = pynvml.nvmlDeviceGetHandleByIndex(0)
+held = [p.usedGpuMemory for p in pynvml.nvmlDeviceGetComputeRunningProcesses(card) if p.pid == os.getpid()]
+print(json.dumps([held[0] if held else None, torch.cuda.memory_reserved()]))
+"""
+
+
+def context_steps(notes: Notes) -> None:
+    """Process and reserved bytes of a process that does one thing, for each of `STEPS_OF_CONTEXT`."""
+    notes["columns"] = ["process", "reserved"]
+    for name, line in STEPS_OF_CONTEXT.items():
+        said = run([sys.executable, "-c", ONE_STEP.format(line)], seconds=90)
+        notes[name] = json.loads(said["out"].splitlines()[-1]) if said["code"] == 0 else said["err"][-300:]
+
+
+def beside(notes: Notes, checkouts: Path | None) -> None:
+    """Each job on the card and under `run --on` the same card, by the same Python; the emulated runs go beside."""
+    card = os.environ["CARD"]
+    asked = [(name, [str(HERE / "jobs.py"), name], ROOT, dict[str, str]()) for name in JOBS]
+    listed = toml.loads((ROOT / "benchmarks" / "scripts" / "dry_runs.toml").read_text(encoding="utf-8"))["script"]
+    for script in listed if checkouts is not None else ():
+        root = checkouts / script["repository"].replace("/", "+")
+        if not root.is_dir() or "torchrun" in script or "cards" in script:
+            continue
+        if "data" in script:
+            MAKERS[script["data"]](root)
+        extra = {"PYTHONPATH": str(root / script["path"])} if "path" in script else {}
+        asked.append((script["name"], [str(root / script["file"])], root / script.get("folder", "."), extra))
+    only = os.environ.get("BESIDE", "").split(",")
+    asked = [one for one in asked if only == [""] or one[0] in only]
+
+    def real(words: list[str], folder: Path, extra: dict[str, str]) -> dict[str, Any]:
+        paths = os.pathsep.join(filter(None, [extra.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]))
+        said = run([sys.executable, str(HERE / "three_steps.py"), *words], folder, {"PYTHONPATH": paths})
+        return last_json(said["out"]) or {"why": said["err"][-500:]}
+
+    def emulated(words: list[str], folder: Path, extra: dict[str, str]) -> dict[str, Any]:
+        paths = os.pathsep.join(filter(None, [extra.get("PYTHONPATH"), str(ROOT), os.environ.get("PYTHONPATH")]))
+        own = [sys.executable, "-m", "vramtui", "run", "--on", card, "--steps", "3", "--json", "--keep-files", "--"]
+        said = run([*own, sys.executable, *words], folder, {"PYTHONPATH": paths}, seconds=300)
+        out = said["out"]
+        try:
+            found: dict[str, Any] = json.loads(out[out.find("{") :])
+        except ValueError:
+            return {"why": said["err"][-500:], "code": said["code"], "seconds": said["seconds"]}
+        first = found["cards"][0] if found.get("cards") else found
+        keep = {key: value for key, value in first.items() if not isinstance(value, (list, dict))}
+        return keep | {"code": said["code"], "seconds": said["seconds"]}
+
+    answers: dict[str, dict[str, Any]] = {name: {} for name, *_ in asked}
+
+    def both(at: int, side: str, call: Callable[..., dict[str, Any]]) -> None:
+        name, words, folder, extra = asked[at]
+        answers[name][side] = call(words, folder, extra)
+        notes[name] = answers[name]
+        print(name, side, answers[name][side].get("why"), flush=True)
+
+    with ThreadPoolExecutor(2) as on_card, ThreadPoolExecutor(5) as in_place:
+        calls = [on_card.submit(both, at, "card", real) for at in range(len(asked))]
+        calls += [in_place.submit(both, at, "emulated", emulated) for at in range(len(asked))]
+        for call in calls:
+            call.result()
 
 
 def sdpa(notes: Notes) -> None:
@@ -382,7 +494,7 @@ def main() -> None:
     options = parser.parse_args()
     known: dict[str, Callable[..., None]] = {
         "monitor": monitor, "context": context, "sdpa": sdpa, "convolutions": convolutions, "dashboards": dashboards,
-        "jobs": jobs, "probe": probe,
+        "jobs": jobs, "probe": probe, "context_steps": context_steps,
     }  # fmt: skip
     for section in options.sections:
         start = time.monotonic()
@@ -390,6 +502,8 @@ def main() -> None:
         try:
             if section == "scripts":
                 scripts(notes, options.checkouts.resolve())
+            elif section == "beside":
+                beside(notes, options.checkouts and options.checkouts.resolve())
             else:
                 known[section](notes)
         except Exception as error:  # noqa: BLE001 - the next section is worth a try
