@@ -71,6 +71,7 @@ def mnist(folder: Path) -> None:
         folder / "Datasets",
         folder.parent / "data",
         folder / "examples" / "data",
+        folder / "examples" / "mnist",
         folder / "TCN" / "mnist_pixel" / "data" / "mnist",
         *(child / "data" for child in folder.iterdir()),
     ):
@@ -116,12 +117,24 @@ def masks(folder: Path) -> None:
 
 
 def enwik8(folder: Path) -> None:
-    """data/enwik8.gz: 95 MB of random letters, packed."""
-    made = folder / "data" / "enwik8.gz"
+    """data/enwik8.gz, there or beside a script in examples/enwik8_simple: 95 MB of random letters, packed."""
+    simple = folder / "examples" / "enwik8_simple"
+    made = (simple if simple.is_dir() else folder) / "data" / "enwik8.gz"
     if not made.exists():
+        made.parent.mkdir(exist_ok=True)
         made.write_bytes(
             gzip.compress(np.random.default_rng(0).integers(32, 126, 95_000_000, dtype=np.uint8).tobytes(), 1)
         )
+
+
+def neural_style(folder: Path) -> None:
+    """made/style.jpg, a random picture, and VGG-16 with random weights where torch.hub looks for it."""
+    image, torch = importlib.import_module("PIL.Image"), importlib.import_module("torch")
+    weights = folder / "made" / "torch" / "hub" / "checkpoints" / "vgg16-397923af.pth"
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (256, 256, 3), dtype=np.uint8)
+    image.fromarray(pixels).save(folder / "made" / "style.jpg")
+    torch.save(importlib.import_module("torchvision.models").vgg16().state_dict(), weights)
 
 
 def diffusion_images(folder: Path) -> None:
@@ -348,6 +361,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "patches": patches,
     "masks": masks,
     "enwik8": enwik8,
+    "neural_style": neural_style,
     "bert": models.bert,
     "cora": cora,
     "language_models": models.language_models,
