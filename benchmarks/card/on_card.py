@@ -272,10 +272,14 @@ def beside(notes: Notes, checkouts: Path | None) -> None:
         try:
             found: dict[str, Any] = json.loads(out[out.find("{") :])
         except ValueError:
-            return {"why": said["err"][-500:], "code": said["code"], "seconds": said["seconds"]}
+            return {"why": said["err"][-500:], "code": said["code"]}
         first = found["cards"][0] if found.get("cards") else found
         keep = {key: value for key, value in first.items() if not isinstance(value, (list, dict))}
-        return keep | {"code": said["code"], "seconds": said["seconds"]}
+        return (
+            keep
+            | {"code": said["code"], "seconds": said["seconds"]}
+            | ({"why": said["err"][-500:]} if said["code"] else {})
+        )
 
     answers: dict[str, dict[str, Any]] = {name: {} for name, *_ in asked}
 
@@ -285,7 +289,7 @@ def beside(notes: Notes, checkouts: Path | None) -> None:
         notes[name] = answers[name]
         print(name, side, answers[name][side].get("why"), flush=True)
 
-    with ThreadPoolExecutor(2) as on_card, ThreadPoolExecutor(5) as in_place:
+    with ThreadPoolExecutor(4) as on_card, ThreadPoolExecutor(6) as in_place:
         calls = [on_card.submit(both, at, "card", real) for at in range(len(asked))]
         calls += [in_place.submit(both, at, "emulated", emulated) for at in range(len(asked))]
         for call in calls:
