@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.releases import emulated, first_difference, traced
-from benchmarks.scripts.run import HERE, checkout, make_data
+from benchmarks.scripts.run import HERE, checkout, make_data, with_numpy
 from vramtui.core.base import toml
 
 KEPT = HERE.parents[1] / "tests" / "golden" / "emulated" / "dry_runs.json"
@@ -44,11 +44,12 @@ def main() -> None:
     asked.add_argument("python")
     asked.add_argument("--kept", type=Path, default=KEPT)
     asked.add_argument("--count", type=int)
+    asked.add_argument("--numpy1", type=Path, help="a folder with the older NumPy that some scripts need")
     options = asked.parse_args()
     scripts = toml.loads((HERE / "dry_runs.toml").read_text(encoding="utf-8"))["script"]
     rows = json.loads(options.kept.read_text(encoding="utf-8")) if options.kept.exists() else []
     known = {row["name"] for row in rows}
-    for script in scripts[: options.count]:
+    for script in (with_numpy(one, options.numpy1) for one in scripts[: options.count]):
         if script["name"] in known:
             continue
         rows.append(tried(script, checkout(script, options.checkouts).resolve(), options.python))

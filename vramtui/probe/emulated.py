@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from . import socket_dir
-from .assertions import hold_assertions
+from .guards import ANSWERED, answer_guards
 from .import_hook import when_imported
 from .reads import Reads, read_ones
 
@@ -19,8 +19,8 @@ def prepare(torch: Any) -> Reads:
         owner.all = _true_on_card(torch, owner.all)
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
-    torch.Tensor.__bool__ = hold_assertions(torch.Tensor.__bool__)
     reads = Reads(torch)
+    torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
     _know_objects(torch, reads)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
     if os.environ.get(socket_dir.VALUES) == "ones":
@@ -139,6 +139,7 @@ def _true_on_card(torch: Any, check: Any) -> Any:
         if not is_compiling() and type(answer) is torch.Tensor and answer.is_cuda and answer.dtype is torch.bool:
             with torch.no_grad():
                 answer.copy_(true.expand(answer.shape))
+            setattr(answer, ANSWERED, True)
         return answer
 
     return checked

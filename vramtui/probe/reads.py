@@ -49,6 +49,10 @@ class Reads:
         finally:
             self._is_own = False
 
+    def count_here(self) -> None:
+        """Count what the job asks at this moment as a read of its line."""
+        self._read()
+
     def _read(self) -> None:
         self.count += 1
         self.own += self._is_own

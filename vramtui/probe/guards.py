@@ -1,0 +1,153 @@
+"""What a healthy job's condition would be where it guards a way out: an error, an early return, the end of a loop.
+
+What kernels should have computed reads as zeros on an emulated card. A job that works does not raise, and it does not
+leave at the first sight: `if torch.all(labels == -100): return 0`, `if finished.all(): break`, `if not mask.any():
+continue`. So the way is not taken, and what is done is the longer one, of more memory. What an `assert` asks holds.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import functools
+import itertools
+import linecache
+import sys
+from typing import Any
+
+from .reads import OWN
+
+ANSWERED = "_vramtui_answered"  # on a truth of the card that was written by `all` of this package
+_LEAVING = (ast.Return, ast.Break, ast.Continue)
+# Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
+_PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
+
+
+def answer_guards(ask: Any, reads: Any) -> Any:
+    """What tells a tensor's truth, for one that tells it by reading, whose counts are `reads`."""
+
+    @functools.wraps(ask)
+    def tell_truth(tensor: Any) -> bool:
+        if not tensor.is_cuda or tensor.numel() != 1:
+            return bool(ask(tensor))
+        who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
+        while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
+            who = who.f_back
+        if is_asserted(who):
+            return True
+        guard = healthy_answer(who)
+        if guard is None:
+            return bool(ask(tensor))
+        answer, is_error = guard
+        held, is_known = reads.bring(lambda: bool(ask(tensor)))
+        if is_known and not hasattr(tensor, ANSWERED):
+            return bool(held)
+        if not is_error:
+            reads.count_here()  # which way a healthy job goes is a guess there
+        return answer
+
+    return tell_truth
+
+
+def healthy_answer(frame: Any) -> tuple[bool, bool] | None:
+    """The truth that does not lead out, and whether the way out is an error; None where what is asked guards none."""
+    return _answer(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+@functools.lru_cache(maxsize=4096)
+def _answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | None:
+    guard = _guards(path).get(line)  # equal code may stand in another file
+    jump = _jump(code, at)
+    if guard is None or jump is None:
+        return None
+    first, last, is_error = guard
+    if_true, if_false = (_line(code, offset) for offset in jump)
+    leads = [first <= one <= last for one in (if_true, if_false)]
+    if first == line:  # all in one line
+        leads = [jump[0] < jump[1], jump[1] < jump[0]]
+    return None if leads[0] == leads[1] else (leads[1], is_error)
+
+
+def _jump(code: Any, at: int) -> tuple[int, int] | None:
+    """Where the code goes on if what is asked at `at` is true, and if it is false."""
+    steps = steps_after(code, at)
+    if steps and steps[0].opname.startswith("CALL"):  # bool(…)
+        steps = steps[1:]
+    if len(steps) < 2 or "JUMP" not in steps[0].opname or "_IF_" not in steps[0].opname:
+        return None
+    target, following = steps[0].argval, steps[1].offset
+    if steps[0].opname.endswith("TRUE"):
+        return target, following
+    return (following, target) if steps[0].opname.endswith("FALSE") else None
+
+
+def _line(code: Any, offset: int) -> int:
+    starts = _line_starts(code)
+    place = bisect.bisect_right(starts, (offset, 1 << 60)) - 1
+    return starts[place][1] if place >= 0 else 0
+
+
+@functools.lru_cache(maxsize=256)
+def _line_starts(code: Any) -> tuple[tuple[int, int], ...]:
+    import dis  # only where a job asks whether a tensor is true
+
+    return tuple((offset, line) for offset, line in dis.findlinestarts(code) if line)
+
+
+@functools.lru_cache(maxsize=64)
+def _guards(path: str) -> dict[int, tuple[int, int, bool]]:
+    """The lines of each condition that guards a way out: the first and last of that way, and whether it is an error."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    guards = {}
+    for block in _blocks(tree):
+        for statement, following in itertools.zip_longest(block, block[1:]):
+            if not isinstance(statement, ast.If) or any(isinstance(one, ast.Or) for one in ast.walk(statement.test)):
+                continue
+            end = statement.body[-1]
+            is_error = isinstance(end, ast.Raise)
+            leaves = isinstance(end, _LEAVING) and not statement.orelse
+            is_choice = isinstance(end, ast.Return) and (following is None or isinstance(following, ast.Return))
+            if is_error or (leaves and not is_choice):
+                way = statement.body[0].lineno, end.end_lineno or end.lineno, is_error
+                guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), way))
+    return guards
+
+
+def _blocks(tree: ast.AST) -> Any:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
+def is_asserted(frame: Any) -> bool:
+    """Whether what `frame` asks at this moment has to be true, or an `assert` statement of it fails."""
+    return _fails_if_false(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=4096)
+def _fails_if_false(code: Any, at: int) -> bool:
+    steps = steps_after(code, at)
+    if len(steps) < 2 or "JUMP" not in steps[0].opname:
+        return False
+    if "IF_TRUE" in steps[0].opname:
+        return _is_failure(steps[1])
+    target = next(iter(steps_after(code, steps[0].argval)), None)
+    return "IF_FALSE" in steps[0].opname and target is not None and _is_failure(target)
+
+
+def steps_after(code: Any, at: int) -> list[Any]:
+    """The instructions from `at` on."""
+    import dis  # only where a job asks whether a tensor is true
+
+    return [step for step in dis.get_instructions(code) if step.offset >= at and step.opname not in _PASSED_OVER]
+
+
+def _is_failure(step: Any) -> bool:
+    return step.opname == "LOAD_ASSERTION_ERROR" or (
+        step.opname == "LOAD_COMMON_CONSTANT" and "AssertionError" in str(step.argrepr)
+    )
