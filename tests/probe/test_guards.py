@@ -58,6 +58,24 @@ def ends_a_loop(asked: Asked) -> int:
     return count
 
 
+def leaves_a_while(asked: Asked) -> int:
+    count = 0
+    while True:
+        count += 1
+        for _ in range(2):
+            if asked:
+                return -1
+        if not asked:
+            return count
+
+
+def tries_again(asked: Asked) -> int:
+    for count in range(3):
+        if asked:
+            return count
+    raise ValueError
+
+
 def chooses(asked: Asked) -> str:
     if asked:
         return "one way"
@@ -85,6 +103,8 @@ def test_a_way_out_is_not_taken() -> None:
         assert returns_early(asked) == "went on"
         assert asked.guard == (False, False)  # no error: a guess
         assert ends_a_loop(asked) == 3  # true for one condition, false for the other
+    assert leaves_a_while(Asked(False)) == 1  # nothing else ends it
+    assert tries_again(Asked(True)) == 0
 
 
 def test_a_choice_is_answered_by_what_it_reads() -> None:

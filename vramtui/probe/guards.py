@@ -18,7 +18,6 @@ from typing import Any
 from .reads import OWN
 
 ANSWERED = "_vramtui_answered"  # on a truth of the card that was written by `all` of this package
-_LEAVING = (ast.Return, ast.Break, ast.Continue)
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
@@ -101,27 +100,39 @@ def _guards(path: str) -> dict[int, tuple[int, int, bool]]:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    guards = {}
-    for block in _blocks(tree):
-        for statement, following in itertools.zip_longest(block, block[1:]):
-            if not isinstance(statement, ast.If) or any(isinstance(one, ast.Or) for one in ast.walk(statement.test)):
-                continue
-            end = statement.body[-1]
-            is_error = isinstance(end, ast.Raise)
-            leaves = isinstance(end, _LEAVING) and not statement.orelse
-            is_choice = isinstance(end, ast.Return) and (following is None or isinstance(following, ast.Return))
-            if is_error or (leaves and not is_choice):
-                way = statement.body[0].lineno, end.end_lineno or end.lineno, is_error
-                guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), way))
+    guards: dict[int, tuple[int, int, bool]] = {}
+    _find_guards(tree, guards, is_endless=False)
     return guards
 
 
-def _blocks(tree: ast.AST) -> Any:
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                yield block
+def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool]], *, is_endless: bool) -> None:
+    """Those below `node`; where its loop `is_endless` or fails at its end, a healthy job leaves it before."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        block = getattr(node, name, None)
+        for statement, following in itertools.zip_longest(block, block[1:]) if isinstance(block, list) else ():
+            within = is_endless
+            if isinstance(statement, (ast.For, ast.AsyncFor)):
+                within = bool(statement.orelse) or isinstance(following, ast.Raise)
+            elif isinstance(statement, (ast.While, ast.FunctionDef, ast.AsyncFunctionDef)):
+                within = isinstance(statement, ast.While)
+            _find_guards(statement, guards, is_endless=within)
+            if isinstance(statement, ast.If):
+                way = _way_out(statement, following, is_endless=is_endless)
+                if way is not None:
+                    guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), way))
+
+
+def _way_out(condition: ast.If, following: ast.stmt | None, *, is_endless: bool) -> tuple[int, int, bool] | None:
+    """The first and last line of the way out that a condition guards, and whether it is an error."""
+    if any(isinstance(one, ast.Or) for one in ast.walk(condition.test)):
+        return None
+    end = condition.body[-1]
+    is_error = isinstance(end, ast.Raise)
+    ends = (ast.Continue,) if is_endless else (ast.Return, ast.Break, ast.Continue)
+    is_choice = isinstance(end, ast.Return) and (following is None or isinstance(following, ast.Return))
+    if not is_error and (not isinstance(end, ends) or condition.orelse or is_choice):
+        return None
+    return condition.body[0].lineno, end.end_lineno or end.lineno, is_error
 
 
 def is_asserted(frame: Any) -> bool:
