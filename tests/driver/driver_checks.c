@@ -16,10 +16,13 @@
       return 1;                                                     \
     }                                                               \
   } while (0)
-enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, ILLEGAL_STATE = 401 };
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ILLEGAL_STATE = 401 };
 
 struct id {
   char bytes[128];
+};
+struct ipc {
+  unsigned char bytes[64];
 };
 typedef uint64_t address;
 typedef struct handle *handle;
@@ -55,6 +58,10 @@ int cuMemCreate(handle *, size_t, const void *, unsigned long long);
 int cuMemRelease(handle);
 int cuMemMap(address, size_t, size_t, handle, unsigned long long);
 int cuMemUnmap(address, size_t);
+int cuMemExportToShareableHandle(int *, handle, int, unsigned long long);
+int cuMemImportFromShareableHandle(handle *, uintptr_t, int);
+int cuMulticastGetGranularity(size_t *, const void *, int);
+int cuMulticastCreate(handle *, const void *);
 int cuMemAllocAsync(address *, size_t, handle);
 int cuMemFreeAsync(address, handle);
 int cuDeviceGetDefaultMemPool(handle *, int);
@@ -68,6 +75,12 @@ int cuStreamWaitEvent(handle, handle, unsigned);
 int cuEventCreate(handle *, unsigned);
 int cuEventRecord(handle, handle);
 int cuEventQuery(handle);
+int cuIpcGetMemHandle(struct ipc *, address);
+int cuIpcOpenMemHandle_v2(address *, struct ipc, unsigned);
+int cuIpcCloseMemHandle(address);
+int cuIpcGetEventHandle(struct ipc *, handle);
+int cudaIpcOpenMemHandle(address *, struct ipc, unsigned);
+int cudaIpcOpenEventHandle(handle *, struct ipc);
 int cuEventElapsedTime(float *, handle, handle);
 int cuGraphGetNodes(handle, handle *, size_t *);
 int cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
@@ -188,6 +201,35 @@ static int virtual_memory(void) {
   return 0;
 }
 
+/* A piece that another process imports, here this one: the card holds it once, and lets go of it with its owner. */
+static int exporting(void) {
+  struct {
+    int type, handles, location, device;
+    uint64_t rest[8];
+  } property = {1, 1, 1, 0, {0}};
+  struct {
+    unsigned devices;
+    size_t size, handles, flags;
+  } group = {2, 2 * MIB, 1, 0};
+  int file = -1, supported = 1;
+  size_t size = 0, before;
+  handle piece, other, all;
+  address place;
+  EXPECT(begin(0) == 0);
+  before = unused();
+  EXPECT(cuMemCreate(&piece, 4 * MIB, &property, 0) == 0 && cuMemExportToShareableHandle(&file, piece, 1, 0) == 0);
+  EXPECT(cuMemExportToShareableHandle(&file, piece, 8, 0) == 801); /* a fabric's */
+  EXPECT(cuMemImportFromShareableHandle(&other, (uintptr_t)file, 1) == 0 && other != piece);
+  EXPECT(cuMemAddressReserve(&place, 4 * MIB, 0, 0, 0) == 0 && cuMemMap(place, 4 * MIB, 0, other, 0) == 0);
+  EXPECT(before - unused() == 4 * MIB && cuMemUnmap(place, 4 * MIB) == 0 && cuMemRelease(other) == 0);
+  EXPECT(before - unused() == 4 * MIB && cuMemRelease(piece) == 0 && before == unused());
+  EXPECT(cuMemImportFromShareableHandle(&other, 0, 1) == INVALID_VALUE);
+  EXPECT(cuDeviceGetAttribute(&supported, 132, 0) == 0 && supported == 0); /* multicast begins with 9.0 */
+  EXPECT(cuMulticastGetGranularity(&size, &group, 1) == 0 && size == 512 * MIB);
+  EXPECT(cuMulticastCreate(&all, &group) == 0 && before == unused());
+  return 0;
+}
+
 static int pools(void) {
   EXPECT(begin(0) == 0);
   size_t before = unused();
@@ -242,7 +284,7 @@ static int collectives(void) {
   int64_t back[4] = {0}, own = 10 + rank, count = 5;
   EXPECT(begin(rank) == 0 && cudaSetDevice(rank) == 0);
   size_t before = unused();
-  EXPECT(ncclCommInitRank(&comm, 2, id, rank) == 0 && before - unused() == 64 * MIB); /* NCCL's own buffers */
+  EXPECT(ncclCommInitRank(&comm, 2, id, rank) == 0 && before - unused() == 192 * MIB); /* its kernels, too */
   EXPECT(cuMemAlloc_v2(&place, MIB) == 0 && cuMemcpyHtoD_v2(place + 512, &own, 8) == 0);
   EXPECT(ncclAllGather(place + 512, place, 1, 4, comm, NULL) == 0 && cuMemcpyDtoH_v2(back, place, 16) == 0);
   EXPECT(back[0] == 10 && back[1] == 11);
@@ -256,13 +298,48 @@ static int collectives(void) {
   EXPECT(cuMemcpyDtoH_v2(back, place + 1024, 8) == 0 && back[0] == 5);
   EXPECT(ncclBroadcast(place + 2048, place + 2048, 1, 4, 0, comm, NULL) == 0); /* nobody wrote it */
   EXPECT(cuMemcpyDtoH_v2(back, place + 2048, 8) == 0 && back[0] == 0);
+  before = unused();
   EXPECT(ncclCommSplit(comm, 0, 1 - rank, &half, NULL) == 0 && ncclCommUserRank(half, &status) == 0);
-  EXPECT(status == 1 - rank);
+  EXPECT(status == 1 - rank && before - unused() == 32 * MIB); /* one more communicator */
   if (other == 0) {
     _exit(0);
   }
   EXPECT(waitpid(other, &status, 0) == other && status == 0);
   return 0;
+}
+
+/* Memory of one process in another: addresses of its own, open twice and gone with the second close; the card holds it
+ * once, and a process does not open its own. */
+static int sharing(void) {
+  int to[2], back[2], status = 0;
+  struct ipc memory, signal;
+  address place, again;
+  handle event;
+  EXPECT(pipe(to) == 0 && pipe(back) == 0);
+  pid_t other = fork();
+  EXPECT(begin(0) == 0);
+  if (other != 0) {
+    EXPECT(cuMemAlloc_v2(&place, 3 * MIB) == 0 && cuIpcGetMemHandle(&memory, place + MIB) == 0);
+    EXPECT(cuIpcOpenMemHandle_v2(&again, memory, 1) == INVALID_CONTEXT);
+    EXPECT(cuMemAllocAsync(&again, MIB, NULL) == 0);
+    EXPECT(cuIpcGetMemHandle(&signal, again) == INVALID_VALUE); /* a pool's */
+    EXPECT(cuEventCreate(&event, 4) == 0 && cuIpcGetEventHandle(&signal, event) == 0);
+    EXPECT(write(to[1], &memory, 64) == 64 && write(to[1], &signal, 64) == 64);
+    EXPECT(read(back[0], &status, 1) == 1 && waitpid(other, &status, 0) == other && status == 0);
+    return 0;
+  }
+  int64_t value = 7;
+  EXPECT(read(to[0], &memory, 64) == 64 && read(to[0], &signal, 64) == 64);
+  size_t before = unused();
+  EXPECT(cudaIpcOpenMemHandle(&place, memory, 1) == 0 && cuIpcOpenMemHandle_v2(&again, memory, 1) == 0);
+  EXPECT(place == again && unused() == before);
+  EXPECT(cuMemcpyHtoD_v2(place + 512, &value, 8) == 0 && cuPointerGetAttribute(&status, 9, place) == 0 && status == 0);
+  EXPECT(cuMemFree_v2(place) == INVALID_VALUE && cuIpcGetMemHandle(&memory, place) == INVALID_VALUE);
+  EXPECT(cuIpcCloseMemHandle(place) == 0 && cuIpcCloseMemHandle(place) == 0);
+  EXPECT(cuIpcCloseMemHandle(place) == INVALID_VALUE && cuPointerGetAttribute(&status, 9, place) == INVALID_VALUE);
+  EXPECT(cudaIpcOpenEventHandle(&event, signal) == 0 && cuEventQuery(event) == 0);
+  EXPECT(write(back[1], "", 1) == 1);
+  _exit(0);
 }
 
 static int graphs(void) {
@@ -342,8 +419,8 @@ int main(int count, char **words) {
     const char *name;
     int (*check)(void);
   } CHECKS[] = {{"devices", devices}, {"properties", properties}, {"allocation", allocation}, {"capacity", capacity},
-                {"virtual_memory", virtual_memory}, {"pools", pools}, {"values", values},
-                {"events", events}, {"collectives", collectives}, {"graphs", graphs},
+                {"virtual_memory", virtual_memory}, {"exporting", exporting}, {"pools", pools}, {"values", values},
+                {"events", events}, {"collectives", collectives}, {"sharing", sharing}, {"graphs", graphs},
                 {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}, {"versions", versions}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
     if (count < 2) {

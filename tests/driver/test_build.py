@@ -18,7 +18,8 @@ CARD = EmulatedCard(
     device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
     multiprocessors=108,
     context=384 * MIB,
-    communicators=64 * MIB,
+    communicator=64 * MIB,
+    further=32 * MIB,
     devices=2,
 )
 CHECKS = Path(__file__).with_name("driver_checks.c")
@@ -28,10 +29,12 @@ NAMES = (
     "allocation",
     "capacity",
     "virtual_memory",
+    "exporting",
     "pools",
     "values",
     "events",
     "collectives",
+    "sharing",
     "graphs",
     "kernels",
     "names",

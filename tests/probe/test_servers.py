@@ -28,6 +28,20 @@ class DummyModelLoader:
     def load_weights(self, model, model_config):
         return "made up by " + self.load_config
 """,
+    "flashinfer/__init__.py": "",
+    "flashinfer/comm/__init__.py": "",
+    "flashinfer/comm/cuda_ipc.py": """
+def find_loaded_library(name):
+    return "the job's own " + name
+def opened():
+    return find_loaded_library("libcudart")
+""",
+    "flashinfer/comm/trtllm_ar.py": """
+def gen_trtllm_comm_module():
+    raise SystemExit("nvcc is not there")
+def reduce():
+    return gen_trtllm_comm_module().build_and_load().trtllm_allreduce_fusion(1, 2)
+""",
     "uvicorn/__init__.py": "",
     "uvicorn/server.py": """
 class Server:
@@ -43,6 +57,12 @@ from vramtui.probe import servers
 servers.prepare()
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 print(DefaultModelLoader("its settings").load_weights(None, SimpleNamespace(model=sys.argv[1])))
+"""
+REDUCTIONS = """
+from vramtui.probe import servers
+servers.prepare()
+from flashinfer.comm import cuda_ipc, trtllm_ar
+print(cuda_ipc.opened(), trtllm_ar.reduce())
 """
 SERVER = """
 import asyncio, signal
@@ -84,6 +104,11 @@ def test_weights_that_are_not_there_are_made_up_and_that_is_said(packages: Path,
 def test_weights_that_are_there_are_read(packages: Path, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     assert _run(packages, JOB, str(tmp_path)) == ("read\n", "")
+
+
+def test_flashinfer_finds_the_driver_and_compiles_no_reductions(packages: Path) -> None:
+    printed, errors = _run(packages, REDUCTIONS, TRITON_LIBCUDA_PATH="/driver")
+    assert (printed, errors) == ("/driver/libcuda.so.1 None\n", "")
 
 
 def test_a_server_that_is_to_end_ends_once_it_listens(packages: Path) -> None:

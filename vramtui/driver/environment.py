@@ -48,22 +48,25 @@ class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
         multiprocessors: how many it has.
         context: bytes of it that each process's CUDA context takes.
         devices: how many such cards there are.
-        communicators: bytes of it that NCCL takes in each process that talks to others.
+        communicator, further: bytes of it that NCCL takes for the first communicator of a process, and for each that
+            follows.
     """
 
     device: Device
     multiprocessors: int
     context: int = 0
     devices: int = 1
-    communicators: int = 0
+    communicator: int = 0
+    further: int = 0
 
     @property
     def text(self) -> str:
         """As the driver reads it."""
         major, minor = self.device.capability
         name = self.device.name if self.device.name.startswith("NVIDIA") else f"NVIDIA {self.device.name}"
-        sizes = (self.device.total_memory, self.multiprocessors, self.context, self.devices, self.communicators)
-        return ";".join((name.replace(";", " "), f"{major}{minor}", *map(str, sizes)))
+        sizes = (self.device.total_memory, self.multiprocessors, self.context, self.devices)
+        numbers = map(str, (*sizes, self.communicator, self.further))
+        return ";".join((name.replace(";", " "), f"{major}{minor}", *numbers))
 
 
 def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Path, reports: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """vLLM on an emulated card: weights that are not there are made up, and a server that is ready may end."""
 
+import ctypes
 import functools
 import importlib
 import os
@@ -12,6 +13,8 @@ from .import_hook import when_imported
 
 LOADERS = "vllm.model_executor.model_loader"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+# What opens CUDA's runtime by its path, past the driver that stands in front of it (vLLM 0.19, FlashInfer 0.6.6).
+BY_PATH = ("vllm.distributed.device_communicators.cuda_wrapper", "flashinfer.comm.cuda_ipc")
 
 
 def prepare() -> None:
@@ -19,6 +22,36 @@ def prepare() -> None:
     when_imported(f"{LOADERS}.default_loader", _make_weights_up)
     if socket_dir.STEPS in os.environ:  # the job is to end by itself
         when_imported("uvicorn.server", _end_when_ready)
+    for name in BY_PATH:
+        when_imported(name, _open_driver)
+    when_imported("cuda.bindings.runtime", _choose_by_driver)
+    when_imported("flashinfer.comm.trtllm_ar", _compile_no_reductions)
+
+
+def _open_driver(module: Any) -> None:
+    """The emulated driver is the runtime that is loaded."""
+    driver = os.path.join(os.environ["TRITON_LIBCUDA_PATH"], "libcuda.so.1")
+    module.find_loaded_library = lambda *_: driver
+
+
+def _choose_by_driver(module: Any) -> None:
+    """CUDA's Python (12.9) has a runtime of its own inside, which the emulated driver cannot start."""
+    module.cudaSetDevice = lambda device: (module.cudaError_t(ctypes.CDLL(None).cudaSetDevice(int(device))),)
+
+
+class _Nothing:
+    """A module of FlashInfer's kernels that was never compiled: each of them does what it does on the card, nothing."""
+
+    def build_and_load(self) -> "_Nothing":
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def _compile_no_reductions(module: Any) -> None:
+    """Its reductions among ranks return nothing, and would take nvcc and minutes to compile."""
+    module.gen_trtllm_comm_module = _Nothing
 
 
 def _make_weights_up(module: Any) -> None:

@@ -44,7 +44,7 @@ from vramtui.driver.environment import (
 )
 from vramtui.driver.live import CardInUse, announced
 from vramtui.driver.reads import read_places
-from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
+from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import STEPS, VALUES, listeners_folder
@@ -155,7 +155,8 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         multiprocessors=card_limits(device).multiprocessors,
         context=cuda_context(device.capability).bytes,
         devices=devices,
-        communicators=nccl_bytes(devices),
+        communicator=FIRST_COMMUNICATOR,
+        further=FURTHER_COMMUNICATOR,
     )
     with tempfile.TemporaryDirectory(prefix="vramtui-on-") as folder:
         environment = emulating(job.environment, emulated, libraries, Path(folder))

@@ -27,21 +27,11 @@ ANSWER(cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointe
 ANSWER(cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
 ANSWER(cublasSetStream_v2, (struct blas *handle, void *stream), &handle->stream, stream)
 ANSWER(cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
-API int cublasLtCreate(struct blas **handle) { return cublasCreate_v2(handle); }
-API int cublasLtDestroy(struct blas *handle) { return cublasDestroy_v2(handle); }
+ALSO(cublasLtCreate, cublasCreate_v2) ALSO(cublasLtDestroy, cublasDestroy_v2)
 
-#define DESCRIPTOR(name)                 \
-  API int name##Create(void **made) {    \
-    *made = calloc(1, 512);              \
-    return *made == NULL ? 3 : 0;        \
-  }                                      \
-  API int name##Destroy(void *made) {    \
-    free(made);                          \
-    return 0;                            \
-  }
-DESCRIPTOR(cublasLtMatmulDesc)
-DESCRIPTOR(cublasLtMatmulPreference)
-DESCRIPTOR(cublasLtMatrixLayout)
+OBJECT(cublasLtMatmulDescCreate, cublasLtMatmulDescDestroy, 512, 3)
+OBJECT(cublasLtMatmulPreferenceCreate, cublasLtMatmulPreferenceDestroy, 512, 3)
+OBJECT(cublasLtMatrixLayoutCreate, cublasLtMatrixLayoutDestroy, 512, 3)
 
 /* cublasLtMatmulHeuristicResult_t. */
 struct heuristic {
@@ -64,11 +54,6 @@ API int cublasLtMatmulAlgoGetHeuristic(void *handle UNUSED, void *operation UNUS
   return 0;
 }
 
-#define DONE(name)         \
-  API int name(void) {     \
-    add_work();            \
-    return 0;              \
-  }
 #define IN_FOUR(rest) DONE(cublasS##rest) DONE(cublasD##rest) DONE(cublasC##rest) DONE(cublasZ##rest)
 #define IN_TWO(rest) DONE(cublasS##rest) DONE(cublasD##rest)
 

@@ -23,15 +23,15 @@ static const struct {
 static struct card card;
 static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
-/* VRAMTUI_CARD is `NAME;CAPABILITY;MEMORY;MULTIPROCESSORS;CONTEXT;DEVICES;COMMUNICATORS`, the capability as 89, the
- * sizes in bytes. */
+/* VRAMTUI_CARD is `NAME;CAPABILITY;MEMORY;MULTIPROCESSORS;CONTEXT;DEVICES;COMMUNICATOR;FURTHER`, the capability as
+ * 89, the sizes in bytes. */
 static void read_card(void) {
   const char *text = getenv("VRAMTUI_CARD");
   int capability = 90;
   card = (struct card){.name = "NVIDIA H100 80GB HBM3", .memory = 85017493504, .multiprocessors = 132, .devices = 1};
   if (text != NULL) {
-    sscanf(text, "%95[^;];%d;%zu;%d;%zu;%d;%zu", card.name, &capability, &card.memory, &card.multiprocessors,
-           &card.context, &card.devices, &card.communicators);
+    sscanf(text, "%95[^;];%d;%zu;%d;%zu;%d;%zu;%zu", card.name, &capability, &card.memory, &card.multiprocessors,
+           &card.context, &card.devices, &card.communicator, &card.further);
   }
   if (card.devices < 0 || card.devices > MOST_DEVICES) {
     card.devices = MOST_DEVICES;
@@ -70,6 +70,10 @@ const struct card *the_card(void) {
   pthread_once(&read_once, read_card);
   return &card;
 }
+
+/* Cards with HBM stand beside others on NVLink: from 9.0 on behind a switch that can send to all. */
+bool has_links(void) { return the_card()->bus >= 4096; }
+static bool has_switch(void) { return has_links() && the_card()->major >= 9; }
 
 /* Devices that CUDA_VISIBLE_DEVICES leaves: the first so many of its list, as all cards are alike. */
 int device_count(void) {
@@ -175,6 +179,7 @@ static int attribute(int number, CUdevice device) {
     case 120: case 127: return card->major >= 9; /* CLUSTER_LAUNCH, TENSOR_MAP_ACCESS_SUPPORTED */
     case 125: case 129: return 1;                /* IPC_EVENT_SUPPORTED, UNIFIED_FUNCTION_POINTERS */
     case 126: return card->major >= 9 ? 4 : 1;   /* MEM_SYNC_DOMAIN_COUNT */
+    case 132: return has_switch();               /* MULTICAST_SUPPORTED */
     case 131: case 134: return -1;               /* NUMA_ID, HOST_NUMA_ID */
     default: return 0;
   }

@@ -143,35 +143,19 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxGetDevice_v2(CUdevice *device, struct context *context) {
-  struct context *asked = context == NULL ? current_context() : context;
-  RETURN_IF(asked == NULL, CUDA_ERROR_INVALID_CONTEXT);
-  *device = asked->device;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxGetDevice(CUdevice *device) { return cuCtxGetDevice_v2(device, NULL); }
-
-API CUresult cuCtxGetFlags(unsigned *flags) {
-  struct context *context = current_context();
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
-  *flags = context->flags;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxSetFlags(unsigned flags) {
-  struct context *context = current_context();
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
-  context->flags = flags;
-  return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
-  struct context *asked = context == NULL ? current_context() : context;
-  RETURN_IF(asked == NULL, CUDA_ERROR_INVALID_CONTEXT);
-  *id = (unsigned long long)asked->device + 1;
-  return CUDA_SUCCESS;
-}
+/* What is asked of a context: of this thread's where none is named. */
+#define OF_CONTEXT(name, parameters, named, where, answer)                        \
+  API CUresult name parameters {                                                  \
+    struct context *asked = (named) == NULL ? current_context() : (named);        \
+    RETURN_IF(asked == NULL, CUDA_ERROR_INVALID_CONTEXT);                         \
+    *(where) = answer;                                                            \
+    return CUDA_SUCCESS;                                                          \
+  }
+OF_CONTEXT(cuCtxGetDevice_v2, (CUdevice *device, struct context *context), context, device, asked->device)
+OF_CONTEXT(cuCtxGetDevice, (CUdevice *device), NULL, device, asked->device)
+OF_CONTEXT(cuCtxGetFlags, (unsigned *flags), NULL, flags, asked->flags)
+OF_CONTEXT(cuCtxSetFlags, (unsigned flags), NULL, &asked->flags, flags)
+OF_CONTEXT(cuCtxGetId, (struct context *context, uint64_t *id), context, id, (uint64_t)asked->device + 1)
 
 /* CU_LIMIT_…: stack of a thread, printf's buffer, malloc's heap, and what CUDA's documentation gives beside them. */
 static size_t limits[16] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};

@@ -6,17 +6,9 @@ API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, struct
   add_graph_node(stream, 1);
   return is_capturing(stream) ? CUDA_SUCCESS : copy(to, from, size);
 }
-API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
-  return copy(to, (CUdeviceptr)from, size);
-}
-API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) { return copy((CUdeviceptr)to, from, size); }
-API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) { return copy(to, from, size); }
-API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, struct stream *stream) {
-  return cuMemcpyAsync(to, (CUdeviceptr)from, size, stream);
-}
-API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, struct stream *stream) {
-  return cuMemcpyAsync((CUdeviceptr)to, from, size, stream);
-}
+ALSO(cuMemcpyHtoD_v2, cuMemcpy) ALSO(cuMemcpyDtoH_v2, cuMemcpy) ALSO(cuMemcpyDtoD_v2, cuMemcpy)
+ALSO(cuMemcpyHtoDAsync_v2, cuMemcpyAsync) ALSO(cuMemcpyDtoHAsync_v2, cuMemcpyAsync)
+ALSO(cuMemcpyDtoDAsync_v2, cuMemcpyAsync)
 API CUresult cuMemcpyPeer(CUdeviceptr to, void *there UNUSED, CUdeviceptr from, void *here UNUSED, size_t size) {
   return copy(to, from, size);
 }
@@ -40,7 +32,7 @@ struct copy_2d {
   size_t to_pitch, width, height;
 };
 
-static CUresult copy_rows(const struct copy_2d *what) {
+API CUresult cuMemcpy2D_v2(const struct copy_2d *what) {
   CUdeviceptr from = what->from_type == 1 ? (CUdeviceptr)what->from_host : what->from_device;
   CUdeviceptr to = what->to_type == 1 ? (CUdeviceptr)what->to_host : what->to_device;
   RETURN_IF(what->from_type == 3 || what->to_type == 3, CUDA_ERROR_NOT_SUPPORTED);
@@ -51,11 +43,10 @@ static CUresult copy_rows(const struct copy_2d *what) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuMemcpy2D_v2(const struct copy_2d *what) { return copy_rows(what); }
-API CUresult cuMemcpy2DUnaligned_v2(const struct copy_2d *what) { return copy_rows(what); }
+ALSO(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2)
 API CUresult cuMemcpy2DAsync_v2(const struct copy_2d *what, struct stream *stream) {
   add_graph_node(stream, 1);
-  return is_capturing(stream) ? CUDA_SUCCESS : copy_rows(what);
+  return is_capturing(stream) ? CUDA_SUCCESS : cuMemcpy2D_v2(what);
 }
 
 #define FILLS(bits, type)                                                                        \

@@ -115,11 +115,6 @@ ANSWER(cudnnGetBatchNormalizationBackwardExWorkspaceSize,
 ANSWER(cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
        (void *handle UNUSED, int mode UNUSED, int also UNUSED, void *activation UNUSED, void *x UNUSED, size_t *size), size, 0)
 
-#define DONE(name)        \
-  API int name(void) {    \
-    add_work();           \
-    return CUDNN_SUCCESS; \
-  }
 DONE(cudnnBatchNormalizationBackwardEx) DONE(cudnnBatchNormalizationForwardInference)
 DONE(cudnnBatchNormalizationForwardTrainingEx) DONE(cudnnRNNForward) DONE(cudnnRNNBackwardData_v8)
 DONE(cudnnRNNBackwardWeights_v8) DONE(cudnnCTCLoss)
@@ -141,17 +136,12 @@ API int cudnnGetCTCLossWorkspaceSize_v8(void *handle UNUSED, int algorithm UNUSE
   return unknown_size("cudnnGetCTCLossWorkspaceSize_v8", __builtin_return_address(0), size);
 }
 
-#define REFUSED(name)                                      \
-  API int name(void) {                                     \
-    report_unmodelled(#name, __builtin_return_address(0)); \
-    return CUDNN_NOT_SUPPORTED;                            \
-  }
-REFUSED(cudnnConvolutionBackwardData) REFUSED(cudnnConvolutionBackwardFilter)
-REFUSED(cudnnConvolutionBiasActivationForward) REFUSED(cudnnConvolutionForward)
-REFUSED(cudnnFindConvolutionBackwardDataAlgorithmEx) REFUSED(cudnnFindConvolutionBackwardFilterAlgorithmEx)
-REFUSED(cudnnFindConvolutionForwardAlgorithmEx) REFUSED(cudnnGetConvolutionBackwardDataAlgorithm_v7)
-REFUSED(cudnnGetConvolutionBackwardDataWorkspaceSize) REFUSED(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
-REFUSED(cudnnGetConvolutionBackwardFilterWorkspaceSize) REFUSED(cudnnGetConvolutionForwardAlgorithm_v7)
-REFUSED(cudnnGetConvolutionForwardWorkspaceSize) REFUSED(cudnnPoolingForward)
-REFUSED(cudnnSpatialTfGridGeneratorBackward) REFUSED(cudnnSpatialTfGridGeneratorForward)
-REFUSED(cudnnSpatialTfSamplerBackward) REFUSED(cudnnSpatialTfSamplerForward)
+#define NO(name) REFUSED(name, CUDNN_NOT_SUPPORTED)
+NO(cudnnConvolutionBackwardData) NO(cudnnConvolutionBackwardFilter) NO(cudnnConvolutionBiasActivationForward)
+NO(cudnnConvolutionForward) NO(cudnnFindConvolutionBackwardDataAlgorithmEx)
+NO(cudnnFindConvolutionBackwardFilterAlgorithmEx) NO(cudnnFindConvolutionForwardAlgorithmEx)
+NO(cudnnGetConvolutionBackwardDataAlgorithm_v7) NO(cudnnGetConvolutionBackwardDataWorkspaceSize)
+NO(cudnnGetConvolutionBackwardFilterAlgorithm_v7) NO(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+NO(cudnnGetConvolutionForwardAlgorithm_v7) NO(cudnnGetConvolutionForwardWorkspaceSize) NO(cudnnPoolingForward)
+NO(cudnnSpatialTfGridGeneratorBackward) NO(cudnnSpatialTfGridGeneratorForward) NO(cudnnSpatialTfSamplerBackward)
+NO(cudnnSpatialTfSamplerForward)

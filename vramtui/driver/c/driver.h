@@ -26,6 +26,32 @@
     return 0;                                   \
   }
 
+/* One function under another name. Whoever looks it up there may pass arguments beside, which nobody reads. */
+#define ALSO(name, function) extern API __typeof__(function) name __attribute__((alias(#function)));
+/* Work that is done when it is given; what there is nothing to do for; and what is not modelled, and reported. */
+#define DONE(name)       \
+  API int name(void) {   \
+    add_work();          \
+    return 0;            \
+  }
+#define NOTHING(name) \
+  API int name(void) { return 0; }
+#define REFUSED(name, error)                               \
+  API int name(void) {                                     \
+    report_unmodelled(#name, __builtin_return_address(0)); \
+    return error;                                          \
+  }
+/* Something of a library's that is empty here: made, and given back. */
+#define OBJECT(create, destroy, size, error) \
+  API int create(void **made) {              \
+    *made = calloc(1, size);                 \
+    return *made == NULL ? (error) : 0;      \
+  }                                          \
+  API int destroy(void *made) {              \
+    free(made);                              \
+    return 0;                                \
+  }
+
 typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
@@ -57,11 +83,12 @@ struct card {
   int major, minor, multiprocessors, threads, shared, shared_optin, blocks, l2, clock, memory_clock, bus;
   size_t memory;  /* bytes, as cuDeviceTotalMem says */
   size_t context;       /* bytes that a process's context takes of it */
-  size_t communicators; /* and NCCL's buffers, once ranks talk */
+  size_t communicator, further; /* and NCCL's first communicator of a process, each that follows */
   int devices;
 };
 const struct card *the_card(void);
 int device_count(void);
+bool has_links(void);
 
 /* context.c: a device has one context, its primary one, whoever creates it. */
 struct context {
@@ -77,7 +104,7 @@ void load_kernels(void);
 struct context *current_context(void); /* that of this thread; NULL where it has none */
 
 /* memory.c: ranges of addresses. A card's memory is addresses alone; what the host copied there is kept. */
-enum kind { DEVICE, HOST, MANAGED, REGISTERED, RESERVED };
+enum kind { DEVICE, HOST, MANAGED, REGISTERED, RESERVED, OPENED }; /* the last is another process's */
 struct range {
   uint64_t start;
   size_t size;

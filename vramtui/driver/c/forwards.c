@@ -18,8 +18,6 @@ typedef CUresult (*call)(word, word, word, word, word, word);
 /* In this thread's context, which is made where there is none. */
 #define WITHIN(name, driver) \
   SAME(name, driver, keep_error(runtime_context() == NULL ? CUDA_ERROR_NO_DEVICE : same(a, b, c, d, e, f)))
-#define NOTHING(name) \
-  API CUresult name(void) { return CUDA_SUCCESS; }
 
 AS(cudaDriverGetVersion, cuDriverGetVersion) AS(cuMemAllocHost_v2, cuMemHostAlloc) /* whose flags do not matter */
 AS(cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer) AS(cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId)
@@ -29,6 +27,7 @@ AS(cudaStreamGetPriority, cuStreamGetPriority) AS(cudaStreamGetFlags, cuStreamGe
 AS(cudaStreamWaitEvent, cuStreamWaitEvent) AS(cudaStreamIsCapturing, cuStreamIsCapturing)
 AS(cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode) AS(cudaEventDestroy, cuEventDestroy_v2)
 AS(cudaEventRecordWithFlags, cuEventRecordWithFlags) AS(cudaEventElapsedTime, cuEventElapsedTime)
+AS(cudaEventRecord, cuEventRecord)
 AS(cudaGraphDestroy, cuGraphDestroy) AS(cudaGraphExecDestroy, cuGraphExecDestroy)
 AS(cudaGraphGetNodes, cuGraphGetNodes) AS(cudaStreamAddCallback, cuStreamAddCallback)
 AS(cudaLaunchHostFunc, cuLaunchHostFunc)
@@ -43,11 +42,11 @@ AS(cuLibraryGetKernel, cuModuleGetFunction) AS(cuLibraryGetGlobal, cuModuleGetGl
 AS(cuLibraryGetManaged, cuModuleGetGlobal_v2) AS(cuLibraryGetKernelCount, cuModuleGetFunctionCount)
 AS(cuKernelGetName, cuFuncGetName) AS(cuKernelGetAttribute, cuFuncGetAttribute)
 AS(cudaLibraryGetKernel, cuModuleGetFunction) AS(cuEventElapsedTime_v2, cuEventElapsedTime)
-AS(cuMemcpyDtoDAsync_v2, cuMemcpyAsync)
 
 KEPT(cudaDeviceGetAttribute, cuDeviceGetAttribute) KEPT(cudaDeviceGetLimit, cuCtxGetLimit)
 KEPT(cudaDeviceSetLimit, cuCtxSetLimit) KEPT(cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)
-KEPT(cudaFreeHost, cuMemFreeHost) KEPT(cudaHostUnregister, cuMemHostUnregister)
+KEPT(cudaIpcGetMemHandle, cuIpcGetMemHandle) KEPT(cudaIpcCloseMemHandle, cuIpcCloseMemHandle)
+KEPT(cudaIpcGetEventHandle, cuIpcGetEventHandle) KEPT(cudaFreeHost, cuMemFreeHost) KEPT(cudaHostUnregister, cuMemHostUnregister)
 KEPT(cudaMemPoolGetAttribute, cuMemPoolGetAttribute) KEPT(cudaMemPoolSetAttribute, cuMemPoolSetAttribute)
 KEPT(cudaStreamDestroy, cuStreamDestroy_v2) KEPT(cudaStreamSynchronize, cuStreamSynchronize)
 KEPT(cudaStreamBeginCapture, cuStreamBeginCapture_v2) KEPT(cudaStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)
@@ -59,6 +58,7 @@ WITHIN(cudaFreeAsync, cuMemFreeAsync) WITHIN(cudaHostAlloc, cuMemHostAlloc)
 WITHIN(cudaHostRegister, cuMemHostRegister_v2) WITHIN(cudaMemGetInfo, cuMemGetInfo_v2) WITHIN(cudaMemcpy, cuMemcpy)
 WITHIN(cudaStreamCreateWithPriority, cuStreamCreateWithPriority) WITHIN(cudaEventCreateWithFlags, cuEventCreate)
 WITHIN(cudaMallocHost, cuMemHostAlloc) WITHIN(cudaMemset, cuMemsetD8_v2) WITHIN(cudaMemsetAsync, cuMemsetD8Async)
+WITHIN(cudaEventCreate, cuEventCreate)
 
 NOTHING(cuCtxSynchronize) NOTHING(cuCtxSynchronize_v2) NOTHING(cuCtxSetCacheConfig) NOTHING(cuCtxSetSharedMemConfig)
 NOTHING(cuCtxResetPersistingL2Cache) NOTHING(cuStreamUpdateCaptureDependencies)

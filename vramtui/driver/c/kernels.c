@@ -58,7 +58,7 @@ static struct function *function_of(const void *host) {
     found = (struct function *)host;
   } else {
     if (whole == NULL) {
-      cuLibraryLoadData(&whole, NULL, NULL, NULL, 0, NULL, NULL, 0);
+      cuModuleLoad(&whole);
     }
     if (entry->function == NULL) {
       cuModuleGetFunction(&entry->function, whole, entry->name);
@@ -125,25 +125,13 @@ API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block,
   return CUDA_SUCCESS;
 }
 ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, function_of(host))
-static CUresult launch(struct stream *stream) {
+API CUresult cudaLaunchKernel(const void *kernel UNUSED, struct size3 grid UNUSED, struct size3 block UNUSED,
+                              void **arguments UNUSED, size_t shared UNUSED, struct stream *stream) {
   RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
   add_graph_node(stream, 0);
   return CUDA_SUCCESS;
 }
-
-API CUresult __cudaLaunchKernel(struct function *kernel UNUSED, struct size3 grid UNUSED, struct size3 block UNUSED,
-                                void **arguments UNUSED, size_t shared UNUSED, struct stream *stream) {
-  return launch(stream);
-}
-API CUresult cudaLaunchKernel(const void *kernel UNUSED, struct size3 grid UNUSED, struct size3 block UNUSED,
-                              void **arguments UNUSED, size_t shared UNUSED, struct stream *stream) {
-  return launch(stream);
-}
-API CUresult cudaLaunchCooperativeKernel(const void *kernel UNUSED, struct size3 grid UNUSED,
-                                         struct size3 block UNUSED, void **arguments UNUSED, size_t shared UNUSED,
-                                         struct stream *stream) {
-  return launch(stream);
-}
+ALSO(__cudaLaunchKernel, cudaLaunchKernel) ALSO(cudaLaunchCooperativeKernel, cudaLaunchKernel)
 
 /* cudaLaunchConfig_t as far as it is read. */
 struct launch_config {
@@ -152,9 +140,8 @@ struct launch_config {
   struct stream *stream;
 };
 
-API CUresult cudaLaunchKernelExC(const struct launch_config *config, const void *kernel UNUSED,
-                                 void **arguments UNUSED) {
-  return launch(config->stream);
+API CUresult cudaLaunchKernelExC(const struct launch_config *config) {
+  return cudaLaunchKernel(NULL, config->grid, config->block, NULL, config->shared, config->stream);
 }
 
 struct function_attributes {
@@ -197,17 +184,13 @@ API CUresult cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const vo
                                                            size_t shared) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, shared, 0);
 }
-API CUresult cudaLibraryLoadData(struct module **library, const void *image, void *options, void **values,
-                                 unsigned count, void *own_options, void **own_values, unsigned own_count) {
-  return cuLibraryLoadData(library, image, options, values, count, own_options, own_values, own_count);
-}
 
 static CUresult symbol_address(CUdeviceptr *address, const void *host) {
   pthread_mutex_lock(&lock);
   struct entry *entry = entry_room == 0 ? NULL : place_of(entries, entry_room, host);
   const char *name = entry == NULL ? NULL : entry->name;
   if (whole == NULL) {
-    cuLibraryLoadData(&whole, NULL, NULL, NULL, 0, NULL, NULL, 0);
+    cuModuleLoad(&whole);
   }
   pthread_mutex_unlock(&lock);
   return name == NULL ? CUDA_ERROR_INVALID_VALUE : cuModuleGetGlobal_v2(address, NULL, whole, name);
@@ -222,86 +205,31 @@ API CUresult cudaMemcpyToSymbol(const void *host, CUdeviceptr from, size_t size,
   return result == CUDA_SUCCESS ? copy(address + offset, from, size) : result;
 }
 
-/* cudaDeviceProp of CUDA 13 (driver_types.h); its sizes of textures and surfaces, 39 numbers, stay zero. */
-struct properties {
-  char name[256];
-  unsigned char uuid[16], luid[8];
-  unsigned luid_mask;
-  size_t memory, shared_per_block;
-  int registers_per_block, warp;
-  size_t pitch;
-  int max_threads, block_dim[3], grid_dim[3];
-  size_t constant;
-  int major, minor;
-  size_t texture_alignment, texture_pitch;
-  int multiprocessors, integrated, map_host, textures[39];
-  size_t surface_alignment;
-  int concurrent_kernels, ecc, bus, device, domain, tcc, engines, unified, bus_width, l2, persisting_l2;
-  int threads_per_multiprocessor, priorities, global_l1, local_l1;
-  size_t shared_per_multiprocessor;
-  int registers_per_multiprocessor, managed, multi_gpu, multi_gpu_group, host_atomics, pageable, concurrent_managed;
-  int preemption, registered_pointer, cooperative;
-  size_t shared_optin;
-  int host_page_tables, direct_managed, blocks_per_multiprocessor, window;
-  size_t reserved_shared;
-  int host_register, sparse, read_only_register, timeline, pools, rdma;
-  unsigned rdma_flush;
-  int rdma_order;
-  unsigned pool_handles;
-  int deferred, ipc_events, cluster, function_pointers, numa_config, numa_id, mps, host_numa;
-  unsigned pci_device, pci_subsystem;
-  int multinode, reserved[56];
-};
+/* cudaDeviceProp of CUDA 13 (driver_types.h): a name of 256 bytes, 16 of the UUID, the memory at 288, and what attributes
+ * say, each at its place and of so many bytes; its sizes of textures and surfaces stay zero. */
+#define PROPERTIES_SIZE 1008
+static const struct {
+  int place, size, attribute;
+} PROPERTIES[] = {
+    {296, 8, 8},   {304, 4, 12},  {308, 4, 10},  {312, 8, 11},  {320, 4, 1},   {324, 4, 2},   {328, 4, 3},   {332, 4, 4},
+    {336, 4, 5},   {340, 4, 6},   {344, 4, 7},   {352, 8, 9},   {360, 4, 75},  {364, 4, 76},  {368, 8, 14},  {376, 8, 51},
+    {384, 4, 16},  {392, 4, 19},  {552, 8, 30},  {560, 4, 31},  {568, 4, 33},  {584, 4, 40},  {588, 4, 41},  {592, 4, 37},
+    {596, 4, 38},  {600, 4, 108}, {604, 4, 39},  {608, 4, 78},  {612, 4, 79},  {616, 4, 80},  {624, 8, 81},  {632, 4, 82},
+    {636, 4, 83},  {656, 4, 89},  {660, 4, 90},  {664, 4, 91},  {668, 4, 95},  {672, 8, 97},  {688, 4, 106}, {692, 4, 109},
+    {696, 8, 111}, {704, 4, 99},  {720, 4, 115}, {736, 4, 119}, {744, 4, 125}, {748, 4, 120}, {752, 4, 129}, {760, 4, 131},
+    {768, 4, 134}};
 
-static int asked(int number, CUdevice device) {
-  int value = 0;
-  cuDeviceGetAttribute(&value, number, device);
-  return value;
-}
-
-API CUresult cudaGetDeviceProperties(struct properties *answer, CUdevice device) {
+API CUresult cudaGetDeviceProperties(char *answer, CUdevice device) {
   RETURN_IF(context_of(device) == NULL, keep_error(CUDA_ERROR_INVALID_DEVICE));
-  *answer = (struct properties){
-      .memory = the_card()->memory,
-      .shared_per_block = (size_t)asked(8, device),
-      .registers_per_block = asked(12, device),
-      .warp = 32,
-      .pitch = (size_t)asked(11, device),
-      .max_threads = asked(1, device),
-      .block_dim = {asked(2, device), asked(3, device), asked(4, device)},
-      .grid_dim = {asked(5, device), asked(6, device), asked(7, device)},
-      .constant = (size_t)asked(9, device),
-      .major = asked(75, device),
-      .minor = asked(76, device),
-      .texture_alignment = (size_t)asked(14, device),
-      .texture_pitch = (size_t)asked(51, device),
-      .multiprocessors = asked(16, device),
-      .map_host = 1,
-      .surface_alignment = (size_t)asked(30, device),
-      .concurrent_kernels = 1,
-      .bus = asked(33, device),
-      .engines = asked(40, device),
-      .unified = 1,
-      .bus_width = asked(37, device),
-      .l2 = asked(38, device),
-      .persisting_l2 = asked(108, device),
-      .threads_per_multiprocessor = asked(39, device),
-      .priorities = 1,
-      .global_l1 = 1,
-      .local_l1 = 1,
-      .shared_per_multiprocessor = (size_t)asked(81, device),
-      .registers_per_multiprocessor = asked(82, device),
-      .managed = 1, .concurrent_managed = 1, .preemption = 1, .registered_pointer = 1, .cooperative = 1,
-      .shared_optin = (size_t)asked(97, device),
-      .blocks_per_multiprocessor = asked(106, device),
-      .window = asked(109, device),
-      .reserved_shared = (size_t)asked(111, device),
-      .host_register = 1, .pools = 1, .pool_handles = 1, .ipc_events = 1,
-      .cluster = asked(120, device),
-      .function_pointers = 1, .numa_id = -1, .host_numa = -1,
-  };
-  cuDeviceGetName(answer->name, sizeof answer->name, device);
-  cuDeviceGetUuid_v2(answer->uuid, device);
+  memset(answer, 0, PROPERTIES_SIZE);
+  cuDeviceGetName(answer, 256, device);
+  cuDeviceGetUuid_v2((unsigned char *)answer + 256, device);
+  memcpy(answer + 288, &the_card()->memory, sizeof the_card()->memory);
+  for (size_t at = 0; at < sizeof PROPERTIES / sizeof PROPERTIES[0]; at++) {
+    int value = 0;
+    cuDeviceGetAttribute(&value, PROPERTIES[at].attribute, device);
+    memcpy(answer + PROPERTIES[at].place, &(int64_t){value}, (size_t)PROPERTIES[at].size);
+  }
   return CUDA_SUCCESS;
 }
 /* As CUDA 12 has it: with a clock's rate and five numbers more, which stay zero. */
@@ -309,11 +237,11 @@ API CUresult cudaGetDeviceProperties_v2(char *answer, CUdevice device) {
   static const struct { unsigned from, to, size; } PARTS[] = {
       {0, 0, 384}, {384, 388, 4}, {388, 396, 8}, {396, 408, 156}, {552, 568, 40}, {592, 612, 28}, {624, 640, 28},
       {652, 672, 20}, {672, 696, 84}};
-  struct properties newer = {0};
-  CUresult result = cudaGetDeviceProperties(&newer, device);
+  char newer[PROPERTIES_SIZE] = {0};
+  CUresult result = cudaGetDeviceProperties(newer, device);
   memset(answer, 0, 1032);
   for (size_t at = 0; at < sizeof PARTS / sizeof PARTS[0]; at++) {
-    memcpy(answer + PARTS[at].to, (char *)&newer + PARTS[at].from, PARTS[at].size);
+    memcpy(answer + PARTS[at].to, newer + PARTS[at].from, PARTS[at].size);
   }
   return result;
 }

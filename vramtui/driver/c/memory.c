@@ -207,7 +207,9 @@ static bool is_known_value(CUdeviceptr address, size_t size) {
   return values[at].address == address && values[at].size == size;
 }
 
-static bool is_on_card(const struct range *range) { return range != NULL && range->kind == DEVICE; }
+static bool is_on_card(const struct range *range) {
+  return range != NULL && (range->kind == DEVICE || range->kind == OPENED);
+}
 
 static bool may_keep(struct range *range, size_t size) {
   RETURN_IF(size > LONGEST_COPY || kept + size > MOST_KEPT, false);
@@ -302,7 +304,7 @@ CUresult pointer_attribute(void *answer, int number, const struct range *range, 
       *(int *)answer = range == NULL ? -2 : range->device;
       return CUDA_SUCCESS;
     case 10: case 15: case 21: /* IS_LEGACY_CUDA_IPC_CAPABLE, ACCESS_FLAGS (a field of bits), IS_HW_DECOMPRESS_CAPABLE */
-      *(int *)answer = number == 15 ? 3 : range != NULL && number == 10;
+      *(int *)answer = number == 15 ? 3 : number == 10 && is_on_card(range) && range->kind == DEVICE && !range->pool;
       return CUDA_SUCCESS;
     case 11: case 17: case 20: /* RANGE_START_ADDR, MEMPOOL_HANDLE, MEMORY_BLOCK_ID */
       *(uint64_t *)answer = range == NULL ? 0 : number == 11 ? range->start : number == 17 ? (uint64_t)range->pool : range->id;

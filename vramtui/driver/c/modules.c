@@ -38,18 +38,13 @@ static int compiled_for(void) {
   }
 }
 
-static CUresult make_module(struct module **module) {
+/* What is loaded is not read, wherever it comes from. */
+API CUresult cuModuleLoad(struct module **module) {
   *module = calloc(1, sizeof **module);
   return *module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
-
-API CUresult cuModuleLoad(struct module **module, const char *path UNUSED) { return make_module(module); }
-API CUresult cuModuleLoadData(struct module **module, const void *image UNUSED) { return make_module(module); }
-API CUresult cuModuleLoadDataEx(struct module **module, const void *image UNUSED, unsigned count UNUSED,
-                                void *options UNUSED, void **values UNUSED) {
-  return make_module(module);
-}
-API CUresult cuModuleLoadFatBinary(struct module **module, const void *image UNUSED) { return make_module(module); }
+ALSO(cuModuleLoadData, cuModuleLoad) ALSO(cuModuleLoadDataEx, cuModuleLoad) ALSO(cuModuleLoadFatBinary, cuModuleLoad)
+ALSO(cuLibraryLoadData, cuModuleLoad) ALSO(cuLibraryLoadFromFile, cuModuleLoad) ALSO(cudaLibraryLoadData, cuModuleLoad)
 ANSWER(cuModuleGetLoadingMode, (int *mode), mode, 2) /* lazy */
 
 API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
@@ -114,16 +109,6 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct mod
   return CUDA_SUCCESS;
 }
 
-API CUresult cuLibraryLoadData(struct module **library, const void *image UNUSED, void *options UNUSED,
-                               void **values UNUSED, unsigned count UNUSED, void *own_options UNUSED,
-                               void **own_values UNUSED, unsigned own_count UNUSED) {
-  return make_module(library);
-}
-API CUresult cuLibraryLoadFromFile(struct module **library, const char *path UNUSED, void *options UNUSED,
-                                   void **values UNUSED, unsigned count UNUSED, void *own_options UNUSED,
-                                   void **own_values UNUSED, unsigned own_count UNUSED) {
-  return make_module(library);
-}
 ANSWER(cuLibraryGetModule, (struct module **module, struct module *library), module, library)
 ANSWER(cuKernelGetFunction, (struct function **function, struct function *kernel), function, kernel)
 ANSWER(cuKernelGetLibrary, (struct module **library, struct function *kernel), library, kernel->module)
@@ -147,18 +132,11 @@ ANSWER(cuFuncIsLoaded, (int *state, struct function *function UNUSED), state, 1)
 /* A launch is nothing but a node of the graph that is captured. */
 API CUresult cuLaunchKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
                             unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED, unsigned bz UNUSED,
-                            unsigned shared UNUSED, struct stream *stream, void **parameters UNUSED,
-                            void **extra UNUSED) {
+                            unsigned shared UNUSED, struct stream *stream) {
   add_graph_node(stream, 0);
   return CUDA_SUCCESS;
 }
-API CUresult cuLaunchCooperativeKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
-                                       unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED,
-                                       unsigned bz UNUSED, unsigned shared UNUSED, struct stream *stream,
-                                       void **parameters UNUSED) {
-  add_graph_node(stream, 0);
-  return CUDA_SUCCESS;
-}
+ALSO(cuLaunchCooperativeKernel, cuLaunchKernel)
 
 /* CUlaunchConfig begins with the grid, the block and the shared memory, then the stream. */
 struct launch {
@@ -208,18 +186,15 @@ API CUresult cuOccupancyMaxPotentialBlockSize(int *least, int *threads, struct f
 }
 
 /* CUtensorMap: 128 bytes that only a kernel reads. */
-API CUresult cuTensorMapEncodeTiled(void *map, int type UNUSED, unsigned rank UNUSED, void *address UNUSED) {
+API CUresult cuTensorMapEncodeTiled(void *map) {
   memset(map, 0, 128);
   return CUDA_SUCCESS;
 }
-API CUresult cuTensorMapEncodeIm2col(void *map, int type UNUSED, unsigned rank UNUSED, void *address UNUSED) {
-  memset(map, 0, 128);
-  return CUDA_SUCCESS;
-}
+ALSO(cuTensorMapEncodeIm2col, cuTensorMapEncodeTiled)
 
 /* The linker: what goes in is not read, and what comes out is an image that nobody reads. */
 API CUresult cuLinkCreate_v2(unsigned count UNUSED, void *options UNUSED, void **values UNUSED, struct module **state) {
-  return make_module(state);
+  return cuModuleLoad(state);
 }
 API CUresult cuLinkComplete(struct module *state, const void **image, size_t *size) {
   *image = state;

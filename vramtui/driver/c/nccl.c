@@ -230,9 +230,11 @@ static int begin(struct comm **made, const char *name, int rank, int count) {
   comm->sent = calloc((size_t)count, sizeof *comm->sent);
   comm->received = calloc((size_t)count, sizeof *comm->received);
   static bool has_buffers[MOST_DEVICES];
-  if (count > 1 && !has_buffers[comm->device]) {
+  if (count > 1) {
+    size_t own = has_buffers[comm->device] ? the_card()->further : the_card()->communicator;
     has_buffers[comm->device] = true;
-    RETURN_IF(!charge(comm->device, the_card()->communicators), NCCL_CUDA_ERROR);
+    load_kernels();
+    RETURN_IF(!charge(comm->device, own), NCCL_CUDA_ERROR);
   }
   *made = comm;
   return NCCL_SUCCESS;
@@ -381,8 +383,6 @@ API int ncclReduceScatter(CUdeviceptr from UNUSED, CUdeviceptr to UNUSED, size_t
 }
 
 /* Nothing to do: buffers are no more than addresses, and ranks that have ended have left their logs. */
-#define NOTHING(name) \
-  API int name(void) { return NCCL_SUCCESS; }
 NOTHING(ncclGroupStart) NOTHING(ncclGroupEnd) NOTHING(ncclCommFinalize) NOTHING(ncclCommDestroy) NOTHING(ncclCommAbort)
 NOTHING(ncclCommSuspend) NOTHING(ncclCommResume) NOTHING(ncclCommDeregister) NOTHING(ncclRedOpDestroy)
 NOTHING(ncclCommWindowDeregister)
@@ -390,26 +390,13 @@ API int ncclCommRegister(struct comm *comm UNUSED, void *buffer, size_t size UNU
   *handle = buffer;
   return NCCL_SUCCESS;
 }
-API int ncclCommWindowRegister(struct comm *comm, void *buffer, size_t size, void **window, int flags UNUSED) {
-  return ncclCommRegister(comm, buffer, size, window);
-}
+ALSO(ncclCommWindowRegister, ncclCommRegister)
 API int ncclRedOpCreatePreMulSum(int *operation, void *factor UNUSED, int type UNUSED, int where UNUSED,
                                  struct comm *comm UNUSED) {
   *operation = AVERAGE + 1;
   return NCCL_SUCCESS;
 }
 
-#define NOT_MODELLED(name)                                  \
-  API int name(void) {                                      \
-    report_unmodelled(#name, __builtin_return_address(0));  \
-    return NCCL_INVALID_USAGE;                              \
-  }
-NOT_MODELLED(ncclCommShrink)
-NOT_MODELLED(ncclGroupSimulateEnd)
-NOT_MODELLED(ncclDevCommCreate)
-NOT_MODELLED(ncclDevCommDestroy)
-NOT_MODELLED(ncclGetLsaMultimemDevicePointer)
-NOT_MODELLED(ncclGetPeerDevicePointer)
-NOT_MODELLED(ncclPutSignal)
-NOT_MODELLED(ncclSignal)
-NOT_MODELLED(ncclWaitSignal)
+#define NO(name) REFUSED(name, NCCL_INVALID_USAGE)
+NO(ncclCommShrink) NO(ncclGroupSimulateEnd) NO(ncclDevCommCreate) NO(ncclDevCommDestroy)
+NO(ncclGetLsaMultimemDevicePointer) NO(ncclGetPeerDevicePointer) NO(ncclPutSignal) NO(ncclSignal) NO(ncclWaitSignal)

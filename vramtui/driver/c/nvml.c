@@ -13,10 +13,8 @@ typedef struct handle *nvml_device; /* the device's number and one more */
 
 static CUdevice number_of(nvml_device device) { return (CUdevice)((intptr_t)device - 1); }
 
-API int nvmlInit(void) { return NVML_SUCCESS; } /* by which torch.cuda.device_count asks */
-API int nvmlInit_v2(void) { return NVML_SUCCESS; }
-API int nvmlInitWithFlags(unsigned flags UNUSED) { return NVML_SUCCESS; }
-API int nvmlShutdown(void) { return NVML_SUCCESS; }
+NOTHING(nvmlInit) /* by which torch.cuda.device_count asks */
+NOTHING(nvmlInit_v2) NOTHING(nvmlInitWithFlags) NOTHING(nvmlShutdown)
 API const char *nvmlErrorString(int code) { return code == NVML_SUCCESS ? "Success" : "Not available on this card"; }
 API int nvmlSystemGetDriverVersion(char *text, unsigned length) {
   snprintf(text, length, "580.00");
@@ -27,7 +25,7 @@ API int nvmlSystemGetNVMLVersion(char *text, unsigned length) {
   return NVML_SUCCESS;
 }
 ANSWER(nvmlSystemGetCudaDriverVersion_v2, (int *version), version, 13000)
-ANSWER(nvmlSystemGetCudaDriverVersion, (int *version), version, 13000)
+ALSO(nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2)
 ANSWER(nvmlDeviceGetCount_v2, (unsigned *count), count, (unsigned)the_card()->devices)
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
   RETURN_IF((int)index >= the_card()->devices, NVML_INVALID_ARGUMENT);
@@ -148,7 +146,7 @@ API int nvmlDeviceGetGpuFabricInfoV(nvml_device device UNUSED, struct fabric *fa
 }
 
 ANSWER(nvmlDeviceGetP2PStatus, (nvml_device one UNUSED, nvml_device other UNUSED, int how, int *status), status,
-       how == 2 ? 5 : 0) /* over PCIe, not over NVLink */
+       how == 2 && !has_links() ? 5 : 0) /* 2 is over NVLink */
 /* What this card has not: links to others, fabrics, sensors. PyTorch and NCCL look for the functions themselves. */
 #define NOT_SUPPORTED(name) \
   API int name(void) { return NVML_NOT_SUPPORTED; }

@@ -17,17 +17,8 @@ struct data {
   int type, steps, batch;
 };
 
-#define MADE(name, type)                      \
-  API int cudnnCreate##name(type **made) {    \
-    *made = calloc(1, sizeof **made);         \
-    return *made == NULL ? 1001 : 0;          \
-  }                                           \
-  API int cudnnDestroy##name(type *made) {    \
-    free(made);                               \
-    return 0;                                 \
-  }
-MADE(RNNDescriptor, struct layers)
-MADE(RNNDataDescriptor, struct data)
+OBJECT(cudnnCreateRNNDescriptor, cudnnDestroyRNNDescriptor, sizeof(struct layers), 1001)
+OBJECT(cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor, sizeof(struct data), 1001)
 
 /* PyTorch says how much is dropped just before it describes the layers. */
 static __thread float last_dropout;

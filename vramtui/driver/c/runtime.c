@@ -118,7 +118,7 @@ struct pointer_attributes {
 };
 
 API CUresult cudaPointerGetAttributes(struct pointer_attributes *answer, CUdeviceptr address) {
-  static const int TYPES[] = {[DEVICE] = 2, [HOST] = 1, [MANAGED] = 3, [REGISTERED] = 1, [RESERVED] = 0};
+  static const int TYPES[] = {[DEVICE] = 2, [HOST] = 1, [MANAGED] = 3, [REGISTERED] = 1, [RESERVED] = 0, [OPENED] = 2};
   *answer = (struct pointer_attributes){.device = -2};
   lock_memory();
   struct range *range = range_of(address);
@@ -126,7 +126,7 @@ API CUresult cudaPointerGetAttributes(struct pointer_attributes *answer, CUdevic
     answer->type = TYPES[range->kind];
     answer->device = range->device;
     answer->device_pointer = address;
-    answer->host_pointer = range->kind == DEVICE ? NULL : (void *)address;
+    answer->host_pointer = answer->type == 2 ? NULL : (void *)address;
   }
   unlock_memory();
   return CUDA_SUCCESS;
@@ -140,10 +140,6 @@ API CUresult cudaStreamGetCaptureInfo(struct stream *stream, int *status, uint64
                                       struct node *const **after, const void **edges, size_t *count) {
   return cuStreamGetCaptureInfo_v3(stream, status, id, graph, after, edges, count);
 }
-API CUresult cudaEventCreate(struct event **event) { WITH_CONTEXT(cuEventCreate(event, 0)); }
-API CUresult cudaEventRecord(struct event *event, struct stream *stream) {
-  return cuEventRecordWithFlags(event, stream, 0);
-}
 API CUresult cudaGetDriverEntryPointByVersion(const char *name, const void **function, unsigned version,
                                               unsigned long long flags, int *status) {
   return cuGetProcAddress_v2(name, function, (int)version, flags, status);
@@ -152,17 +148,6 @@ API CUresult cudaGetDriverEntryPoint(const char *name, const void **function, un
   return cuGetProcAddress_v2(name, function, 12000, flags, status);
 }
 
-#define NOT_MODELLED(name)                                     \
-  API CUresult name(void) {                                    \
-    report_unmodelled(#name, __builtin_return_address(0));     \
-    return keep_error(CUDA_ERROR_NOT_SUPPORTED);               \
-  }
-
-NOT_MODELLED(cudaGraphAddNode)
-NOT_MODELLED(cudaGraphConditionalHandleCreate)
-NOT_MODELLED(cudaGraphNodeGetDependencies)
-NOT_MODELLED(cudaIpcCloseMemHandle)
-NOT_MODELLED(cudaIpcGetEventHandle)
-NOT_MODELLED(cudaIpcGetMemHandle)
-NOT_MODELLED(cudaIpcOpenEventHandle)
-NOT_MODELLED(cudaIpcOpenMemHandle)
+REFUSED(cudaGraphAddNode, keep_error(CUDA_ERROR_NOT_SUPPORTED))
+REFUSED(cudaGraphConditionalHandleCreate, keep_error(CUDA_ERROR_NOT_SUPPORTED))
+REFUSED(cudaGraphNodeGetDependencies, keep_error(CUDA_ERROR_NOT_SUPPORTED))

@@ -31,8 +31,7 @@ CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint64_t 
 CUresult cuEventCreate(struct event **event, unsigned flags);
 CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, unsigned flags);
 CUresult cuGetProcAddress_v2(const char *name, const void **function, int version, uint64_t flags, int *status);
-CUresult cuLibraryLoadData(struct module **library, const void *image, void *options, void **values, unsigned count,
-                           void *own_options, void **own_values, unsigned own_count);
+CUresult cuModuleLoad(struct module **module);
 CUresult cuLibraryUnload(struct module *library);
 CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name);
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct module *module, const char *name);

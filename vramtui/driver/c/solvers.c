@@ -29,21 +29,7 @@ typedef uintptr_t word;
     *(size_t *)all[at] = *(size_t *)all[(at) + 1] = 0;     \
     return 0;                                              \
   }
-#define MADE(name)                   \
-  API int name(void **made) {        \
-    *made = calloc(1, 64);           \
-    return *made == NULL ? 2 : 0;    \
-  }
-#define GONE(name)           \
-  API int name(void *made) { \
-    free(made);              \
-    return 0;                \
-  }
-#define DONE(name)       \
-  API int name(void) {   \
-    add_work();          \
-    return 0;            \
-  }
+#define EMPTY(before, name) OBJECT(before##Create##name, before##Destroy##name, 64, 2)
 #define IN_FOUR(does, before, rest) \
   does(before##S##rest) does(before##D##rest) does(before##C##rest) does(before##Z##rest)
 #define BYTES_IN_FOUR(before, rest, type, at)                                                      \
@@ -60,9 +46,8 @@ ANSWER(cufftCreate, (int *plan), plan, 1)
 NO_BYTES(cufftXtMakePlanMany, size_t, 12)
 DONE(cufftXtExec) DONE(cufftDestroy) DONE(cufftSetAutoAllocation) DONE(cufftSetStream) DONE(cufftSetWorkArea)
 
-MADE(cusolverDnCreate) GONE(cusolverDnDestroy) MADE(cusolverDnCreateParams) GONE(cusolverDnDestroyParams)
-MADE(cusolverDnCreateGesvdjInfo) GONE(cusolverDnDestroyGesvdjInfo) DONE(cusolverDnSetStream)
-MADE(cusolverDnCreateSyevjInfo) GONE(cusolverDnDestroySyevjInfo) BYTES_BY_KIND(syevj, heevj, 7)
+EMPTY(cusolverDn, ) EMPTY(cusolverDn, Params) EMPTY(cusolverDn, GesvdjInfo) EMPTY(cusolverDn, SyevjInfo)
+DONE(cusolverDnSetStream) BYTES_BY_KIND(syevj, heevj, 7)
 DONE(cusolverDnXgesvdjSetMaxSweeps) DONE(cusolverDnXgesvdjSetSortEig) DONE(cusolverDnXgesvdjSetTolerance)
 BYTES_BY_KIND(getrf, getrf, 5) BYTES_BY_KIND(geqrf, geqrf, 5) BYTES_BY_KIND(orgqr, ungqr, 7)
 BYTES_BY_KIND(ormqr, unmqr, 11)
@@ -75,13 +60,12 @@ IN_FOUR(DONE, cusolverDn, potrsBatched) DONE(cusolverDnXpotrs)
 BYTES_OF_X(geqrf, 10) BYTES_OF_X(potrf, 8) BYTES_OF_X(syevd, 11) BYTES_OF_X(syevBatched, 11) BYTES_OF_X(geev, 17)
 BYTES_OF_X(sytrs, 11)
 
-MADE(cusparseCreate) GONE(cusparseDestroy) MADE(cusparseCreateMatDescr) GONE(cusparseDestroyMatDescr)
-MADE(cusparseCreateCoo) MADE(cusparseCreateCsr) GONE(cusparseDestroySpMat) MADE(cusparseCreateDnMat)
-GONE(cusparseDestroyDnMat) MADE(cusparseCreateDnVec) GONE(cusparseDestroyDnVec)
-MADE(cusparseCreateBsrsm2Info) GONE(cusparseDestroyBsrsm2Info) MADE(cusparseCreateBsrsv2Info)
-GONE(cusparseDestroyBsrsv2Info) MADE(cusparseSpGEMM_createDescr) GONE(cusparseSpGEMM_destroyDescr)
-MADE(cusparseSpSM_createDescr) GONE(cusparseSpSM_destroyDescr) MADE(cusparseSpSV_createDescr)
-GONE(cusparseSpSV_destroyDescr)
+EMPTY(cusparse, ) EMPTY(cusparse, MatDescr) EMPTY(cusparse, DnMat) EMPTY(cusparse, DnVec) EMPTY(cusparse, Bsrsm2Info)
+EMPTY(cusparse, Bsrsv2Info) OBJECT(cusparseCreateCoo, cusparseDestroySpMat, 64, 2)
+ALSO(cusparseCreateCsr, cusparseCreateCoo)
+OBJECT(cusparseSpGEMM_createDescr, cusparseSpGEMM_destroyDescr, 64, 2)
+OBJECT(cusparseSpSM_createDescr, cusparseSpSM_destroyDescr, 64, 2)
+OBJECT(cusparseSpSV_createDescr, cusparseSpSV_destroyDescr, 64, 2)
 NO_BYTES(cusparseSpMM_bufferSize, size_t, 10) NO_BYTES(cusparseSpMV_bufferSize, size_t, 9)
 NO_BYTES(cusparseSDDMM_bufferSize, size_t, 10) NO_BYTES(cusparseSpSM_bufferSize, size_t, 10)
 NO_BYTES(cusparseSpSV_bufferSize, size_t, 9) NO_BYTES(cusparseSpGEMM_workEstimation, size_t, 11)

@@ -1,7 +1,9 @@
 /* Virtual memory management, as expandable segments use it. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -20,6 +22,7 @@ struct piece {
   size_t size;
   struct property property;
   int owners; /* its handle and its mappings */
+  bool is_charged;
 };
 
 ANSWER(cuMemGetAllocationGranularity, (size_t *size, const struct property *property UNUSED, int option UNUSED),
@@ -49,6 +52,13 @@ API CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
   return result;
 }
 
+static CUresult make_piece(struct piece **handle, struct piece what) {
+  *handle = malloc(sizeof **handle);
+  RETURN_IF(*handle == NULL, CUDA_ERROR_OUT_OF_MEMORY);
+  **handle = what;
+  return CUDA_SUCCESS;
+}
+
 API CUresult cuMemCreate(struct piece **handle, size_t size, const struct property *property,
                          unsigned long long flags UNUSED) {
   bool on_card = property->location.type == 1;
@@ -58,19 +68,44 @@ API CUresult cuMemCreate(struct piece **handle, size_t size, const struct proper
   lock_memory();
   bool room = !on_card || charge(property->location.id, size);
   unlock_memory();
-  struct piece *piece = room ? malloc(sizeof *piece) : NULL;
-  RETURN_IF(piece == NULL, CUDA_ERROR_OUT_OF_MEMORY);
-  *piece = (struct piece){.size = size, .property = *property, .owners = 1};
-  *handle = piece;
-  return CUDA_SUCCESS;
+  RETURN_IF(!room, CUDA_ERROR_OUT_OF_MEMORY);
+  return make_piece(handle, (struct piece){.size = size, .property = *property, .owners = 1, .is_charged = on_card});
 }
+
+/* For another process: a file whose content is the piece, of which whoever imports it takes nothing more of the card. */
+API CUresult cuMemExportToShareableHandle(int *shared, const struct piece *piece, int type, uint64_t flags UNUSED) {
+  RETURN_IF(type != 1, CUDA_ERROR_NOT_SUPPORTED); /* POSIX_FILE_DESCRIPTOR */
+  struct piece copied = *piece;
+  copied.is_charged = false;
+  copied.owners = 1;
+  *shared = memfd_create("vramtui-piece", MFD_CLOEXEC);
+  return write(*shared, &copied, sizeof copied) == (ssize_t)sizeof copied ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemImportFromShareableHandle(struct piece **handle, uintptr_t shared, int type) {
+  struct piece copied;
+  bool is_piece = type == 1 && pread((int)shared, &copied, sizeof copied, 0) == (ssize_t)sizeof copied;
+  return is_piece ? make_piece(handle, copied) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* CUmulticastObjectProp: an object of several cards takes none of them; what is bound to it was taken before. */
+struct multicast {
+  unsigned devices;
+  size_t size;
+};
+ANSWER(cuMulticastGetGranularity, (size_t *size, const struct multicast *what UNUSED, int is_recommended), size,
+       is_recommended ? 512 * MIB : CHUNK)
+API CUresult cuMulticastCreate(struct piece **handle, const struct multicast *what) {
+  return make_piece(handle, (struct piece){.size = what->size, .owners = 1});
+}
+NOTHING(cuMulticastAddDevice) NOTHING(cuMulticastBindMem) NOTHING(cuMulticastBindAddr) NOTHING(cuMulticastUnbind)
 
 /* The memory goes back with the last of its owners. Under the lock. */
 static void disown(struct piece *piece) {
   if (--piece->owners > 0) {
     return;
   }
-  if (piece->property.location.type == 1) {
+  if (piece->is_charged) {
     discharge(piece->property.location.id, piece->size);
   }
   free(piece);

@@ -1,0 +1,103 @@
+/* Memory and events that one process opens in another (cuIpc… of cuda.h): a handle says whose they are. What is
+ * opened takes nothing more of the card, as its owner holds it, and what its owner wrote there reads as zeros. */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+/* CUipcMemHandle and CUipcEventHandle: 64 bytes, which travel by value. */
+struct handle {
+  CUdeviceptr start;
+  size_t size;
+  int owner; /* its process */
+  CUdevice device;
+  unsigned char unused[40];
+};
+
+struct opened {
+  CUdeviceptr there, here;
+  int owner;
+  size_t size;
+  int users;
+  struct opened *next;
+};
+
+static struct opened *first;
+
+API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address) {
+  lock_memory();
+  struct range *range = range_of(address);
+  bool is_own = range != NULL && range->kind == DEVICE && range->pool == NULL; /* of cuMemAlloc */
+  if (is_own) {
+    *handle = (struct handle){range->start, range->size, (int)getpid(), range->device, {0}};
+  }
+  unlock_memory();
+  return is_own ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Where a handle is opened: one that is open already is that once more. Under the lock. */
+static struct opened *opened_at(const struct handle *handle) {
+  struct opened *at = first;
+  while (at != NULL && (at->there != handle->start || at->owner != handle->owner)) {
+    at = at->next;
+  }
+  RETURN_IF(at != NULL, at);
+  at = calloc(1, sizeof *at);
+  void *start = at == NULL ? NULL : reserve_addresses(handle->size, CHUNK, 0);
+  CUdevice device = handle->device < device_count() ? handle->device : current_context()->device;
+  if (start == NULL || add_range((uint64_t)start, handle->size, OPENED, device) == NULL) {
+    free(at);
+    return NULL;
+  }
+  *at = (struct opened){handle->start, (CUdeviceptr)start, handle->owner, handle->size, 0, first};
+  return first = at;
+}
+
+API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags UNUSED) {
+  bool is_own = handle.owner == getpid(); /* which a process may not open */
+  RETURN_IF(current_context() == NULL || is_own, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(handle.size == 0 || handle.owner <= 0 || kill(handle.owner, 0) != 0, CUDA_ERROR_INVALID_VALUE);
+  lock_memory();
+  struct opened *opened = opened_at(&handle);
+  if (opened != NULL) {
+    opened->users++;
+    *address = opened->here;
+  }
+  unlock_memory();
+  return opened == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+ALSO(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)
+
+API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  lock_memory();
+  struct opened **place = &first, *at;
+  while (*place != NULL && (*place)->here != address) {
+    place = &(*place)->next;
+  }
+  at = *place;
+  if (at != NULL && --at->users == 0) {
+    *place = at->next;
+    remove_range(range_of(address));
+    munmap((void *)address, at->size);
+    free(at);
+  }
+  unlock_memory();
+  return at == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* All work is done when it is given, so an event of another process is one that has come. */
+API CUresult cuIpcGetEventHandle(struct handle *handle, struct event *event) {
+  *handle = (struct handle){.start = (CUdeviceptr)event, .owner = (int)getpid()};
+  return CUDA_SUCCESS;
+}
+API CUresult cuIpcOpenEventHandle(struct event **event, struct handle handle UNUSED) { return cuEventCreate(event, 0); }
+
+API CUresult cudaIpcOpenMemHandle(CUdeviceptr *address, struct handle handle, unsigned flags) {
+  RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
+  return keep_error(cuIpcOpenMemHandle_v2(address, handle, flags));
+}
+API CUresult cudaIpcOpenEventHandle(struct event **event, struct handle handle) {
+  return keep_error(cuIpcOpenEventHandle(event, handle));
+}
