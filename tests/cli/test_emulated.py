@@ -156,8 +156,10 @@ def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), read
         end=End(v=1, pid=7, at=3.0, out_of_memory=oom),
     )
     finished = CompletedRun(command=("train",), code=int(oom), started_at=0.0, ended_at=3.0, jobs=(job,))
-    report = DriverReport(pid=7, reads=reads, read_bytes=4 * reads, peaks=(12 * GIB,), unmodelled=calls)
-    seen = tuple(with_process(one, (report,), 512 * MIB) for one in seen_in(finished, None))
+    report = DriverReport(
+        pid=7, reads=reads, read_bytes=4 * reads, peaks=(12 * GIB,), contexts=(512 * MIB,), unmodelled=calls
+    )
+    seen = tuple(with_process(one, (report,)) for one in seen_in(finished, None))
     return EmulatedRun(device=DEVICE, devices=1, finished=finished, seen=seen, reports=(report,))
 
 
@@ -165,7 +167,7 @@ def test_a_job_that_tells_of_a_card_that_is_not_there_is_left_as_it_is() -> None
     run = emulated()
     (one,) = run.seen
     beyond = msgspec.structs.replace(one, counters=msgspec.structs.replace(one.counters, index=99))
-    assert with_process(beyond, run.reports, 512 * MIB) == beyond
+    assert with_process(beyond, run.reports) == beyond
 
 
 def test_a_job_that_ends_fits() -> None:

@@ -9,6 +9,7 @@
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
+#define BEGINNING (384 * MIB * 518 / 740) /* of a context that has 384 MiB where 740 are usual */
 #define EXPECT(what)                                                \
   do {                                                              \
     if (!(what)) {                                                  \
@@ -152,7 +153,7 @@ static int properties(void) {
 static int allocation(void) {
   EXPECT(begin(0) == 0);
   size_t before = unused();
-  EXPECT(before == 4 * GIB - 256 * MIB); /* less two thirds of the context */
+  EXPECT(before == 4 * GIB - BEGINNING); /* of the context */
   address first, second, third;
   EXPECT(cuMemAlloc_v2(&first, 1000) == 0 && first % (2 * MIB) == 0);
   EXPECT(cuMemAlloc_v2(&second, 3 * MIB) == 0 && second == first - 4 * MIB);
@@ -163,8 +164,9 @@ static int allocation(void) {
   EXPECT(unused() == before);
   EXPECT(cuMemAlloc_v2(&first, 0) == INVALID_VALUE);
   handle products;
-  EXPECT(cublasCreate_v2(&products) == 0 && unused() == before - 128 * MIB); /* the rest with a library's kernels */
-  EXPECT(cublasDestroy_v2(products) == 0 && cublasCreate_v2(&products) == 0 && unused() == before - 128 * MIB);
+  size_t handle_bytes = 384 * MIB * 65 / 740;
+  EXPECT(cublasCreate_v2(&products) == 0 && unused() == before - handle_bytes);
+  EXPECT(cublasDestroy_v2(products) == 0 && cublasCreate_v2(&products) == 0 && unused() == before - handle_bytes);
   return 0;
 }
 
@@ -172,7 +174,7 @@ static int capacity(void) {
   EXPECT(begin(0) == 0);
   address whole, more;
   EXPECT(cuMemAlloc_v2(&whole, 4 * GIB) == OUT_OF_MEMORY);
-  EXPECT(cuMemAlloc_v2(&whole, 4 * GIB - 256 * MIB) == 0 && unused() == 0);
+  EXPECT(cuMemAlloc_v2(&whole, 4 * GIB - 270 * MIB) == 0 && unused() < 2 * MIB);
   EXPECT(cuMemAlloc_v2(&more, 1) == OUT_OF_MEMORY);
   EXPECT(begin(1) == 0 && cuMemAlloc_v2(&more, GIB) == 0); /* the other card is empty */
   int device;
@@ -198,6 +200,26 @@ static int virtual_memory(void) {
   EXPECT(cuMemCreate(&second, 3 * MIB, &property, 0) == INVALID_VALUE); /* no whole page */
   EXPECT(cuMemUnmap(start, 20 * MIB) == 0 && unused() == before);
   EXPECT(cuMemAddressFree(start, GIB) == INVALID_VALUE && cuMemAddressFree(start, 64 * GIB) == 0);
+  return 0;
+}
+
+/* What a context takes, of 384 MiB where a card takes 740: its beginning, kernels once, each handle and each stream. */
+static int context(void) {
+  handle module, kernel, blas, other, dnn, stream;
+  EXPECT(begin(0) == 0);
+  EXPECT(4 * GIB - unused() == BEGINNING);
+  EXPECT(cuModuleLoadData(&module, "") == 0 && cuModuleGetFunction(&kernel, module, "kernel") == 0);
+  size_t before = unused();
+  for (int launch = 0; launch < 2; launch++) {
+    EXPECT(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
+    EXPECT(before - unused() == 384 * MIB * 92 / 740);
+  }
+  before = unused();
+  EXPECT(cublasCreate_v2(&blas) == 0 && cublasCreate_v2(&other) == 0 && before - unused() == 2 * (384 * MIB * 65 / 740));
+  before = unused();
+  EXPECT(cudnnCreate(&dnn) == 0 && cudnnCreate(&dnn) == 0 && before - unused() == 384 * MIB * 10 / 740);
+  before = unused();
+  EXPECT(cuStreamCreate(&stream, 0) == 0 && before - unused() == 384 * MIB * 560 / (740 << 10));
   return 0;
 }
 
@@ -284,7 +306,7 @@ static int collectives(void) {
   int64_t back[4] = {0}, own = 10 + rank, count = 5;
   EXPECT(begin(rank) == 0 && cudaSetDevice(rank) == 0);
   size_t before = unused();
-  EXPECT(ncclCommInitRank(&comm, 2, id, rank) == 0 && before - unused() == 192 * MIB); /* its kernels, too */
+  EXPECT(ncclCommInitRank(&comm, 2, id, rank) == 0 && before - unused() == 64 * MIB + 384 * MIB * 92 / 740); /* its kernels */
   EXPECT(cuMemAlloc_v2(&place, MIB) == 0 && cuMemcpyHtoD_v2(place + 512, &own, 8) == 0);
   EXPECT(ncclAllGather(place + 512, place, 1, 4, comm, NULL) == 0 && cuMemcpyDtoH_v2(back, place, 16) == 0);
   EXPECT(back[0] == 10 && back[1] == 11);
@@ -419,7 +441,8 @@ int main(int count, char **words) {
     const char *name;
     int (*check)(void);
   } CHECKS[] = {{"devices", devices}, {"properties", properties}, {"allocation", allocation}, {"capacity", capacity},
-                {"virtual_memory", virtual_memory}, {"exporting", exporting}, {"pools", pools}, {"values", values},
+                {"virtual_memory", virtual_memory}, {"exporting", exporting}, {"context", context},
+                {"pools", pools}, {"values", values},
                 {"events", events}, {"collectives", collectives}, {"sharing", sharing}, {"graphs", graphs},
                 {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}, {"versions", versions}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {

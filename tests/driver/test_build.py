@@ -30,6 +30,7 @@ NAMES = (
     "capacity",
     "virtual_memory",
     "exporting",
+    "context",
     "pools",
     "values",
     "events",

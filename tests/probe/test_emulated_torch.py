@@ -1,7 +1,9 @@
 """The probe's part on an emulated card, with PyTorch's CPU build: what is not on the card keeps its own answers."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +35,33 @@ def test_what_is_not_on_the_card_keeps_its_own_answers() -> None:
         "torch.Size([3])",
         "Expected parameter scale (Tensor",
     ]
+
+
+MEETING = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from vramtui.probe import emulated
+rank, mark = int(sys.argv[1]), Path(sys.argv[2])
+c10d = SimpleNamespace(
+    barrier=lambda group, async_op: None,
+    group=SimpleNamespace(WORLD=SimpleNamespace(group_name="0/1")),
+    get_rank=lambda group: rank, get_world_size=lambda group: 2, get_backend=lambda group: "nccl",
+)
+barrier = emulated._met_by_host(c10d)
+barrier()
+if rank == 1:
+    time.sleep(0.5)
+    mark.touch()
+barrier()
+print(mark.exists())
+"""
+
+
+def test_ranks_wait_for_each_other_at_a_barrier(tmp_path: Path) -> None:
+    mark, environment = str(tmp_path / "mark"), os.environ | {"VRAMTUI_DRIVER_REPORT": str(tmp_path)}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", MEETING, str(rank), mark], env=environment, stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    assert [rank.communicate()[0] for rank in ranks] == [b"True\n"] * 2

@@ -33,8 +33,10 @@ class DummyModelLoader:
     "flashinfer/comm/cuda_ipc.py": """
 def find_loaded_library(name):
     return "the job's own " + name
-def opened():
-    return find_loaded_library("libcudart")
+class CudaRTLibrary:
+    def __init__(self):
+        self.path = find_loaded_library("libcudart")
+cudart = CudaRTLibrary()
 """,
     "flashinfer/comm/trtllm_ar.py": """
 def gen_trtllm_comm_module():
@@ -62,7 +64,7 @@ REDUCTIONS = """
 from vramtui.probe import servers
 servers.prepare()
 from flashinfer.comm import cuda_ipc, trtllm_ar
-print(cuda_ipc.opened(), trtllm_ar.reduce())
+print(cuda_ipc.cudart.path, trtllm_ar.reduce())
 """
 SERVER = """
 import asyncio, signal

@@ -18,7 +18,7 @@ from vramtui.models.readers.bounded import read_plain
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
 MOST_DEVICES = 16
 _MAGIC = 0x31445256
-_HEAD = struct.Struct(f"=IIQQ{MOST_DEVICES}q{MOST_DEVICES}q")
+_HEAD = struct.Struct("=IIQQ" + 3 * f"{MOST_DEVICES}q")
 # Variables that would choose among the machine's own cards.
 _CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
 # Where servers open NCCL by its file, past what is loaded already (vLLM 0.19, distributed/…/pynccl_wrapper.py).
@@ -31,6 +31,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         reads: copies from the card to the host, and their bytes: what kernels would have computed reads as zeros.
         peaks: the most bytes that each device held for it, its context included.
+        contexts: of them those of its context, which grows with what is loaded.
         unmodelled: functions that it called and the driver does not model, each with the library that called it.
     """
 
@@ -38,6 +39,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     reads: int
     read_bytes: int
     peaks: tuple[int, ...]
+    contexts: tuple[int, ...]
     unmodelled: tuple[tuple[str, str], ...]
 
 
@@ -116,7 +118,8 @@ def _read(path: Path) -> DriverReport | None:
         pid=pid,
         reads=reads,
         read_bytes=read_bytes,
-        peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES:]),
+        peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES : 2 * MOST_DEVICES]),
+        contexts=tuple(max(0, number) for number in numbers[2 * MOST_DEVICES :]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
 

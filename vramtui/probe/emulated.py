@@ -2,12 +2,13 @@
 
 import functools
 import os
+import time
 from typing import Any
 
 from . import socket_dir
 from .guards import ANSWERED, answer_guards
 from .import_hook import when_imported
-from .reads import Reads, read_ones
+from .reads import FOLDER, Reads, read_ones
 
 
 def prepare(torch: Any) -> Reads:
@@ -39,6 +40,7 @@ OBJECTS = (
 )
 MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "fast_all")
 MOST_KNOWN = 1 << 20  # numbers of a tensor that the host computes with
+LONGEST_WAIT = 300  # seconds for ranks that do not come to a barrier
 
 
 def _know_objects(torch: Any, reads: Reads) -> None:
@@ -49,6 +51,40 @@ def _know_objects(torch: Any, reads: Reads) -> None:
         for name in OBJECTS:
             _replace(distributed_c10d, name, _by_host(torch, reads))
             _replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
+        barrier = _met_by_host(distributed_c10d)
+        distributed_c10d.barrier = torch.distributed.barrier = barrier
+
+
+def _met_by_host(c10d: Any) -> Any:
+    """A barrier at which processes wait for each other, which no kernel of NCCL does for them: of each rank, a file
+    beside the driver's reports has a byte for each time that it came.
+    """
+    barrier, folder = c10d.barrier, os.environ.get(FOLDER)
+
+    @functools.wraps(barrier)
+    def met(group: Any = None, async_op: bool = False, **named: Any) -> Any:
+        answer = barrier(group, async_op, **named)
+        own = group or c10d.group.WORLD
+        rank = c10d.get_rank(own)
+        if folder is not None and not async_op and rank >= 0 and c10d.get_backend(own) == "nccl":
+            name = os.path.join(folder, f"barrier-{own.group_name.encode().hex()}-")
+            files = [f"{name}{other}" for other in range(c10d.get_world_size(own))]
+            with open(files[rank], "ab") as file:
+                file.write(b".")
+                times = file.tell()
+            last = time.monotonic() + LONGEST_WAIT
+            while any(_size(path) < times for path in files) and time.monotonic() < last:
+                time.sleep(0.005)
+        return answer
+
+    return met
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _know_masks(torch: Any, reads: Reads, masking: Any) -> None:

@@ -32,6 +32,8 @@ def _open_driver(module: Any) -> None:
     """The emulated driver is the runtime that is loaded."""
     driver = os.path.join(os.environ["TRITON_LIBCUDA_PATH"], "libcuda.so.1")
     module.find_loaded_library = lambda *_: driver
+    if hasattr(module, "cudart"):  # opened by then, but in nobody's hands yet
+        module.cudart = module.CudaRTLibrary()
 
 
 def _choose_by_driver(module: Any) -> None:

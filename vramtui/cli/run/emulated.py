@@ -174,7 +174,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         refused = _why_refused(Path(folder, REFUSED))
         if refused:
             sys.stderr.write(for_terminal(f"note: what it wrote is not thrown away: {refused}") + "\n")
-    seen = tuple(with_process(one, reports, emulated.context) for one in seen_in(finished, None))
+    seen = tuple(with_process(one, reports) for one in seen_in(finished, None))
     return EmulatedRun(
         device=device,
         devices=devices,
@@ -221,15 +221,14 @@ def _finished_run(command: list[str], environment: dict[str, str], preset: "Pres
     )
 
 
-def with_process(one: RankResult, reports: Sequence[DriverReport], context: int) -> RankResult:
-    """The process with what the driver held for it beside PyTorch: its `context`, of which a third comes with the first
-    library's kernels, and what others allocated.
-    """
-    place = slice(one.counters.index, one.counters.index + 1)  # of as many cards as the job says, not as there are
-    process = next((peak for report in reports if report.pid == one.job.pid for peak in report.peaks[place]), None)
-    if process is None or one.ledger.reserved is None:
+def with_process(one: RankResult, reports: Sequence[DriverReport]) -> RankResult:
+    """The process with what the driver held for it beside PyTorch: its context, and what others allocated."""
+    own = next((report for report in reports if report.pid == one.job.pid), None)
+    index = one.counters.index
+    if own is None or index >= len(own.peaks) or one.ledger.reserved is None:
         return one
+    process, most = own.peaks[index], own.contexts[index]
     beside = process - one.ledger.reserved
-    context, other = min(context, beside), max(0, beside - context)
+    context, other = min(most, beside), max(0, beside - most)
     ledger = msgspec.structs.replace(one.ledger, context=context, other=other or None, process=process)
     return msgspec.structs.replace(one, ledger=ledger)

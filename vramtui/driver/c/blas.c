@@ -6,15 +6,20 @@
 #include "driver.h"
 
 struct blas {
+  struct context *context;
   int math_mode, pointer_mode;
   void *stream;
 };
 
 API int cublasCreate_v2(struct blas **handle) {
   *handle = runtime_context() == NULL ? NULL : calloc(1, sizeof **handle);
-  return *handle == NULL ? 3 : (load_kernels(), 0); /* CUBLAS_STATUS_ALLOC_FAILED */
+  RETURN_IF(*handle == NULL, 3); /* CUBLAS_STATUS_ALLOC_FAILED */
+  (*handle)->context = runtime_context();
+  load((*handle)->context, BLAS_HANDLE);
+  return 0;
 }
 API int cublasDestroy_v2(struct blas *handle) {
+  unload(handle->context, BLAS_HANDLE);
   free(handle);
   return 0;
 }
@@ -27,7 +32,7 @@ ANSWER(cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointe
 ANSWER(cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
 ANSWER(cublasSetStream_v2, (struct blas *handle, void *stream), &handle->stream, stream)
 ANSWER(cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
-ALSO(cublasLtCreate, cublasCreate_v2) ALSO(cublasLtDestroy, cublasDestroy_v2)
+OBJECT(cublasLtCreate, cublasLtDestroy, sizeof(struct blas), 3)
 
 OBJECT(cublasLtMatmulDescCreate, cublasLtMatmulDescDestroy, 512, 3)
 OBJECT(cublasLtMatmulPreferenceCreate, cublasLtMatmulPreferenceDestroy, 512, 3)

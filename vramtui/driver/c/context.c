@@ -18,28 +18,49 @@ struct context *context_of(CUdevice device) {
 
 struct context *current_context(void) { return depth > 0 ? stack[depth - 1] : NULL; }
 
-/* A context takes two thirds at once, the rest when a library loads its kernels: 0.51 of 0.76 GiB on an H100, so say
- * start-up logs of vLLM 0.19 before and after its first pass. */
-size_t context_bytes(CUdevice device) {
-  return the_card()->context - (contexts[device].is_loaded ? 0 : the_card()->context / 3);
-}
-void load_kernels(void) {
-  struct context *context = current_context();
-  size_t before = context_bytes(context->device);
-  context->is_loaded = true;
-  report_used(context->device, (int64_t)(context_bytes(context->device) - before));
+/* What a context takes as it is used, in KiB on an H100 (torch 2.11, CUDA 13.0, driver 580.159:
+ * tests/golden/card/context_steps.json), where training takes 740 MiB: these, two handles of cuBLAS among them. On other
+ * cards in proportion. */
+#define TRAINING (740 << 10)
+static const int COSTS[] = {[BEGINNING] = 518 << 10, [KERNELS] = 92 << 10, [BLAS_HANDLE] = 65 << 10, [STREAM] = 560,
+                            [DNN] = 10 << 10, [FFT] = 8 << 10, [SOLVER] = 98 << 10};
+
+size_t context_bytes(CUdevice device) { return contexts[device].bytes; }
+static int64_t cost_of(enum load what) { return (int64_t)(the_card()->context * (uint64_t)COSTS[what] / TRAINING); }
+
+static void take(struct context *context, int64_t bytes) {
+  context->bytes += (size_t)bytes;
+  report_context(context->device, context->bytes);
+  report_used(context->device, bytes);
 }
 
-/* The first look at a device takes what a context takes of it. */
+void load(struct context *context, enum load what) {
+  bool each_time = what == BLAS_HANDLE || what == STREAM;
+  if (context != NULL && (each_time || !(context->loaded & 1u << what))) {
+    lock_memory();
+    context->loaded |= 1u << what;
+    take(context, cost_of(what));
+    unlock_memory();
+  }
+}
+
+void unload(struct context *context, enum load what) {
+  lock_memory();
+  take(context, -cost_of(what));
+  unlock_memory();
+}
+
+/* The first look at a device begins its context. */
 static void retain(struct context *context) {
   if (context->retained++ == 0) {
-    report_used(context->device, (int64_t)context_bytes(context->device));
+    load(context, BEGINNING);
   }
 }
 
 static void release(struct context *context) {
   if (context->retained > 0 && --context->retained == 0) {
-    report_used(context->device, -(int64_t)context_bytes(context->device));
+    take(context, -(int64_t)context->bytes);
+    context->loaded = 0;
   }
 }
 

@@ -45,7 +45,9 @@ struct cudnn_handle {
 
 API int cudnnCreate(struct cudnn_handle **handle) {
   *handle = runtime_context() == NULL ? NULL : calloc(1, sizeof **handle);
-  return *handle == NULL ? CUDNN_NOT_INITIALIZED : (load_kernels(), CUDNN_SUCCESS);
+  RETURN_IF(*handle == NULL, CUDNN_NOT_INITIALIZED);
+  load(runtime_context(), DNN);
+  return CUDNN_SUCCESS;
 }
 API int cudnnDestroy(struct cudnn_handle *handle) {
   free(handle);

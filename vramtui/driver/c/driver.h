@@ -83,7 +83,7 @@ struct card {
   int major, minor, multiprocessors, threads, shared, shared_optin, blocks, l2, clock, memory_clock, bus;
   size_t memory;  /* bytes, as cuDeviceTotalMem says */
   size_t context;       /* bytes that a process's context takes of it */
-  size_t communicator, further; /* and NCCL's first communicator of a process, each that follows */
+  size_t communicator, further; /* and NCCL's first of several ranks, any other */
   int devices;
 };
 const struct card *the_card(void);
@@ -95,12 +95,15 @@ struct context {
   CUdevice device;
   int retained;
   unsigned flags;
-  bool is_loaded; /* with its libraries' kernels */
+  unsigned loaded; /* a bit for each of `enum load` */
+  size_t bytes;    /* of its card, for what is loaded */
   uint64_t peers; /* a bit for each device whose memory is open to this one */
 };
 struct context *context_of(CUdevice device);
 size_t context_bytes(CUdevice device);
-void load_kernels(void);
+enum load { BEGINNING, KERNELS, BLAS_HANDLE, STREAM, DNN, FFT, SOLVER };
+void load(struct context *context, enum load what); /* takes what that costs: of a handle or a stream each time */
+void unload(struct context *context, enum load what);
 struct context *current_context(void); /* that of this thread; NULL where it has none */
 
 /* memory.c: ranges of addresses. A card's memory is addresses alone; what the host copied there is kept. */
@@ -138,6 +141,7 @@ void expect_nothing(CUdeviceptr address, size_t size);
 /* graphs.c: what a stream records. */
 struct stream;
 void add_graph_node(struct stream *stream, int kind);
+void add_launch(struct stream *stream); /* of a kernel, the first of which loads more of the context */
 void add_work(void); /* a node of what this thread captures, whatever the stream */
 bool is_capturing(struct stream *stream);
 
@@ -145,6 +149,7 @@ bool is_capturing(struct stream *stream);
 void report_unmodelled(const char *name, void *caller);
 void report_read(size_t bytes); /* of what kernels would have computed, by the host */
 void report_used(CUdevice device, int64_t change);
+void report_context(CUdevice device, size_t bytes); /* of what is used */
 struct user {
   int pid;
   int64_t used;

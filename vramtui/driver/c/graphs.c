@@ -43,6 +43,11 @@ void add_graph_node(struct stream *stream, int kind) {
   }
 }
 
+void add_launch(struct stream *stream) {
+  load(current_context(), KERNELS);
+  add_graph_node(stream, 0);
+}
+
 void add_work(void) {
   if (thread_capture != NULL && thread_capture->is_on) {
     lock_memory();

@@ -128,7 +128,7 @@ ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, fu
 API CUresult cudaLaunchKernel(const void *kernel UNUSED, struct size3 grid UNUSED, struct size3 block UNUSED,
                               void **arguments UNUSED, size_t shared UNUSED, struct stream *stream) {
   RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
-  add_graph_node(stream, 0);
+  add_launch(stream);
   return CUDA_SUCCESS;
 }
 ALSO(__cudaLaunchKernel, cudaLaunchKernel) ALSO(cudaLaunchCooperativeKernel, cudaLaunchKernel)
@@ -144,29 +144,22 @@ API CUresult cudaLaunchKernelExC(const struct launch_config *config) {
   return cudaLaunchKernel(NULL, config->grid, config->block, NULL, config->shared, config->stream);
 }
 
+/* cudaFuncAttributes: the sizes of shared, constant and local memory, then numbers. */
 struct function_attributes {
-  size_t shared, constant, local;
-  int max_threads, registers, ptx, binary, cache, max_dynamic, carveout;
-  int cluster[6], reserved[16];
+  size_t sizes[3];
+  int numbers[7], rest[22];
 };
 
 API CUresult cudaFuncGetAttributes(struct function_attributes *answer, const void *kernel) {
+  static const int NUMBERS[] = {0, 4, 5, 6, 7, 8, 9}; /* threads, registers, PTX, binary, cache, dynamic, carveout */
   struct function *function = function_of(kernel);
-  int values[10] = {0};
-  for (int at = 0; at < 10; at++) {
-    cuFuncGetAttribute(&values[at], at, function);
+  *answer = (struct function_attributes){0};
+  for (int at = 0, value; at < 3 && cuFuncGetAttribute(&value, at + 1, function) == CUDA_SUCCESS; at++) {
+    answer->sizes[at] = (size_t)value;
   }
-  *answer = (struct function_attributes){
-      .shared = (size_t)values[1],
-      .constant = (size_t)values[2],
-      .local = (size_t)values[3],
-      .max_threads = values[0],
-      .registers = values[4],
-      .ptx = values[5],
-      .binary = values[6],
-      .max_dynamic = values[8],
-      .carveout = values[9],
-  };
+  for (int at = 0; at < 7; at++) {
+    cuFuncGetAttribute(&answer->numbers[at], NUMBERS[at], function);
+  }
   return CUDA_SUCCESS;
 }
 API CUresult cudaFuncSetAttribute(const void *kernel, int number, int value) {

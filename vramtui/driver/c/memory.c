@@ -157,36 +157,29 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags
   return take_host((void **)address, size, MANAGED, context->device);
 }
 
-API CUresult cuMemFreeHost(void *address) {
+static CUresult give_host(void *address, enum kind kind) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   lock_memory();
   struct range *range = range_of((uint64_t)address);
-  if (range != NULL && range->kind == HOST && range->start == (uint64_t)address) {
-    munmap(address, range->size);
+  if (range != NULL && range->kind == kind && range->start == (uint64_t)address) {
+    if (kind == HOST) {
+      munmap(address, range->size);
+    }
     remove_range(range);
     result = CUDA_SUCCESS;
   }
   unlock_memory();
   return result;
 }
+
+API CUresult cuMemFreeHost(void *address) { return give_host(address, HOST); }
+API CUresult cuMemHostUnregister(void *address) { return give_host(address, REGISTERED); }
 
 API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNUSED) {
   lock_memory();
   struct range *range = add_range((uint64_t)address, size, REGISTERED, 0);
   unlock_memory();
   return range == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-API CUresult cuMemHostUnregister(void *address) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  lock_memory();
-  struct range *range = range_of((uint64_t)address);
-  if (range != NULL && range->kind == REGISTERED && range->start == (uint64_t)address) {
-    remove_range(range);
-    result = CUDA_SUCCESS;
-  }
-  unlock_memory();
-  return result;
 }
 
 ANSWER(cuMemHostGetDevicePointer_v2, (CUdeviceptr *address, void *host, unsigned flags UNUSED), address,

@@ -133,7 +133,7 @@ ANSWER(cuFuncIsLoaded, (int *state, struct function *function UNUSED), state, 1)
 API CUresult cuLaunchKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
                             unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED, unsigned bz UNUSED,
                             unsigned shared UNUSED, struct stream *stream) {
-  add_graph_node(stream, 0);
+  add_launch(stream);
   return CUDA_SUCCESS;
 }
 ALSO(cuLaunchCooperativeKernel, cuLaunchKernel)
@@ -146,7 +146,7 @@ struct launch {
 
 API CUresult cuLaunchKernelEx(const struct launch *launch, struct function *function UNUSED, void **parameters UNUSED,
                               void **extra UNUSED) {
-  add_graph_node(launch->stream, 0);
+  add_launch(launch->stream);
   return CUDA_SUCCESS;
 }
 

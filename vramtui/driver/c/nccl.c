@@ -230,12 +230,10 @@ static int begin(struct comm **made, const char *name, int rank, int count) {
   comm->sent = calloc((size_t)count, sizeof *comm->sent);
   comm->received = calloc((size_t)count, sizeof *comm->received);
   static bool has_buffers[MOST_DEVICES];
-  if (count > 1) {
-    size_t own = has_buffers[comm->device] ? the_card()->further : the_card()->communicator;
-    has_buffers[comm->device] = true;
-    load_kernels();
-    RETURN_IF(!charge(comm->device, own), NCCL_CUDA_ERROR);
-  }
+  bool is_first = count > 1 && !has_buffers[comm->device];
+  has_buffers[comm->device] |= is_first;
+  load(runtime_context(), KERNELS);
+  RETURN_IF(!charge(comm->device, is_first ? the_card()->communicator : the_card()->further), NCCL_CUDA_ERROR);
   *made = comm;
   return NCCL_SUCCESS;
 }
@@ -300,18 +298,9 @@ API const char *ncclGetErrorString(int code) {
 }
 API const char *ncclGetLastError(struct comm *comm UNUSED) { return ""; }
 API int ncclCommGetAsyncError(struct comm *comm UNUSED, int *error) { return *error = NCCL_SUCCESS; }
-API int ncclCommCount(const struct comm *comm, int *count) {
-  *count = comm->count;
-  return NCCL_SUCCESS;
-}
-API int ncclCommUserRank(const struct comm *comm, int *rank) {
-  *rank = comm->rank;
-  return NCCL_SUCCESS;
-}
-API int ncclCommCuDevice(const struct comm *comm, int *device) {
-  *device = comm->device;
-  return NCCL_SUCCESS;
-}
+ANSWER(ncclCommCount, (const struct comm *comm, int *count), count, comm->count)
+ANSWER(ncclCommUserRank, (const struct comm *comm, int *rank), rank, comm->rank)
+ANSWER(ncclCommCuDevice, (const struct comm *comm, int *device), device, comm->device)
 API int ncclCommMemStats(struct comm *comm UNUSED, int what UNUSED, uint64_t *value) { return (int)(*value = 0); }
 API int ncclMemAlloc(CUdeviceptr *address, size_t size) { return cuMemAlloc_v2(address, size) != CUDA_SUCCESS; }
 API int ncclMemFree(CUdeviceptr address) { return cuMemFree_v2(address) != CUDA_SUCCESS; }

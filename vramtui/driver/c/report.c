@@ -20,7 +20,7 @@
 struct report {
   uint32_t magic, pid;
   uint64_t reads, read_bytes; /* copies from the card to the host */
-  int64_t used[MOST_DEVICES], peak[MOST_DEVICES];
+  int64_t used[MOST_DEVICES], peak[MOST_DEVICES], context[MOST_DEVICES];
   char text[];
 };
 
@@ -94,6 +94,13 @@ void report_used(CUdevice device, int64_t change) {
   struct report *own = open_report();
   own->used[device] += change;
   own->peak[device] = own->used[device] > own->peak[device] ? own->used[device] : own->peak[device];
+  pthread_mutex_unlock(&lock);
+}
+
+void report_context(CUdevice device, size_t bytes) {
+  pthread_mutex_lock(&lock);
+  int64_t *most = &open_report()->context[device];
+  *most = (int64_t)bytes > *most ? (int64_t)bytes : *most;
   pthread_mutex_unlock(&lock);
 }
 

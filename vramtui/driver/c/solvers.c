@@ -42,11 +42,16 @@ typedef uintptr_t word;
   DONE(cusolverDnS##real) DONE(cusolverDnD##real) DONE(cusolverDnC##complex) DONE(cusolverDnZ##complex)
 
 /* cufftHandle is a number. */
-ANSWER(cufftCreate, (int *plan), plan, 1)
+ANSWER(cufftCreate, (int *plan), plan, (load(runtime_context(), FFT), 1))
 NO_BYTES(cufftXtMakePlanMany, size_t, 12)
 DONE(cufftXtExec) DONE(cufftDestroy) DONE(cufftSetAutoAllocation) DONE(cufftSetStream) DONE(cufftSetWorkArea)
 
-EMPTY(cusolverDn, ) EMPTY(cusolverDn, Params) EMPTY(cusolverDn, GesvdjInfo) EMPTY(cusolverDn, SyevjInfo)
+EMPTY(cusolverDn, Params) EMPTY(cusolverDn, GesvdjInfo) EMPTY(cusolverDn, SyevjInfo)
+API int cusolverDnCreate(void **made) {
+  load(runtime_context(), SOLVER);
+  return cusolverDnCreateParams(made);
+}
+ALSO(cusolverDnDestroy, cusolverDnDestroyParams)
 DONE(cusolverDnSetStream) BYTES_BY_KIND(syevj, heevj, 7)
 DONE(cusolverDnXgesvdjSetMaxSweeps) DONE(cusolverDnXgesvdjSetSortEig) DONE(cusolverDnXgesvdjSetTolerance)
 BYTES_BY_KIND(getrf, getrf, 5) BYTES_BY_KIND(geqrf, geqrf, 5) BYTES_BY_KIND(orgqr, ungqr, 7)

@@ -31,6 +31,7 @@ API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, 
   struct stream *made = context == NULL ? NULL : calloc(1, sizeof *made);
   RETURN_IF(made == NULL, CUDA_ERROR_INVALID_CONTEXT);
   *made = (struct stream){.context = context, .flags = flags, .priority = priority};
+  load(context, STREAM);
   made->id = __atomic_add_fetch(&last_stream, 1, __ATOMIC_RELAXED) + 2;
   *stream = made;
   return CUDA_SUCCESS;

@@ -7,10 +7,10 @@ from vramtui.core.estimate.estimate import Part
 # ranks, before the model is loaded), 1.45 GiB on an A100 (torch.distributed, before and after a barrier, which also
 # loads kernels). Communicators after the first share its buffers' sizes but open fewer channels.
 COMMUNICATORS = 1024 * MIB
-# Of it, where each communicator is counted by itself: vLLM 0.19's logs on H100s say 0.51 GiB for a rank alone, 1.43 for
-# pipeline stages, which have one communicator, and 0.48 more where experts have one too. What NCCL's kernels load first
-# is of the context, which loses 0.25 GiB to them.
-FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR = 690 * MIB, 490 * MIB
+# Of it, where each communicator is counted by itself, on H100s: one of a rank alone takes 494 MiB beside its streams
+# (tests/golden/card/context_steps.json), and vLLM 0.19's logs say 0.48 GiB where experts have one of their own. With
+# pipeline stages, which have one among two ranks, they say 0.92 GiB for it, its streams and NCCL's kernels.
+FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR = 780 * MIB, 490 * MIB
 SPREAD = 500 * MIB
 SOURCE = "NVML before and after the first collective, public measurements on H100 and A100"
 
