@@ -12,7 +12,7 @@ from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.families.family import Family
 from vramtui.models.families.generic import guess_family
-from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, VOCABULARY, Keys, head_of, layer_count
+from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, TEXT_PARTS, VOCABULARY, Keys, head_of, layer_count
 from vramtui.models.families.modelled import opt
 from vramtui.models.families.nearest_decoder import (
     dropouts,
@@ -22,7 +22,6 @@ from vramtui.models.families.nearest_decoder import (
     window_table,
 )
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import TEXT_PARTS
 from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.listed import as_encoder, generated_tensors, named_class, stream_of, words_stand_apart
@@ -31,7 +30,7 @@ from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
-# Decoders need neither.
+# Neither decoders need them, nor models of several parts.
 followed_encoder = late("vramtui.models.families.encoders:followed_encoder")
 has_followed_classes = late("vramtui.models.families.encoders:has_followed_classes")
 
@@ -105,7 +104,8 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         Damaged: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
     """
     values = _with_type(values)
-    encoder = None if is_listed or values.get("model_type") in KNOWN else followed_encoder(values)
+    kind = str(values.get("model_type"))
+    encoder = None if is_listed or kind in KNOWN or joins(kind) else followed_encoder(values)
     if encoder is not None:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     _check_sizes(values)

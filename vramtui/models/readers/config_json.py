@@ -1,7 +1,7 @@
 """A Hugging Face config.json as the `[model]` table of a preset, by the architecture it names."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from pathlib import Path
 
@@ -10,19 +10,17 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import CONFIG, MOST_LAYERS
 from vramtui.core.base.late import late
-from vramtui.core.base.text import printable
-from vramtui.models.families.keys import LAYERS
+from vramtui.core.base.text import printable, shortened
+from vramtui.models.families.keys import LAYERS, TEXT_PARTS, Fields, Table
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
-from vramtui.models.readers.fields import TEXT_PARTS, Fields, Table
-from vramtui.models.readers.guessed_values import guessed_values
-from vramtui.models.readers.quantization import exl3
+from vramtui.models.readers.quantization import exl3, mlx
 from vramtui.models.readers.quantization.methods import quantization_of
-from vramtui.models.readers.quantization.mlx import mlx_quantization, mlx_tensors
 
 # Each of these needs modules that most configs do not.
 read_any = late("vramtui.models.families.any_config:read_any")
+parts_by_default = late("vramtui.models.shapes.full_config:parts_by_default")
 shape_table = late("vramtui.models.shapes.known:shape_table")
 is_net = late("vramtui.models.shapes.nets:is_net")
 read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")
@@ -50,6 +48,18 @@ BESIDE = (
     ("quantize_config.json", "gptq", ""),
     ("quant_config.json", "awq", ""),
 )
+# transformers 5.23, configuration_utils.py: ALLOWED_LAYER_TYPES and _LEGACY_LAYER_TYPE_REMAP; then what public configs
+# with code of their own say.
+KINDS_OF_LAYERS = frozenset(
+    {
+        "full_attention", "sliding_attention", "chunked_attention", "window_attention", "indexed_attention",
+        "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse", "conv", "moe", "hybrid",
+        "hybrid_sliding", "reference_sliding_attention", "linear_attention", "sparse", "dense", "mamba", "attention",
+        "deepseek_sparse_attention", "qwen_sparse_attention",
+        "global", "local", "sliding", "mamba2", "recurrent", "mlp", "hash_moe",
+    }
+)  # fmt: skip
+LARGEST_GROUP = 1 << 16
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -161,9 +171,9 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         return ConfigFile(architecture=name, model=table)
     if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
         return _by_bits(config, exl3.exl3_tensors, config.table("quantization_config"))
-    by_mlx = mlx_quantization(config)
+    by_mlx = mlx.mlx_quantization(config) if any(map(config.has, mlx.KEYS)) else None
     if by_mlx is not None:
-        return _by_bits(config, mlx_tensors, by_mlx)
+        return _by_bits(config, mlx.mlx_tensors, by_mlx)
     if config.has("architecture") and not config.has("architectures"):
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")
@@ -173,7 +183,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     how = config.table("quantization_config")
     if not how.values:
         how = _words_of(config).table("quantization_config")
-    quantization = quantization_of(how, config.text("expert_dtype", ""))
+    quantization = quantization_of(how, config.text("expert_dtype", "")) if how.values else None
     model = {key: value for key, value in model.items() if value is not None}
     method = how.text("quant_method", "")
     unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
@@ -195,9 +205,44 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         partial=partial,
         basis=basis,
         counted=counted or is_net(config.text("model_type", "")),
-        guessed=tuple(guessed_values(inner, how, precision, layers if isinstance(layers, int) else 0)),
-        mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
+        guessed=tuple(_guessed_values(inner, how, precision, layers if isinstance(layers, int) else 0)),
+        mixed=any("bits" in group and kind_of(group) is not None for group in model.get("tensors", ())),
     )
+
+
+def _guessed_values(config: Fields, how: Fields, precision: str | None, layers: int) -> Iterator[str]:
+    """What is not taken at its word, part of a sentence each: `torch_dtype 'float3' is no type of numbers: bf16 …`.
+
+    Args:
+        config: the whole of it.
+        how: its quantization_config.
+        precision: what its type of numbers was read as.
+        layers: of the model that was read.
+    """
+    stored = next((config.values[key] for key in ("dtype", "torch_dtype") if config.values.get(key) is not None), None)
+    if stored is not None and stored != "auto" and precision is None:
+        yield f"torch_dtype {_short_text(stored)} is no type of numbers that is known: bf16 is taken"
+    group = how.values.get("group_size")
+    if group is not None and not (group == -1 or (isinstance(group, int) and 0 < group <= LARGEST_GROUP)):
+        yield f"group_size {_short_text(group)} is no size of a group: 128 is taken"
+    blocks = how.values.get("weight_block_size")
+    if isinstance(blocks, list) and not all(isinstance(size, int) and size > 0 for size in blocks):
+        yield f"weight_block_size {_short_text(blocks)} is no block: [128, 128] is taken"
+    if how.has("load_in_4bit") and how.has("load_in_8bit"):
+        yield "load_in_4bit and load_in_8bit are both set: 4 bits are taken"
+    kinds = config.values.get("layer_types")
+    if isinstance(kinds, list) and kinds:
+        if layers and len(kinds) != layers:
+            yield f"layer_types has {len(kinds):,} names for {layers:,} layers"
+        odd = next((kind for kind in kinds if not isinstance(kind, str) or kind not in KINDS_OF_LAYERS), None)
+        if odd is not None:
+            yield f"layer_types names {_short_text(odd)}, which is not known: full attention is taken"
+    for part in parts_by_default(config.values):
+        yield f"it has no {part}: that of transformers' defaults is counted"
+
+
+def _short_text(value: object) -> str:
+    return printable(shortened(repr(value), 60))
 
 
 def _renamed(values: dict[str, object]) -> dict[str, object]:

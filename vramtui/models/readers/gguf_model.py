@@ -2,8 +2,8 @@
 
 from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.core.base.text import printable
+from vramtui.models.families.keys import Table
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Table
 from vramtui.models.readers.gguf import Gguf, Passed, TensorInfo
 from vramtui.models.readers.gguf_layers import generic_tables
 

@@ -15,7 +15,7 @@ from vramtui.core.base.late import late
 from vramtui.models.readers.bounded import Damaged
 
 if TYPE_CHECKING:
-    from vramtui.models.readers.fields import Fields, Table
+    from vramtui.models.families.keys import Fields, Table
 
 # Lists of layers need neither.
 keys_of = late("vramtui.models.families.keys:Keys")

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from vramtui.models.families.keys import HIDDEN, Keys
+from vramtui.models.families.keys import HIDDEN, TEXT_PARTS, Keys
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import TEXT_PARTS
 from vramtui.models.shapes.listed import add_shape, config_shapes, named_class
 from vramtui.models.shapes.nets import patches, plain_stream
 from vramtui.models.tensor_list import TensorList

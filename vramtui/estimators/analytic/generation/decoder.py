@@ -22,14 +22,14 @@ from vramtui.estimators.analytic.models.decoder import (
     window_note,
 )
 from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks
-from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
+from vramtui.estimators.analytic.ops.decoder_builder import Setting
 from vramtui.estimators.analytic.parallel.pipeline import received
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.partition import ALONE, Share, part_of, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
-from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
+from vramtui.estimators.analytic.tape.meter import GROWTH, KV_CACHE, BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass, prefilled
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.training.parts import model_facts, passing_facts, tower_facts, tower_pass_facts

@@ -7,10 +7,10 @@ from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
 from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
-from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
+from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES, block_bytes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
+from vramtui.estimators.analytic.tape.meter import GROWTH, KV_CACHE, BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import prefilled
 from vramtui.estimators.analytic.training.parts import model_facts, passing_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -10,10 +10,11 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.encoder_decoder_blocks import Blocks, BlockSide
-from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, STREAM, Cache
+from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.precision import tied_sum
+from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, HEAD, STREAM
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

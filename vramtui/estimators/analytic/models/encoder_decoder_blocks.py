@@ -15,8 +15,9 @@ import msgspec
 
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
-from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
+from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
+from vramtui.estimators.analytic.tape.meter import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.attention import AttentionModule

@@ -15,8 +15,9 @@ from vramtui.estimators.analytic.ops.attention_kernels import (
     recomputed_attention,
     repeat_kv,
 )
-from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Kernel, Writer
+from vramtui.estimators.analytic.ops.decoder_builder import Cache, Kernel, Writer
 from vramtui.estimators.analytic.sizes.runtime import torch_of
+from vramtui.estimators.analytic.tape.meter import ATTENTION, GROWTH, KV_CACHE
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend

@@ -15,6 +15,7 @@ from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import Recipe
+from vramtui.estimators.analytic.tape.meter import ADAPTERS, NORMS
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.models.kinds.attention import AttentionModule
@@ -23,18 +24,8 @@ from vramtui.models.kinds.linear import LinearModule
 if TYPE_CHECKING:
     from vramtui.models.kinds.mla import MlaModule
 
-EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
-    "activations: embeddings",
-    "activations: residual stream",
-    "activations: norms",
-    "activations: attention",
-    "activations: MLP",
-    "activations: adapters",
-    "activations: output layer and loss",
-)
 # A norm whose output is added to the residual stream shares its gradient, which Liger leaves alone (Gemma 2 and 3).
 FOUR_NORMS = 4
-KV_CACHE, GROWTH = "kv cache", "cache growth"
 Kernel = Literal["eager", "flash", "efficient", "math"]
 
 

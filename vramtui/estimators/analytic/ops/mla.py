@@ -7,7 +7,8 @@ shared by all heads, values (b, n, s, e); r is kv_lora_rank.
 from typing import TYPE_CHECKING
 
 from vramtui.estimators.analytic.ops.attention import attend, cached, rotated
-from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, Writer
+from vramtui.estimators.analytic.ops.decoder_builder import Writer
+from vramtui.estimators.analytic.tape.meter import ATTENTION
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.models.kinds.linear import linear_parts
 

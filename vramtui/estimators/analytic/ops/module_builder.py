@@ -14,10 +14,10 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.bounds import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
-from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
+from vramtui.estimators.analytic.tape.meter import ADAPTERS
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, STREAM
 from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, NORMS, STREAM
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node, Operator, Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone

@@ -10,6 +10,16 @@ BytesByGroup = dict[str, int]
 Moment = tuple[int, BytesByGroup]
 SCRATCH = "temporaries of operators"
 WORKSPACES = "workspaces"
+KV_CACHE, GROWTH = "kv cache", "cache growth"
+EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
+    "activations: embeddings",
+    "activations: residual stream",
+    "activations: norms",
+    "activations: attention",
+    "activations: MLP",
+    "activations: adapters",
+    "activations: output layer and loss",
+)
 
 
 class ReplayListener(Protocol):

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from vramtui.core.base.text import printable
+from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Fields, Table
 
 INDEX = "model_index.json"
 # The part of a pipeline that is on the card at each step, by its folder.

@@ -7,11 +7,11 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import Damaged, path_text
 from vramtui.models.readers.diffusers.denoisers import PARTS, read_class
 from vramtui.models.readers.diffusers.text_encoders import read_encoder
 from vramtui.models.readers.diffusers.vae import read_vae
-from vramtui.models.readers.fields import Fields, Table
 
 ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3", "text_encoder_4")
 Decode = Callable[[Path], dict[str, object]]

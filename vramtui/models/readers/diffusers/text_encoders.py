@@ -3,9 +3,8 @@
 import msgspec
 
 from vramtui.models.families.any_config import read_any
-from vramtui.models.families.keys import Keys, layer_count, sizes_of
+from vramtui.models.families.keys import Fields, Keys, Table, layer_count, sizes_of
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Fields, Table
 from vramtui.models.shapes.full_config import filled_in
 from vramtui.models.shapes.listed import listed_shapes
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.text import printable
+from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Fields, Table
 from vramtui.models.tensor_list import TensorList
 
 # How many levels a VAE has at most; published ones have four or five.

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from math import floor
 from typing import Any
 
+from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Fields, Table
 
 METHOD = "exl3"
 # What exllamav3 quantises to.

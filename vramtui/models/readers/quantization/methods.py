@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from vramtui.models.readers.fields import Fields
+from vramtui.models.families.keys import Fields
 
 # NVIDIA's Model Optimizer, where layers are of several formats, each listed by its name.
 MIXED = "MIXED_PRECISION"

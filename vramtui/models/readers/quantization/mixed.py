@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from vramtui.models.readers.fields import Fields, Table
+from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.quantization.methods import MIXED, PER_GROUP
 
 # Lists of what is left as it is, and the names that towers have in them.

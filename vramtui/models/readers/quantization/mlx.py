@@ -8,8 +8,8 @@ left as they were.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import Damaged
-from vramtui.models.readers.fields import Fields, Table
 
 KEYS = ("quantization", "quantization_config")
 MODES = ("affine", "mxfp4", "nvfp4", "mxfp8")

@@ -13,9 +13,9 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.diffusion.flux_blocks import Streams
 from vramtui.estimators.analytic.models.diffusion.wan import WanTransformer
-from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, NORMS, STREAM
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Net
+from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, HEAD, NORMS, STREAM
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -9,8 +9,8 @@ Shapes: image (b, i, h), text (b, t, h), together (b, i + t, h), queries, keys a
 
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
-from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
+from vramtui.estimators.analytic.tape.meter import ATTENTION, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.linear import LinearModule

@@ -16,10 +16,10 @@ from vramtui.estimators.analytic.models.diffusion.unet_blocks import (
     Spatial,
     resnet,
 )
-from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.ops.skip_connections import Skip
+from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, HEAD
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
-from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
+from vramtui.estimators.analytic.tape.meter import ATTENTION, MLP, NORMS
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
