@@ -22,9 +22,8 @@ from vramtui.estimators.torch_facts.releases import RULES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "compiled.json"
 HELD_OUT = GOLDEN.with_name("compiled_held_out.json")
-# ALBERT's layers share their weights, whose casts are counted for each, and its output layer is narrower than is
-# counted; of a ViT Inductor keeps less than is counted, for a cause that is not known.
-FURTHER_OFF = {"albert-base": 0.1, "vit-base": 0.09, "deit-base": 0.09}
+# Of a ViT Inductor keeps less than is counted, for a cause that is not known.
+FURTHER_OFF = {"vit-base": 0.09, "deit-base": 0.09}
 
 
 FEWEST = 6  # held-out jobs with an answer
@@ -54,7 +53,7 @@ def test_forty_compiled_jobs_are_estimated() -> None:
 
 
 @pytest.mark.slow
-def test_three_models_alone_are_further_off_than_a_twentieth() -> None:
+def test_two_models_alone_are_further_off_than_a_twentieth() -> None:
     for name, error in errors().items():
         assert abs(error) <= FURTHER_OFF.get(name.split()[0], 0.05), (name, error)
 

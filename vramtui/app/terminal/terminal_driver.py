@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -263,13 +264,11 @@ def shell_waits() -> bool:
     started it. Where there is none (`ssh -t host vramtui`, a container's first process, `xterm -e`) the kernel lets a
     key stop no program either (POSIX: an orphaned process group).
     """
-    import psutil  # 1 MB, for this key alone
-
-    group, session = os.getpgrp(), os.getsid(0)
+    above = os.getppid()
     try:
-        for parent in psutil.Process().parents():
-            if os.getpgid(parent.pid) != group:
-                return os.getsid(parent.pid) == session
-    except (psutil.Error, OSError):
+        while above and os.getpgid(above) == os.getpgrp():
+            stat = Path(f"/proc/{above}/stat").read_bytes()
+            above = int(stat.rpartition(b")")[2].split()[1])  # behind the name, which may hold brackets, and the state
+        return above > 0 and os.getsid(above) == os.getsid(0)
+    except (OSError, ValueError, IndexError):
         return False
-    return False

@@ -13,8 +13,14 @@ from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 
 @lru_cache(maxsize=64)  # as a decoder's
-def encoder_spec(model: EncoderModel, *, gated: bool = False) -> ModelSpec:
-    """What the encoder consists of; `gated` makes the MLP's first layer give a gate beside the values (ModernBERT).
+def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None = None) -> ModelSpec:
+    """What the encoder consists of.
+
+    Args:
+        model: as a preset has it.
+        gated: whether the MLP's first layer gives a gate beside the values (ModernBERT).
+        width: of its words' embeddings and of what words are predicted from; the stream's when None (ALBERT, ELECTRA:
+            `embedding_size`).
 
     Raises:
         UserError: its sizes contradict each other.
@@ -38,9 +44,9 @@ def encoder_spec(model: EncoderModel, *, gated: bool = False) -> ModelSpec:
         LinearModule(name="fc2", out_features=d, in_features=ffn, bias=not gated),
     )
     return ModelSpec(
-        before=_before(model),
+        before=_before(model, width or d),
         blocks=(RepeatedBlock(modules=modules, start=0, stop=layers),),
-        after=_after(model),
+        after=_after(model, width or d),
         layers=layers,
     )
 
@@ -52,11 +58,11 @@ def positions_of(model: EncoderModel) -> int | None:
     return (model.image_size // model.patch_size) ** 2 + model.class_token
 
 
-def _norm(model: EncoderModel, name: str) -> NormModule:
-    return NormModule(name=name, size=model.hidden_size, style="layernorm")
+def _norm(model: EncoderModel, name: str, size: int | None = None) -> NormModule:
+    return NormModule(name=name, size=size or model.hidden_size, style="layernorm")
 
 
-def _before(model: EncoderModel) -> tuple[Module, ...]:
+def _before(model: EncoderModel, width: int) -> tuple[Module, ...]:
     d, positions = model.hidden_size, positions_of(model)
     modules: list[Module] = []
     if positions is None:
@@ -65,7 +71,7 @@ def _before(model: EncoderModel) -> tuple[Module, ...]:
             "token_type_embeddings": model.type_vocab_size,
             "position_embeddings": model.max_position_embeddings,
         }
-        modules += [EmbeddingModule(name=name, rows=rows, width=d) for name, rows in tables.items() if rows]
+        modules += [EmbeddingModule(name=name, rows=rows, width=width) for name, rows in tables.items() if rows]
     else:
         side = model.patch_size
         modules.append(
@@ -79,18 +85,22 @@ def _before(model: EncoderModel) -> tuple[Module, ...]:
         )
         rows = {"cls_token": int(model.class_token), "position_embeddings": positions}
         modules += [EmbeddingModule(name=name, rows=n, width=d, batched=True) for name, n in rows.items() if n]
-    return (*modules, _norm(model, "embeddings_norm")) if model.norm_before else tuple(modules)
+    if model.norm_before:
+        modules.append(_norm(model, "embeddings_norm", width))
+    if width != d:
+        modules.append(LinearModule(name="embeddings_project", out_features=d, in_features=width, bias=True))
+    return tuple(modules)
 
 
-def _after(model: EncoderModel) -> tuple[Module, ...]:
+def _after(model: EncoderModel, width: int) -> tuple[Module, ...]:
     d, words = model.hidden_size, model.vocab_size or 0
     modules: list[Module] = [_norm(model, "last_norm")] if model.norm_after else []
     if model.head == "mlm":
         return (
             *modules,
-            LinearModule(name="transform", out_features=d, in_features=d, bias=True),
-            _norm(model, "transform_norm"),
-            LinearModule(name="decoder", out_features=words, in_features=d, bias=True, tied=True),
+            LinearModule(name="transform", out_features=width, in_features=d, bias=True),
+            _norm(model, "transform_norm", width),
+            LinearModule(name="decoder", out_features=words, in_features=width, bias=True, tied=True),
         )
     if model.pooler:
         modules.append(LinearModule(name="pooler", out_features=d, in_features=d, bias=True))

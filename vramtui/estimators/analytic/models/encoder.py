@@ -36,10 +36,13 @@ class EncoderStyle(msgspec.Struct, frozen=True):
         gated: the MLP's first layer gives a gate beside the values (ModernBERT).
         upcast: the loss raises the logits to fp32 first (transformers 5.23, loss/loss_utils.py, ForMaskedLMLoss, which
             ModernBERT, EuroBERT and ESM C call; the older ones give them to CrossEntropyLoss as they are).
+        width: of its words' embeddings and of what words are predicted from, where it is not the stream's (ALBERT,
+            ELECTRA: projected to the stream before the first block).
     """
 
     gated: bool = False
     upcast: bool = False
+    width: int | None = None
 
 
 BERT = EncoderStyle()
@@ -59,7 +62,7 @@ class Encoder:
         self.style = style
         self.run = run
         self.sequence = tokens_of(model, run)
-        spec = encoder_spec(model, gated=style.gated)
+        spec = encoder_spec(model, gated=style.gated, width=style.width)
         self.block = spec.blocks[0]
         self.attention = linear_parts(self.block.part(AttentionModule))
         self.outside: dict[str, Any] = {module.name: module for module in (*spec.before, *spec.after)}
@@ -157,6 +160,8 @@ class Encoder:
             x = part.normed_by(x, self.outside["embeddings_norm"])
         x = self._dropped(part, x, "embedding dropout")
         part.ops.tape.touch(*made)
+        if "embeddings_project" in self.outside:
+            x = part.apply(x, self.outside["embeddings_project"])
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
             part.outlive(x)
         part.finish(x)

@@ -62,7 +62,9 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
     )
     up, down = (next((sizes[name] for name in names if name in sizes), (0, 0)) for names in (_UP, _DOWN))
     style = EncoderStyle(
-        gated=len(down) > 1 and up[0] == 2 * down[1] > 0, upcast=first and not twin.max_position_embeddings
+        gated=len(down) > 1 and up[0] == 2 * down[1] > 0,
+        upcast=first and not twin.max_position_embeddings,
+        width=sizes["embed_tokens"][1] if "embed_tokens" in sizes else None,
     )
     program = Encoder(twin, run, device, style).program()
     tensors = spec.tensors()
