@@ -139,7 +139,7 @@ def test_a_job_that_tells_of_another_preset_each_second_fills_no_memory() -> Non
     presets = JobPresets(Traces(), find)
     for number in range(2 * MOST_FOUND):
         presets.of(SAMPLE, [job(f"p{number}")])
-    assert len(presets.found) == MOST_FOUND
+    assert len(presets.presets) == MOST_FOUND
 
 
 def test_of_many_new_presets_a_few_are_looked_for_at_each_sample() -> None:

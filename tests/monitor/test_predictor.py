@@ -35,9 +35,9 @@ def test_what_cannot_be_estimated_is_a_sentence() -> None:
 
 def found_by(search: MaxBatchSearch | None) -> int:
     assert search is not None
-    while search.found is None:
+    while search.largest is None:
         search.go_on()
-    return search.found
+    return search.largest
 
 
 def test_the_largest_batch_fits_and_one_more_does_not() -> None:
@@ -67,15 +67,15 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
 
     search = MaxBatchSearch(needs, most)
     turns = 0
-    while search.found is None:
+    while search.largest is None:
         before = len(asked)
         search.go_on(budget=0.0)
         assert len(asked) - before <= 1
         turns += 1
-    assert search.found == most
+    assert search.largest == most
     assert len(asked) <= 30
     search.go_on()
-    assert search.found == most
+    assert search.largest == most
 
 
 def test_there_is_an_end_to_what_is_tried() -> None:

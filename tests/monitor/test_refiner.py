@@ -71,14 +71,14 @@ def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:
     predictor = Predictor(refiner=refiner)
     search = predictor.largest_batch(JOB, small)
     assert search is not None
-    while search.found is None:
+    while search.largest is None:
         search.go_on()
     pending = True
     while pending:
-        largest, pending = predictor.nearer_batch(JOB, small, search.found)
-        assert not pending or largest == search.found
+        largest, pending = predictor.nearer_batch(JOB, small, search.largest)
+        assert not pending or largest == search.largest
         assert refiner.wait(LONG)
-    assert largest > search.found
+    assert largest > search.largest
     sizes = {
         batch: DEFAULT.estimate(JOB.with_inputs(batch_size=batch), small).process for batch in (largest, largest + 1)
     }

@@ -78,12 +78,12 @@ def name_of(kind: str, identifier: str) -> str | None:
     """
     names: list[Any] = []
     for folder in DOCKER if kind == "docker" else ():
-        told = _json(os.path.join(os.path.expanduser(folder), "containers", identifier, "config.v2.json"))
-        names.append(told.get("Name") if isinstance(told, dict) else None)
+        config = _json(os.path.join(os.path.expanduser(folder), "containers", identifier, "config.v2.json"))
+        names.append(config.get("Name") if isinstance(config, dict) else None)
     for folder in PODMAN if kind == "podman" else ():
         for driver in ("overlay", "vfs", "btrfs"):
-            told = _json(os.path.join(os.path.expanduser(folder), driver + "-containers", "containers.json"))
-            for one in told if isinstance(told, list) else ():
+            config = _json(os.path.join(os.path.expanduser(folder), driver + "-containers", "containers.json"))
+            for one in config if isinstance(config, list) else ():
                 if isinstance(one, dict) and one.get("id") == identifier and isinstance(one.get("names"), list):
                     names += one["names"]
     plain = (name.lstrip("/") for name in names if isinstance(name, str))

@@ -117,13 +117,13 @@ class CardCounters:
         if code:
             absent.update(dict.fromkeys(FIELDS[:-1], ABSENCES.get(code, "failed")))
             return
-        told = {number: fields[place] for place, (number, _) in enumerate(asked)}
+        read = {number: fields[place] for place, (number, _) in enumerate(asked)}
         answers: dict[str, tuple[int | None, str]] = {}
         now = self._clock()
         for name, number, _, size in RATES:
-            answers[name] = self._rate(name, told[number], size, now)
-        repairs = [_number(told[number]) for number in (*REMAPPED, *RETIRED)]
-        pending = [_number(told[number]) for number in (REMAP_PENDING, RETIRE_PENDING)]
+            answers[name] = self._rate(name, read[number], size, now)
+        repairs = [_number(read[number]) for number in (*REMAPPED, *RETIRED)]
+        pending = [_number(read[number]) for number in (REMAP_PENDING, RETIRE_PENDING)]
         for name, numbers in (("memory_repairs", repairs), ("repair_pending", pending)):
             known = [number for number in numbers if number is not None]
             answers[name] = (sum(known) if known else None, "not_supported")

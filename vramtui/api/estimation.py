@@ -119,8 +119,8 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
             for part in sorted(self.parts, key=lambda part: -part.at_peak)
         ]
         totals = (("allocated", self.allocated), ("reserved", self.reserved), ("process", self.process))
-        told = ", ".join(f"{name} {format_bytes(size)}" for name, size in totals)
-        title = tag("p", tag("strong", text(self.preset.key)), text(f": {told}{self._verdict()}"))
+        sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in totals)
+        title = tag("p", tag("strong", text(self.preset.key)), text(f": {sizes}{self._verdict()}"))
         return title + table(("Part", "Line", "At the peak", "Arithmetic", "Source"), rows, numbers=(2,))
 
 

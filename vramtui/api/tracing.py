@@ -128,19 +128,23 @@ def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
     Raises:
         UserError: pickle cannot send them.
     """
-    told = spawn.get_preparation_data("vramtui trace")
-    told = {key: told[key] for key in ("sys_path", "dir", "init_main_from_path", "init_main_from_name") if key in told}
+    preparation = spawn.get_preparation_data("vramtui trace")
+    preparation = {
+        key: preparation[key]
+        for key in ("sys_path", "dir", "init_main_from_path", "init_main_from_name")
+        if key in preparation
+    }
     dumps: Callable[[object], bytes] = pickle.dumps
     name = getattr(step, "__qualname__", repr(step))
     if importlib.util.find_spec("cloudpickle") is not None:
         cloudpickle: Any = importlib.import_module("cloudpickle")
         dumps = cloudpickle.dumps
         if _is_interactive():
-            told = {key: value for key, value in told.items() if not key.startswith("init_main")}
+            preparation = {key: value for key, value in preparation.items() if not key.startswith("init_main")}
     elif _is_interactive() and step.__module__ == "__main__":
         raise UserError(f"{name} stands in no file that the process that traces it can read: {SENDING}")
     try:
-        return pickle.dumps(told) + dumps((step, arguments))
+        return pickle.dumps(preparation) + dumps((step, arguments))
     except Exception as error:
         raise UserError(f"{name} cannot be sent to the process that traces it ({error}): {SENDING}") from error
 
@@ -234,14 +238,14 @@ def dry_run(
         text=True,
     ) as ran:
         try:
-            told, said = ran.communicate(timeout=timeout)
+            output, errors = ran.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             ran.terminate()  # which it passes on to the job
             raise UserError(f"the job did not end within {timeout:g} s") from None
     try:
-        (card,) = msgspec.json.decode(told, type=_Document).cards
+        (card,) = msgspec.json.decode(output, type=_Document).cards
     except (msgspec.DecodeError, ValueError):
-        last = (said or "").strip()[-LAST_WORDS:]
+        last = (errors or "").strip()[-LAST_WORDS:]
         raise UserError(last.removeprefix("vramtui: ") or "the job told nothing") from None
     if card.process is None and card.verdict == "failed" and card.exit_code == 0:
         raise UserError("no process of it used CUDA through PyTorch")

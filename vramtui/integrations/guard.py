@@ -36,7 +36,7 @@ class MemoryGuard:
         self._room = room
         self._settings = settings
 
-    def predict(self, model: object, told: Mapping[str, object]) -> None:
+    def predict(self, model: object, training: Mapping[str, object]) -> None:
         """Estimate the job that a trainer is about to run.
 
         Raises:
@@ -49,7 +49,7 @@ class MemoryGuard:
         if not self._predicts:
             return
         try:
-            settings: dict[str, Any] = {"kind": "train", **told, **self._settings}
+            settings: dict[str, Any] = {"kind": "train", **training, **self._settings}
             self.predicted = estimate(model, memory=self._room, **settings)
         except UserError as error:
             warnings.warn(f"vramtui predicts nothing for this job: {error}", stacklevel=2)

@@ -32,14 +32,14 @@ def vram(shell: Any, line: str, cell: str | None = None) -> object:
     ledger = run.ledger
     if ledger is None:
         return print("The cell used no CUDA memory through PyTorch.")  # noqa: T201 - as above
-    told = [f"peak allocated {format_bytes(ledger.allocated, 2)}, peak reserved {format_bytes(ledger.reserved, 2)}"]
+    parts = [f"peak allocated {format_bytes(ledger.allocated, 2)}, peak reserved {format_bytes(ledger.reserved, 2)}"]
     if run.predicted is not None:
         known = run.predicted.estimate
-        told.append(
+        parts.append(
             f"predicted by {run.predicted.preset.key}: allocated {format_bytes(known.allocated, 2)}, "
             f"reserved {format_bytes(known.reserved, 2)}"
         )
-    return print("\n".join(told))  # noqa: T201 - as above
+    return print("\n".join(parts))  # noqa: T201 - as above
 
 
 def _line(line: str) -> object:

@@ -30,11 +30,11 @@ class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not r
         trainer.callback_handler.callbacks.insert(0, self)
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **told: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
         """Predict."""
         del state, control
-        self.guard.predict(told["model"], self._run(args, told["model"]))
+        self.guard.predict(others["model"], self._run(args, others["model"]))
 
     def on_log(
         self,

@@ -60,43 +60,43 @@ class JobPresets:
         find: finds a preset by its name or path; raises UserError.
 
     Attributes:
-        found: those that jobs told of, by what they told.
+        presets: those that jobs told of, by what they told.
     """
 
     def __init__(self, traces: Traces, find: Callable[[str], PresetFile] = from_library) -> None:
         self._traces = traces
         self._find = find
-        self.found: dict[str, PresetFile | None] = {}
+        self.presets: dict[str, PresetFile | None] = {}
         self._left = 0
 
     def of(self, sample: Sample, jobs: "Iterable[ObservedJob]") -> dict[ProcessKey, PresetFile]:
         """The preset of each process of `sample` whose job told of one, as far as they were looked for by now."""
         self._left = MOST_AT_ONCE
-        told = {
+        names = {
             job.pid: job.hello.preset for job in jobs if job.hello is not None and job.hello.preset and not job.gone
         }
-        if not told:
+        if not names:
             return {}
         matched = {}
         for gpu in sample.gpus:
             for process in gpu.processes:
-                preset_file = self._preset(told[process.pid]) if process.pid in told else None
+                preset_file = self._preset(names[process.pid]) if process.pid in names else None
                 if preset_file is not None:
                     matched[ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at)] = preset_file
         return matched
 
     def _preset(self, name: str) -> PresetFile | None:
-        if name not in self.found:
+        if name not in self.presets:
             # Path.exists raises where a folder is another user's, and of a name that is too long: a feed or another
             # host may tell any.
             if name.endswith(SUFFIX) and not os.path.exists(name):  # noqa: PTH110 - as above
                 return None  # the job is still being traced
-            if not self._left or len(self.found) >= MOST_FOUND:
+            if not self._left or len(self.presets) >= MOST_FOUND:
                 return None
             self._left -= 1
             try:
                 is_trace = name.endswith(SUFFIX)
-                self.found[name] = self._traces.take(read_job_trace(Path(name))) if is_trace else self._find(name)
+                self.presets[name] = self._traces.take(read_job_trace(Path(name))) if is_trace else self._find(name)
             except (UserError, OSError):
-                self.found[name] = None
-        return self.found[name]
+                self.presets[name] = None
+        return self.presets[name]

@@ -88,11 +88,11 @@ class MaxBatchSearch:
         room: bytes of the card.
 
     Attributes:
-        found: the largest batch that fits; 0 when none does, None while the search goes on.
+        largest: the largest batch that fits; 0 when none does, None while the search goes on.
     """
 
     def __init__(self, needs: Callable[[int], int | None], room: int) -> None:
-        self.found: int | None = None
+        self.largest: int | None = None
         self._needs = needs
         self._search = search_largest(room, most=MOST_BATCH)
         self._asked = next(self._search)
@@ -100,11 +100,11 @@ class MaxBatchSearch:
     def go_on(self, budget: float = BUDGET) -> None:
         """Search for `budget` seconds of work, for one estimate at least: a busy machine makes no turn shorter."""
         over = thread_time() + budget
-        while self.found is None:
+        while self.largest is None:
             try:
                 self._asked = self._search.send(self._needs(self._asked))
             except StopIteration as ended:
-                self.found = int(ended.value)
+                self.largest = int(ended.value)
             if thread_time() >= over:
                 return
 

@@ -80,7 +80,7 @@ class Refiner:
         self._settled = settled
         self._lock = threading.Condition()
         self._wanted: Job | None = None
-        self._found: Latest[Job, Estimate | None] = Latest(KEPT)
+        self._estimates: Latest[Job, Estimate | None] = Latest(KEPT)
         self._search: _BatchSearch | None = None
         self._batches: Latest[BatchQuestion, int] = Latest(KEPT)
         self._thread: threading.Thread | None = None
@@ -89,9 +89,9 @@ class Refiner:
     def simulated(self, job: Job) -> Estimate | None:
         """The simulated estimate, if it is there; asking begins it where nobody has."""
         with self._lock:
-            if job in self._found:
-                self._found.move_to_end(job)
-                return self._found[job]
+            if job in self._estimates:
+                self._estimates.move_to_end(job)
+                return self._estimates[job]
             self._wanted = job
             self._work()
             return None
@@ -145,7 +145,7 @@ class Refiner:
             return
         estimate = _simulated(estimator, job)
         with self._lock:
-            self._found[job] = estimate
+            self._estimates[job] = estimate
             if self._wanted == job:
                 self._wanted = None
             self._lock.notify_all()

@@ -146,8 +146,8 @@ class MonitorSession:
         self.history.add(sample)
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
-        told, self._is_told = self._is_told, self.is_matching and bool(self.jobs())
-        may_say_more = told or self._is_told or (self._derived is not None and self._derived.has_news)
+        was_told, self._is_told = self._is_told, self.is_matching and bool(self.jobs())
+        may_say_more = was_told or self._is_told or (self._derived is not None and self._derived.has_news)
         if self._basis.has_changed(sample, self.history, self.recorded) or may_say_more:
             self.rematch()
         if self._derived is not None and self._derived.problems:
@@ -227,13 +227,16 @@ class MonitorSession:
 
     def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
         """The preset of each process in `sample` that has one."""
-        told = self._job_presets.of(sample, self.jobs()) if self.is_matching else {}
-        for preset_file in told.values():
+        presets = self._job_presets.of(sample, self.jobs()) if self.is_matching else {}
+        for preset_file in presets.values():
             self.presets.setdefault(preset_file.key, preset_file)
         matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
-        if told:
+        if presets:
             # What somebody gave to `vramtui run` goes before a pattern, and what was said by hand before that.
-            matched = {**matched, **{key: preset_file for key, preset_file in told.items() if key not in self.by_hand}}
+            matched = {
+                **matched,
+                **{key: preset_file for key, preset_file in presets.items() if key not in self.by_hand},
+            }
         if self._derived is None or not self.is_matching:
             return matched
         return self._derived.beside(sample, matched, self.by_hand)

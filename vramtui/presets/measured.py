@@ -60,7 +60,7 @@ def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:
     """
     parsed = Parsed(text, folder)
     if parsed.preset is None:
-        raise UserError(parsed.found[0].at("the preset"))
+        raise UserError(parsed.problems[0].at("the preset"))
     if not run.finished:
         ending = {"running": "still goes on", "out_of_memory": "ran out of memory"}.get(run.ending, "broke off")
         return f"this run {ending}: it may not have reached its peak"

@@ -55,10 +55,10 @@ def parse_preset(text: str, path: Path | str) -> Preset:
     Raises:
         UserError: the text is no preset; the sentence names file, line and key.
     """
-    problems = Parsed(text, path.parent if isinstance(path, Path) else None)
-    if problems.preset is None:
-        raise UserError(problems.found[0].at(path))
-    return problems.preset
+    parsed = Parsed(text, path.parent if isinstance(path, Path) else None)
+    if parsed.preset is None:
+        raise UserError(parsed.problems[0].at(path))
+    return parsed.preset
 
 
 def find_problems(
@@ -76,7 +76,7 @@ def find_problems(
     parsed = Parsed(text, folder)
     if parsed.preset is not None and try_out is not None:
         parsed.go_through(try_out)
-    return parsed.found
+    return parsed.problems
 
 
 def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) -> list[str]:
@@ -124,19 +124,19 @@ def display_path(path: Path) -> str:
 
 
 class Parsed:
-    """One text: either `preset` or what is wrong, in `found`."""
+    """One text: either `preset` or what is wrong, in `problems`."""
 
     def __init__(self, text: str, folder: Path | None = None) -> None:
         self.text = text
         self.folder = folder
         self.preset: Preset | None = None
-        self.found: tuple[PresetProblem, ...] = ()
+        self.problems: tuple[PresetProblem, ...] = ()
         try:
             tables = toml.loads(text, parse_float=finite_float)
         except RecursionError:
-            self.found = (PresetProblem(None, "", "nested too deeply"),)
+            self.problems = (PresetProblem(None, "", "nested too deeply"),)
         except ValueError as error:
-            self.found = (syntax_problem(text, str(error)),)
+            self.problems = (syntax_problem(text, str(error)),)
         else:
             self._convert(tables)
 
@@ -165,7 +165,7 @@ class Parsed:
             problem: (fault.missing, problem.line or sys.maxsize)
             for problem, fault in zip(problems, faults, strict=True)
         }
-        self.found = tuple(sorted(problems, key=order.__getitem__))
+        self.problems = tuple(sorted(problems, key=order.__getitem__))
 
 
 def _filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class ProbeSession:
         self._meet_devices()
         span, known = self._last_step - self._first_step, self._step
         moments = self._moments.pop_all()
-        told = self._tell(
+        is_sent = self._tell(
             "beat",
             phase=self._known_phase(),
             step=self._hooks.steps,
@@ -196,7 +196,7 @@ class ProbeSession:
             moments=moments,
             loaders=self._loaders.sizes(),
         )
-        if not told:
+        if not is_sent:
             self._moments.put_back(moments)
 
     def _known_phase(self) -> str | None:
@@ -217,9 +217,9 @@ class ProbeSession:
 
     def _out_of_memory(self, device: int, asked: int, free: int, limit: int | None) -> None:
         figures = self._counters.read(time.monotonic()).get(device, {})
-        told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
-        told.update(asked=asked, free=free, limit=limit)
-        self._tell("oom", device=device, phase=self._known_phase(), step=self._hooks.steps, **told)
+        sizes = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
+        sizes.update(asked=asked, free=free, limit=limit)
+        self._tell("oom", device=device, phase=self._known_phase(), step=self._hooks.steps, **sizes)
 
     def _end(self) -> None:
         if not self._begun or self._ended:

@@ -97,11 +97,11 @@ class VramRun:
             if limit.exact:
                 yield exact_report(item, limit)
                 return
-            told, result = self._process_for(item).run(item, limit)
+            answer, result = self._process_for(item).run(item, limit)
         except UserError as error:
             yield failed_report(item, str(error))
             return
-        for report in told:
+        for report in answer:
             if report.when == "call" and report.passed and result is not None:
                 wrong = self.verdict(item.nodeid, result, limit)
                 if wrong is not None:
@@ -136,9 +136,9 @@ class VramRun:
         """What a worker of xdist measured, as plain values."""
         return {"measured": msgspec.to_builtins(self.measured), "shrunk": self._shrunk}
 
-    def take(self, told: dict[str, Any]) -> None:
-        self.measured |= msgspec.convert(told["measured"], dict[str, BaselineEntry])
-        self._shrunk += told["shrunk"]
+    def take(self, output: dict[str, Any]) -> None:
+        self.measured |= msgspec.convert(output["measured"], dict[str, BaselineEntry])
+        self._shrunk += output["shrunk"]
 
     def write(self) -> None:
         """Put what was measured into the baseline, beside what it has of others, where that was asked for."""

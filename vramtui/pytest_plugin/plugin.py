@@ -86,9 +86,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401, ARG001 - xdist's own, where it is installed
-    told = getattr(node, "workeroutput", {}).get(OUTPUT)
-    if told is not None:
-        run_of(node.config).take(told)
+    output = getattr(node, "workeroutput", {}).get(OUTPUT)
+    if output is not None:
+        run_of(node.config).take(output)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:  # noqa: ANN401 - pytest keeps its type private

@@ -30,17 +30,17 @@ class TracedCall:
         """The test function with its fixtures, within the trace."""
         names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - as pytest's own hook does
         arguments = {name: pyfuncitem.funcargs[name] for name in names}
-        told: list[BaseException] = []
+        errors: list[BaseException] = []
 
         def code() -> None:
             try:
                 pyfuncitem.obj(**arguments)
             except _OUTCOMES as outcome:
-                told.append(outcome)
+                errors.append(outcome)
 
         self.result = trace_here(self._request, lambda _progress: None, code)
-        if told:
-            raise told[0]
+        if errors:
+            raise errors[0]
         return True
 
 

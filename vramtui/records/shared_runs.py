@@ -44,7 +44,7 @@ def shareable(runs: Iterable[Run], bundled: Iterable[str]) -> tuple[Run, ...]:
         bundled: the keys of the presets that came with the program; others become `OWN`.
     """
     known = frozenset(bundled)
-    told = (
+    described = (
         _anonymous(run, known)
         for run in runs
         if run.finished and run.error is not None and (run.workload.get("model") or {}).get("kind") != "torch"
@@ -53,7 +53,7 @@ def shareable(runs: Iterable[Run], bundled: Iterable[str]) -> tuple[Run, ...]:
     # same without their names are told apart by their number among those.
     alike: Counter[bytes] = Counter()
     keyed = []
-    for run in told:
+    for run in described:
         text = msgspec.json.encode(run)
         digest = hashlib.sha256(text + (b"%d" % alike[text] if alike[text] else b"")).hexdigest()
         keyed.append(msgspec.structs.replace(run, key=f"shared-{digest[:32]}"))

@@ -120,8 +120,8 @@ class AmdgpuSource:
         bus = _bus(device)
         total, used = _bytes(device / "mem_info_vram_total"), _bytes(device / "mem_info_vram_used")
         known = _metrics(device)
-        told = {*known, "pci_bus_id"} if bus else set(known)
-        absent = dict.fromkeys((name for name in METRICS if name not in told), Absence.NOT_SUPPORTED)
+        fields = {*known, "pci_bus_id"} if bus else set(known)
+        absent = dict.fromkeys((name for name in METRICS if name not in fields), Absence.NOT_SUPPORTED)
         if total is None or used is None:
             absent["memory"] = Absence.FAILED
         free = None if total is None or used is None else max(0, total - used)

@@ -32,8 +32,8 @@ def portable(svg: str) -> str:
     return _FONT.sub(FONTS, _TEXT.sub(lambda text: "".join(_draw_words(*text.groups())), svg))
 
 
-def _draw_words(style: str, left: str, baseline: str, told: str) -> Iterator[str]:
-    text, x0, y0 = unescape(told).replace("\xa0", " "), float(left), float(baseline) - ABOVE
+def _draw_words(style: str, left: str, baseline: str, words: str) -> Iterator[str]:
+    text, x0, y0 = unescape(words).replace("\xa0", " "), float(left), float(baseline) - ABOVE
     plain = list(text)
     at = 0
     while at < len(text):

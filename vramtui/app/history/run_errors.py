@@ -114,11 +114,11 @@ def _constant(  # noqa: PLR0917 - a line's parts in their order
     name: str, figure: str, of: str, seen: Learned, palette: Palette, width: int
 ) -> list[Strip]:
     count = f"{seen.runs} run{'s' if seen.runs > 1 else ''}"
-    told = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "
+    count_text = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "
     start: list[Piece] = [(f" {name} ", palette.text), (figure, palette.strong if seen.enough else palette.dim)]
     below: list[Piece] = [(f"   {fit(of, width - 4)}", palette.dim)]
-    if sum(cell_len(text) for text, _ in start) + cell_len(told) < width:
-        return [between(start, [(told, palette.dim)], width, palette.text), strip(below, width, palette.text)]
+    if sum(cell_len(text) for text, _ in start) + cell_len(count_text) < width:
+        return [between(start, [(count_text, palette.dim)], width, palette.text), strip(below, width, palette.text)]
     # Beside a long figure there is no room for the count.
-    below = [(f"   {fit(of, width - 4 - cell_len(told))}", palette.dim)]
-    return [strip(start, width, palette.text), between(below, [(told, palette.dim)], width, palette.text)]
+    below = [(f"   {fit(of, width - 4 - cell_len(count_text))}", palette.dim)]
+    return [strip(start, width, palette.text), between(below, [(count_text, palette.dim)], width, palette.text)]

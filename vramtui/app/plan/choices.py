@@ -212,7 +212,7 @@ class CardChooser(Chooser):
                 shown.replace_option_prompt(row.key, self._line(row, now))
 
     def _answers(self, row: CardRow) -> tuple[CardFit | None, ...]:
-        return tuple(answers.found.get(row.device) for _, answers in self._visible_tables)
+        return tuple(answers.fits.get(row.device) for _, answers in self._visible_tables)
 
     @property
     def _visible_tables(self) -> Sequence[tuple[str, CardAnswers]]:

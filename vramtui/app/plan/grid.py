@@ -161,24 +161,24 @@ class CardAnswers:
 
     Attributes:
         workload: the job.
-        found: what is known, by card.
+        fits: what is known, by card.
     """
 
     def __init__(self, workload: Workload, cards: Sequence[Device], near: Estimator | None = None) -> None:
         self.workload = workload
         self._near = near
-        self.found: dict[Device, CardFit] = {}
+        self.fits: dict[Device, CardFit] = {}
         self._cards = cards
 
     @property
     def is_whole(self) -> bool:
-        return len(self.found) == len(set(self._cards))
+        return len(self.fits) == len(set(self._cards))
 
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Answer for a card at each step."""
-        missing = [card for card in self._cards if card not in self.found]
+        missing = [card for card in self._cards if card not in self.fits]
         for answer in card_fits(estimator, self.workload, missing, self._near):
-            self.found[answer.card] = answer
+            self.fits[answer.card] = answer
             yield
 
 

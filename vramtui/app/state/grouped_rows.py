@@ -187,8 +187,8 @@ def groups_of(
 def together(rows: Sequence[ProcessRow]) -> tuple[int, int | None]:
     """Bytes that rows hold, and those that their processes are predicted to; None unless all of them are."""
     processes = [row for row in rows if row.process is not None]
-    told = [row.predicted for row in processes if row.predicted is not None]
-    predicted = sum(told) if told and len(told) == len(processes) else None
+    predictions = [row.predicted for row in processes if row.predicted is not None]
+    predicted = sum(predictions) if predictions and len(predictions) == len(processes) else None
     return sum(row.now or 0 for row in rows), predicted
 
 
@@ -243,19 +243,19 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
     )
 
 
-def _words(by: Grouping, title: str, told: str, where: str, members: Sequence[ProcessRow]) -> str:
+def _words(by: Grouping, title: str, place: str, where: str, members: Sequence[ProcessRow]) -> str:
     """What a group is: a job by its ranks, whose command may be long; a user or GPU by its name, and what its processes
     take of the host.
     """
     if not members:
         return f"{title}, {where}"
     if by in ("job", "tree"):
-        return f"{told if ' on GPU ' in told else f'{told} on {where}'}: {title}"
+        return f"{place if ' on GPU ' in place else f'{place} on {where}'}: {title}"
     processes = [row.process for row in members if row.process is not None]
     cpu = sum(process.cpu_percent or 0 for process in processes)
     memory = sum(process.host_memory or 0 for process in processes)
     more = f", CPU {cpu:.0f} %" if cpu else ""
-    return f"{title}: {told}{more}{f', RAM {format_gib(memory)} GiB' if memory else ''} on {where}"
+    return f"{title}: {place}{more}{f', RAM {format_gib(memory)} GiB' if memory else ''} on {where}"
 
 
 def in_ranges(numbers: Sequence[int]) -> str:

@@ -208,8 +208,8 @@ class ProcessRows(list[ProcessRow]):
         folded: list[ProcessRow] = []
         users: dict[str | None, int] = {}
         alike = len({gpu.uuid for gpu in sample.gpus}) < len(sample.gpus)  # as a recording may say, or a broken driver
-        for told in sample.gpus:
-            gpu, age = last_answer(sample, told, answered)
+        for reading in sample.gpus:
+            gpu, age = last_answer(sample, reading, answered)
             tracks = history.here(sample.host.name, gpu.uuid)
             processes: Sequence[Process] = gpu.processes
             if alike or len(tracks) != len(processes) or "processes" in gpu.absent:

@@ -193,8 +193,8 @@ class SortedRows(list[ProcessRow]):
         if (index := self._first(lambda row: row.preset is not None)) is not None:
             return index
         # In the listing's order, which sizes do not change: two such jobs would take turns.
-        told = reporting(jobs)
-        for reports in (row for row in self.predicted.rows if told and _reports(row, told)):
+        reporters = reporting(jobs)
+        for reports in (row for row in self.predicted.rows if reporters and _reports(row, reporters)):
             if (index := self._first(lambda row, one=reports: row is one)) is not None:  # type: ignore[misc]  # bound now
                 return index
         return self._first(lambda row: row.kind == "process") or 0
@@ -203,8 +203,8 @@ class SortedRows(list[ProcessRow]):
         return next((index for index, row in enumerate(self) if is_meant(row)), None)
 
 
-def _reports(row: ProcessRow, told: set[tuple[int, str]]) -> bool:
-    return row.kind == "process" and row.process is not None and (row.process.pid, bare_uuid(row.gpu.uuid)) in told
+def _reports(row: ProcessRow, reporters: set[tuple[int, str]]) -> bool:
+    return row.kind == "process" and row.process is not None and (row.process.pid, bare_uuid(row.gpu.uuid)) in reporters
 
 
 def arranged(

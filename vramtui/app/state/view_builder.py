@@ -134,9 +134,9 @@ def _largest_batch(
 ) -> tuple[int | None, MaxBatchSearch | None, bool]:
     """The largest batch, the search that goes on for it, and whether a nearer estimate may still move it."""
     search = predictor.largest_batch(workload, device)
-    if search is None or search.found is None:
+    if search is None or search.largest is None:
         return None, search, False
-    batch, is_quick = predictor.nearer_batch(workload, device, search.found)
+    batch, is_quick = predictor.nearer_batch(workload, device, search.largest)
     return batch, None, is_quick
 
 

@@ -82,9 +82,9 @@ def _left(
         f"{view.interval:g} s",
     ]
     room -= sum(cell_len(text) for text, _ in screens)
-    told = fit(f"  {printable(host.name)}", min(room, 2 + cell_len(printable(host.name))))
-    screens.append((told, palette.ink("foreground", "bar", bold=True)))
-    room -= cell_len(told)
+    host_name = fit(f"  {printable(host.name)}", min(room, 2 + cell_len(printable(host.name))))
+    screens.append((host_name, palette.ink("foreground", "bar", bold=True)))
+    room -= cell_len(host_name)
     for fact in filter(None, facts):
         text = f" · {fact}"
         if cell_len(text) > room:
@@ -138,5 +138,5 @@ def problem_count(view: View) -> int:
     """How many paragraphs the problems list has to show: what several GPUs have in common is one."""
     sample = view.sample
     lost = len({gpu.reason or gpu.state for gpu in sample.gpus if gpu.state != "ok"}) if sample is not None else 0
-    told = len({(problem.message, problem.hint) for problem in sample.problems}) if sample is not None else 0
-    return told + lost + len(view.notes) + bool(view.failure) + bool(view.history_error)
+    count = len({(problem.message, problem.hint) for problem in sample.problems}) if sample is not None else 0
+    return count + lost + len(view.notes) + bool(view.failure) + bool(view.history_error)

@@ -283,11 +283,11 @@ def peak_words(peak: Peak | None, fast_since: float | None) -> str:
     return f"{size} at {_clock(peak.at)}, sampled{every}: short spikes may be higher"
 
 
-def reported_facts(told: Ledger | None) -> Facts:
+def reported_facts(ledger: Ledger | None) -> Facts:
     """The peaks that PyTorch itself tells of; the process's own is above them by its context and other libraries."""
-    if told is None:
+    if ledger is None:
         return []
-    pairs = (("allocated peak", told.allocated), ("reserved peak", told.reserved))
+    pairs = (("allocated peak", ledger.allocated), ("reserved peak", ledger.reserved))
     return [(name, f"{format_bytes(size, 2)}, exact: {EXACT['probe']}") for name, size in pairs if size is not None]
 
 

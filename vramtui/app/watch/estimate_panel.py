@@ -154,14 +154,14 @@ def has_panel(view: View) -> bool:
 
 def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
     """What a job without a preset tells of its peak, part by part."""
-    told = [(line, ledger.bytes_of(line)) for line in LINES if ledger.bytes_of(line) is not None]
-    unit, name = unit_of(max((size or 0 for _, size in told), default=0))
+    figures = [(line, ledger.bytes_of(line)) for line in LINES if ledger.bytes_of(line) is not None]
+    unit, name = unit_of(max((size or 0 for _, size in figures), default=0))
     made = [
         strip(
             [(" " + fit(f"in {name}", width - 11), palette.dim), (right("peak", 10), palette.dim)], width, palette.text
         )
     ]
-    for line, size in told:
+    for line, size in figures:
         style = palette.strong if line in TOTALS else palette.ink(line.replace("_", "-"))
         title = f"── {TITLES[line]}" if line in TOTALS else TITLES[line]
         figure = palette.strong if line in TOTALS else palette.text
@@ -187,8 +187,10 @@ def _of_another(panel: Panel, view: View) -> str:
 def _in_a_line(pid: int, ledger: Ledger) -> str:
     """The same in few words, beside the estimate of another preset."""
     shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
-    told = [f"{TITLES[line]} {size_of(ledger.bytes_of(line))}" for line in shown if ledger.bytes_of(line) is not None]
-    return f"pid {pid} reports at its peak: {', '.join(told)}"
+    figures = [
+        f"{TITLES[line]} {size_of(ledger.bytes_of(line))}" for line in shown if ledger.bytes_of(line) is not None
+    ]
+    return f"pid {pid} reports at its peak: {', '.join(figures)}"
 
 
 def _field(field: RunField, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
@@ -242,13 +244,13 @@ def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
 
 def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, the largest batch, and when the peak falls."""
-    told = panel.gpu is None or panel.gpu.memory.total is not None
+    is_total_known = panel.gpu is None or panel.gpu.memory.total is not None
     found_fit, where = panel_fit(panel, estimate)
-    colour = palette.ink(FIT_COLOURS[found_fit.verdict] if told else "muted", bold=True)
+    colour = palette.ink(FIT_COLOURS[found_fit.verdict] if is_total_known else "muted", bold=True)
     is_tried = panel.matched is not None or panel.guess is not None
     told_fit = f"{'≈ ' if panel.is_rough else ''}{'what if: ' if is_tried else ''}{found_fit.line(where)}"
-    lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
-    if (panel.batch is not None or panel.search is not None) and told:
+    lines = paragraph(told_fit if is_total_known else f"{where} does not report its size", palette, width, colour)
+    if (panel.batch is not None or panel.search is not None) and is_total_known:
         batch = "…" if panel.search is not None else panel.batch
         more = " or more" if batch == MOST_BATCH else ""
         about = "about " if panel.is_quick else ""
@@ -271,26 +273,28 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
 def read_from(panel: Panel) -> str:
     """Where a derived preset is from, which values are the job's own, and what is only assumed."""
     preset_file = panel.preset
-    told = [f"derived from {preset_file.derived} (Enter makes it a preset)"] if preset_file.derived else []
+    origins = [f"derived from {preset_file.derived} (Enter makes it a preset)"] if preset_file.derived else []
     for origin in get_args(Origin):
         words = [known.words for known in preset_file.known if known.origin == origin]
         if words:
-            told.append(f"from {_FROM.get(origin, '')}{_sources(dict.fromkeys(words))}")
+            origins.append(f"from {_FROM.get(origin, '')}{_sources(dict.fromkeys(words))}")
     if preset_file.assumed and panel.guess is None:
-        told.append(f"{', '.join(values_of(preset_file))} assumed{'' if preset_file.derived else ' from the preset'}")
-    return "; ".join(told)
+        origins.append(
+            f"{', '.join(values_of(preset_file))} assumed{'' if preset_file.derived else ' from the preset'}"
+        )
+    return "; ".join(origins)
 
 
 def _sources(flags: Iterable[str]) -> str:
     """Where values are from, a file's name once: `lora.yml: lora_r = 16, lora_alpha = 32; --seed 1`."""
-    told, before = "", ""
+    words, before = "", ""
     for flag in flags:
         file, colon, setting = printable(flag).partition(": ")
         file = file if colon else ""
-        same = bool(told) and file == before
-        told += (", " if same else "; " if told else "") + (setting if same and file else printable(flag))
+        same = bool(words) and file == before
+        words += (", " if same else "; " if words else "") + (setting if same and file else printable(flag))
         before = file
-    return told
+    return words
 
 
 def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> list[Strip]:
@@ -301,11 +305,11 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
     ]
     for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
         text = f"{size_of(part.bytes)} = {printable(part.formula)}{_alive(part)}"
-        told = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
-        if len(lines) + 1 + len(told) > height:
+        strips = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
+        if len(lines) + 1 + len(strips) > height:
             break
         ink = palette.ink(part.line.replace("_", "-"))
-        lines += [strip([(f" {printable(part.name)}", ink)], width, palette.text), *told]
+        lines += [strip([(f" {printable(part.name)}", ink)], width, palette.text), *strips]
     return lines if len(lines) > 2 else []
 
 

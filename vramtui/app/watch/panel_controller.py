@@ -55,8 +55,8 @@ class PanelController:
         size = getattr(panel.workload.inputs, first_of(panel.workload, FIELDS[what]) or "", UNKNOWN)
         fit, where = panel_fit(panel, panel.estimate)
         # Not yet simulated, so no verdict.
-        told = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"
-        self._app.notify(f"What if {what} {size}: {told} (v shows the estimate)", markup=False)
+        needs = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"
+        self._app.notify(f"What if {what} {size}: {needs} (v shows the estimate)", markup=False)
 
     def undo(self) -> None:
         """What the preset's file says."""
@@ -90,7 +90,7 @@ class MaxBatchTurns(Feature):
         if self._search is None:
             return
         self._search.go_on()
-        if self._search.found is None:
+        if self._search.largest is None:
             call_after(self._shared.app, BETWEEN, self._take_turn)
         else:
             self._search = None

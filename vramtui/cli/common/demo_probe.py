@@ -35,14 +35,14 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
     are through their first steps.
     """
     elapsed = demo.elapsed - before
-    told = tuple(
+    jobs = tuple(
         _observed_job(job, preset, share, demo, elapsed)
         for job, preset, share in TELLING
         if elapsed - job.started(elapsed) > SPEAKS_AFTER and job.memory(elapsed) is not None
     )
-    pids = {job.pid for job in told}
+    pids = {job.pid for job in jobs}
     silent = ((job, preset) for job, preset in PRESETS if job.pid + job.run(elapsed) not in pids)
-    return told + tuple(_silent_job(job, preset, elapsed) for job, preset in silent if job.memory(elapsed) is not None)
+    return jobs + tuple(_silent_job(job, preset, elapsed) for job, preset in silent if job.memory(elapsed) is not None)
 
 
 def _silent_job(job: DemoJob, preset: str, elapsed: float) -> ObservedJob:

@@ -117,8 +117,8 @@ class ChildTracer:
         except UserError:
             return None
         versions = (_version("vramtui"), python.torch, python.transformers)
-        told = msgspec.json.encode((workload, device.name, device.capability, versions), order="deterministic")
-        return self._folder / f"{hashlib.sha256(told).hexdigest()[:32]}.json"
+        key = msgspec.json.encode((workload, device.name, device.capability, versions), order="deterministic")
+        return self._folder / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
 
     def store(self, workload: Workload, device: Device, result: "TraceResult") -> None:
         """Write a trace for `cached`, whole or not at all; a full disk loses only that, and the oldest make room.

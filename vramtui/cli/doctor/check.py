@@ -59,8 +59,8 @@ def _broken(check: Check, error: Exception) -> Finding:
         if error.filename is not None:
             message += f" ({printable(os.fsdecode(error.filename))})"
         return Finding(check=check.id, verdict="unknown", message=message)
-    told = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    return Finding(check=check.id, verdict="unknown", message="the check itself broke", hint=f"Please report: {told}")
+    reason = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return Finding(check=check.id, verdict="unknown", message="the check itself broke", hint=f"Please report: {reason}")
 
 
 def _late(check: Check, limit: float) -> Finding:

@@ -29,15 +29,15 @@ def amdgpu() -> Finding:
         return Finding(check="amdgpu", verdict="failed", message="the AMD GPU has no amdgpu driver", hint=hint)
     names = ", ".join(sorted({printable(gpu.name) for gpu in sample.gpus}))
     count = f"{len(sample.gpus)} GPU{'s' if len(sample.gpus) > 1 else ''}"
-    told = f"{count} ({names}), {sample.host.driver_version}; context and workspaces are estimated as CUDA's"
+    summary = f"{count} ({names}), {sample.host.driver_version}; context and workspaces are estimated as CUDA's"
     devices = (DEVICES / "kfd", *sorted(DEVICES.glob("dri/renderD*")))
     denied = [str(path) for path in devices if path.exists() and not os.access(path, os.R_OK | os.W_OK)]
     if denied:
         hint = "Join the group that owns them, `render` or `video`, for jobs of your own; nothing is missing here."
         return Finding(
-            check="amdgpu", verdict="warning", message=f"{told}; no access to {', '.join(denied)}", hint=hint
+            check="amdgpu", verdict="warning", message=f"{summary}; no access to {', '.join(denied)}", hint=hint
         )
-    return Finding(check="amdgpu", verdict="ok", message=told)
+    return Finding(check="amdgpu", verdict="ok", message=summary)
 
 
 def cards() -> set[str]:

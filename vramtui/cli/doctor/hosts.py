@@ -35,9 +35,9 @@ def _look(name: str, opened: OpenedSource) -> Finding:
         opened.source.close()
     if not sample.gpus:
         return Finding(check=name, verdict="warning", message="it answers, and lists no GPU")
-    told = f"{driver_words(sample)}, read by {sample.source}"
+    summary = f"{driver_words(sample)}, read by {sample.source}"
     if sample.problems:
         first = sample.problems[0]
         hint = f"{printable(first.message)} {first.hint}".strip()
-        return Finding(check=name, verdict="warning", message=told, hint=hint)
-    return Finding(check=name, verdict="ok", message=told)
+        return Finding(check=name, verdict="warning", message=summary, hint=hint)
+    return Finding(check=name, verdict="ok", message=summary)

@@ -35,14 +35,14 @@ def terminal() -> Finding:
         return Finding(check="terminal", verdict="failed", message=f"TERM is {name or 'not set'!r}", hint=hint)
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     colours = _colours(name)
-    told = f"{name}, {size.columns}x{size.lines}, {colours}"
+    summary = f"{name}, {size.columns}x{size.lines}, {colours}"
     if encoding != "utf8":
         hint = "Set LANG to a UTF-8 locale, for instance C.UTF-8; until then lines are drawn in ASCII."
-        return Finding(check="terminal", verdict="warning", message=f"{told}, encoding {encoding or '?'}", hint=hint)
+        return Finding(check="terminal", verdict="warning", message=f"{summary}, encoding {encoding or '?'}", hint=hint)
     if size.columns < NARROWEST or size.lines < LOWEST:
         hint = f"The screen is made for {NARROWEST}x{LOWEST} and more."
-        return Finding(check="terminal", verdict="warning", message=f"{told}: it is small", hint=hint)
-    return Finding(check="terminal", verdict="ok", message=told)
+        return Finding(check="terminal", verdict="warning", message=f"{summary}: it is small", hint=hint)
+    return Finding(check="terminal", verdict="ok", message=summary)
 
 
 def _colours(name: str) -> str:
@@ -65,8 +65,8 @@ def folders() -> Finding:
         hint = "Let this user write there, or set VRAMTUI_CONFIG_DIR and VRAMTUI_DATA_DIR."
         message = f"cannot write to the {' and the '.join(locked)}"
         return Finding(check="folders", verdict="warning", message=message, hint=hint)
-    told = ", ".join(f"{kind} in {path}" for kind, path in chosen.items())
-    return Finding(check="folders", verdict="ok", message=told)
+    places = ", ".join(f"{kind} in {path}" for kind, path in chosen.items())
+    return Finding(check="folders", verdict="ok", message=places)
 
 
 def _writable(path: Path) -> bool:

@@ -268,8 +268,8 @@ def naming_setting(preset_file: PresetFile) -> Iterator[None]:
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
         name = display_path(Path(preset_file.path)) if is_written(preset_file) else printable(preset_file.key)
-        told = next((_option_text(one) for one in reversed(preset_file.settings) if _is_of(str(error), one)), name)
-        raise UserError(f"{told}: {error}") from None
+        setting = next((_option_text(one) for one in reversed(preset_file.settings) if _is_of(str(error), one)), name)
+        raise UserError(f"{setting}: {error}") from None
 
 
 def _option_text(setting: str) -> str:

@@ -147,8 +147,8 @@ def _put(reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollec
     if isinstance(result, Sample):
         session.ingest(result)
         kinds = {key: _kind(preset_file) for key, preset_file in session.matched.items()}
-        told = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
-        collector.put(told)
+        metrics = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
+        collector.put(metrics)
         return
     if isinstance(result, SourceFailed):
         sys.stderr.write(f"vramtui: {result.sentence}\n")

@@ -91,12 +91,12 @@ def print_cards(columns: Sequence[Column]) -> None:
 
 def _smallest(cards: Sequence[CardFit]) -> str:
     """The answer in a line: of each group the card with the least memory that holds it."""
-    told = []
+    cards_by_group = []
     for group in CARD_GROUPS:
         fitting = [one for one in cards if one.group == group and one.fit is not None and one.fit.is_enough]
         least = min(fitting, key=lambda one: one.card.total_memory, default=None)
-        told.append(f"{group} {least.card.name if least else 'none'}")
-    return f"smallest card that fits: {', '.join(told)}"
+        cards_by_group.append(f"{group} {least.card.name if least else 'none'}")
+    return f"smallest card that fits: {', '.join(cards_by_group)}"
 
 
 def _row(at: int, columns: Sequence[Column]) -> list[str]:

@@ -67,8 +67,8 @@ def print_run(entry: StoredRun) -> None:
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
     rows = [_sides(row, unit) for row in shown]
     print_table((f"PART IN {name}", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
-    for table, told in preset_values(run):
-        print_wrapped(f"{table}: {printable(told)}", text_width())
+    for table, values in preset_values(run):
+        print_wrapped(f"{table}: {printable(values)}", text_width())
     sys.stdout.write(f"`vramtui report {entry.id}` writes it to files, with its memory over time.\n")
 
 

@@ -133,11 +133,11 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
 
 def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
     """What `--json` prints of several hosts."""
-    told = (
+    documents = (
         {"error": answer.message, "hint": answer.hint} if isinstance(answer, SourceFailed) else ps_document(answer)
         for answer in answers.values()
     )
-    return {"schema": SCHEMA, "hosts": [{"target": name, **one} for name, one in zip(answers, told, strict=True)]}
+    return {"schema": SCHEMA, "hosts": [{"target": name, **one} for name, one in zip(answers, documents, strict=True)]}
 
 
 def _csv(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection) -> str:

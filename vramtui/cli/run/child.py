@@ -135,10 +135,10 @@ class Child:
             if ended:
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else FROM_SIGNAL - code
-            told = signal.sigwaitinfo((*_FORWARDED, signal.SIGCHLD))
+            signal_info = signal.sigwaitinfo((*_FORWARDED, signal.SIGCHLD))
             # What the terminal sends it sends to the child as well: only what was meant for us alone is passed on.
-            if told.si_signo != signal.SIGCHLD and told.si_code <= 0:
-                os.kill(self.pid, told.si_signo)
+            if signal_info.si_signo != signal.SIGCHLD and signal_info.si_code <= 0:
+                os.kill(self.pid, signal_info.si_signo)
 
 
 def probed_environment(environment: Mapping[str, str], socket: str, run: str) -> dict[str, str]:

@@ -196,13 +196,13 @@ def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
         from vramtui.cli.run.oom import moment_of  # only when there is something to say of it
 
         often = f"{run.times_caught} times" if run.times_caught > 1 else "once"
-        told = [
+        notes = [
             f", the last in {moment_of(last)}: it asked for {format_bytes(last.asked, 2)} with "
             f"{format_bytes(last.free, 2)} free"
             for last in run.caught[-1:]
         ]
         yield (
-            f"PyTorch's out-of-memory error was caught {often}{''.join(told)}; these are the figures of what ran all "
+            f"PyTorch's out-of-memory error was caught {often}{''.join(notes)}; these are the figures of what ran all "
             "the same"
         )
     if run.steps is not None and run.steps_taken < run.steps and not run.finished.code:

@@ -57,7 +57,7 @@ class RunTrace:
         self.path = Path(listeners_folder()) / f"run-{os.getpid()}{SUFFIX}"
         self.traces = Traces()
         self.preset: PresetFile | None = None
-        self._found: JobTrace | None = None
+        self._trace: JobTrace | None = None
 
     def trace(self, device: Device) -> Estimate:
         """Trace now, for this card.
@@ -65,9 +65,9 @@ class RunTrace:
         Raises:
             UserError: it cannot be traced.
         """
-        self._found = traced_job(self._command, device, cancel=self._cancel)
-        self.preset = self.traces.take(self._found)
-        return self._found.finished().estimate
+        self._trace = traced_job(self._command, device, cancel=self._cancel)
+        self.preset = self.traces.take(self._trace)
+        return self._trace.finished().estimate
 
     def need(self, source: Source) -> int:
         """Bytes that the job takes of a card of this machine, which is traced now, and said.
@@ -86,9 +86,9 @@ class RunTrace:
 
     def hand_on(self) -> None:
         """Let whoever watches the job know; nobody else is told where the file cannot be written."""
-        if self._found is not None and private(str(self.path.parent)):
+        if self._trace is not None and private(str(self.path.parent)):
             with contextlib.suppress(OSError):
-                write_job_trace(self.path, self._found)
+                write_job_trace(self.path, self._trace)
 
     def start(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
         """Trace from now on, for the card that the job got; what came of it is said in one line.
@@ -97,7 +97,7 @@ class RunTrace:
             watch: what looks at the cards.
             listener: what hears the job's processes.
         """
-        if self._found is None:
+        if self._trace is None:
             self._thread = threading.Thread(target=self._run, args=(watch, listener), name="trace", daemon=True)
             self._thread.start()
 

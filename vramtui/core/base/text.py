@@ -57,11 +57,11 @@ def brief_command(command: str) -> str:
     name = program.rpartition("/")[2] if program.startswith(("/", "./", "~/")) else program
     if _PYTHON.fullmatch(name):
         after = [number for number, word in enumerate(rest) if word not in _PYTHON_FLAGS]
-        told = rest[after[0] :] if after else []
-        if told and told[0] == "-m":
-            return " ".join(told[1:]) or command
-        if told and not told[0].startswith("-"):
-            return " ".join([told[0].rpartition("/")[2] or told[0], *told[1:]])
+        words = rest[after[0] :] if after else []
+        if words and words[0] == "-m":
+            return " ".join(words[1:]) or command
+        if words and not words[0].startswith("-"):
+            return " ".join([words[0].rpartition("/")[2] or words[0], *words[1:]])
     return " ".join([name or program, *rest])
 
 
@@ -69,8 +69,8 @@ def paths_in_a_line(paths: Sequence[str]) -> str:
     """Paths of files for a line: the first, and of others that differ from it in their ending alone just that."""
     stem = paths[0].rpartition(".")[0] if paths else ""
     same = all(path.startswith(f"{stem}.") and "/" not in path[len(stem) :] for path in paths)
-    told = [paths[0], *(path[len(stem) :] for path in paths[1:])] if stem and same else list(paths)
-    return (" " if same else "\n").join(told)
+    shown = [paths[0], *(path[len(stem) :] for path in paths[1:])] if stem and same else list(paths)
+    return (" " if same else "\n").join(shown)
 
 
 def _safe(character: str) -> str:

@@ -68,12 +68,12 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         if self.refused:
             return self.note or "it does not start with these settings"
         difference = f"{_difference(abs(self.spare))} {'short' if self.spare < 0 else 'spare'}"
-        told = f"needs {format_bytes(self.needs)}, has {format_bytes(self.has)}: {difference}"
+        words = f"needs {format_bytes(self.needs)}, has {format_bytes(self.has)}: {difference}"
         if self.unknown:
-            return f"{told}, as far as it is read; {self.unknown}"
+            return f"{words}, as far as it is read; {self.unknown}"
         if self.verdict == "tight":
-            told += f", and it may need up to {self._error:.0%} more".replace("%", " %")
-        return f"{told}; {self.note}" if self.note else told
+            words += f", and it may need up to {self._error:.0%} more".replace("%", " %")
+        return f"{words}; {self.note}" if self.note else words
 
     def line(self, where: str) -> str:
         """`✓ fits H100: needs …`: the verdict on the card called `where`, with its sign and sentence."""

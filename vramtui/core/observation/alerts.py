@@ -141,8 +141,8 @@ class Alerts:
                 known.alert = msgspec.structs.replace(known.alert, since=known.began)
         self._looked_at = now
         begins: list[Alert] = []
-        told = (alert for alert in reported if alert.kind in self.rules.kinds)
-        for alert in (*self._find_alerts(sample, history, predicted), *told):
+        wanted = (alert for alert in reported if alert.kind in self.rules.kinds)
+        for alert in (*self._find_alerts(sample, history, predicted), *wanted):
             place = (alert.kind, alert.gpu_uuid, alert.process)
             state = self._states.get(place)
             if state is None:

@@ -62,16 +62,16 @@ def bounded(sample: Sample, before: Sample | None = None, left_out: Sequence[str
         left_out: what could not be read of it.
     """
     old = () if before is None else before.gpus
-    told = [*left_out]
+    changes = [*left_out]
     gpus = [
         gpu
         if place < len(old) and gpu is old[place]
-        else _gpu(place, gpu, old[place] if place < len(old) else None, told)
+        else _gpu(place, gpu, old[place] if place < len(old) else None, changes)
         for place, gpu in enumerate(sample.gpus[:MOST_DEVICES])
     ]
-    _tell_apart(gpus, told)
+    _tell_apart(gpus, changes)
     # What is shared with the sample before was told of there, and what a recording left out by who wrote it.
-    problems = _problems(sample.problems, told, len(sample.gpus), stays=not told)
+    problems = _problems(sample.problems, changes, len(sample.gpus), stays=not changes)
     changed: dict[str, Any] = {}
     if any(one is not other for one, other in zip(gpus, sample.gpus, strict=False)) or len(gpus) < len(sample.gpus):
         changed["gpus"] = tuple(gpus)
@@ -95,16 +95,16 @@ def _cut(read: Read) -> Read:
     return msgspec.structs.replace(read, **changed) if changed else read
 
 
-def _gpu(place: int, gpu: Gpu, old: Gpu | None, told: list[str]) -> Gpu:
-    changed = _figures(gpu, place, told)
-    memory = _memory(gpu.memory, f"GPU {place} memory", told)
+def _gpu(place: int, gpu: Gpu, old: Gpu | None, changes: list[str]) -> Gpu:
+    changed = _figures(gpu, place, changes)
+    memory = _memory(gpu.memory, f"GPU {place} memory", changes)
     if memory is not gpu.memory:
         changed["memory"] = memory
-    processes = _processes(gpu.processes, () if old is None else old.processes, f"GPU {place}", told)
+    processes = _processes(gpu.processes, () if old is None else old.processes, f"GPU {place}", changes)
     if processes is not gpu.processes:
         changed["processes"] = processes
     if not 0 <= gpu.index < MOST_DEVICES:
-        told.append(f"GPU {place} index {_number(gpu.index)}")
+        changes.append(f"GPU {place} index {_number(gpu.index)}")
         changed["index"] = place
     if gpu.mig_used is not None and not is_size(gpu.mig_used):
         changed["mig_used"] = None
@@ -116,7 +116,7 @@ def _gpu(place: int, gpu: Gpu, old: Gpu | None, told: list[str]) -> Gpu:
     return _cut(msgspec.structs.replace(gpu, **changed) if changed else gpu)
 
 
-def _figures(gpu: Gpu, place: int, told: list[str]) -> dict[str, Any]:
+def _figures(gpu: Gpu, place: int, changes: list[str]) -> dict[str, Any]:
     """The metrics that are left out, and why each is."""
     # A figure that was left out of the sample before may be there again.
     absent = {name: why for name, why in gpu.absent.items() if name not in _FIGURES or getattr(gpu, name) is None}
@@ -126,35 +126,37 @@ def _figures(gpu: Gpu, place: int, told: list[str]) -> dict[str, Any]:
     for name in _FIGURES:
         value = getattr(gpu, name)
         if value is not None and not is_possible(name, value):
-            told.append(f"GPU {place} {name} {_number(value)}")
+            changes.append(f"GPU {place} {name} {_number(value)}")
             changed[name], absent[name] = None, Absence.FAILED
     return changed if absent == gpu.absent else changed | {"absent": absent}
 
 
-def _memory(memory: Memory, where: str, told: list[str]) -> Memory:
+def _memory(memory: Memory, where: str, changes: list[str]) -> Memory:
     sizes = {name: getattr(memory, name) for name in ("total", "used", "reserved", "free")}
     wrong = {name: size for name, size in sizes.items() if size is not None and not is_size(size)}
     if sizes["total"] == 0 and sizes["used"]:
         wrong["total"] = 0
-    told += [f"{where} {name} {_number(size)}" for name, size in wrong.items()]
+    changes += [f"{where} {name} {_number(size)}" for name, size in wrong.items()]
     return msgspec.structs.replace(memory, **dict.fromkeys(wrong)) if wrong else memory
 
 
-def _processes(rows: tuple[Process, ...], old: tuple[Process, ...], where: str, told: list[str]) -> tuple[Process, ...]:
+def _processes(
+    rows: tuple[Process, ...], old: tuple[Process, ...], where: str, changes: list[str]
+) -> tuple[Process, ...]:
     if rows is old:
         return rows
     seen = {id(row) for row in old}
-    made = [row if id(row) in seen else _process(row, where, told) for row in rows[:MOST_PROCESSES]]
+    made = [row if id(row) in seen else _process(row, where, changes) for row in rows[:MOST_PROCESSES]]
     is_same = len(made) == len(rows) and all(one is other for one, other in zip(made, rows, strict=True))
     return rows if is_same else tuple(made)
 
 
-def _process(row: Process, where: str, told: list[str]) -> Process:
+def _process(row: Process, where: str, changes: list[str]) -> Process:
     changed: dict[str, Any] = {}
     for name in _SIZES:
         size = getattr(row, name)
         if size is not None and not is_size(size):
-            told.append(f"{where} pid {row.pid} {name} {_number(size)}")
+            changes.append(f"{where} pid {row.pid} {name} {_number(size)}")
             changed |= {name: None, "absent": {**changed.get("absent", row.absent), name: Absence.FAILED}}
     if row.cpu_percent is not None and not 0 <= row.cpu_percent <= MOST_PERCENT:
         changed["cpu_percent"] = None
@@ -171,19 +173,19 @@ def _process(row: Process, where: str, told: list[str]) -> Process:
     return _cut(msgspec.structs.replace(row, **changed) if changed else row)
 
 
-def _tell_apart(gpus: list[Gpu], told: list[str]) -> None:
+def _tell_apart(gpus: list[Gpu], changes: list[str]) -> None:
     """Two devices of one uuid would be selected together and have each other's processes; two cards of one index would
     look alike. MIG instances have their card's index.
     """
     if len({gpu.uuid for gpu in gpus}) < len(gpus):
-        _name_apart(gpus, told)
+        _name_apart(gpus, changes)
     taken = {gpu.index for gpu in gpus}
     seen: set[int] = set()
     for place, card in enumerate(gpus):
         if card.mig_parent is not None or card.state != "ok":  # a card that is gone keeps the index that it had
             continue
         if card.index in seen:
-            told.append(f"GPU {place} index of another GPU, {card.index}")
+            changes.append(f"GPU {place} index of another GPU, {card.index}")
             free = next(index for index in count() if index not in taken)
             gpus[:] = [
                 msgspec.structs.replace(gpu, index=free) if card.uuid in (gpu.uuid, gpu.mig_parent) else gpu
@@ -193,18 +195,18 @@ def _tell_apart(gpus: list[Gpu], told: list[str]) -> None:
         seen.add(card.index)
 
 
-def _name_apart(gpus: list[Gpu], told: list[str]) -> None:
+def _name_apart(gpus: list[Gpu], changes: list[str]) -> None:
     seen: Counter[str] = Counter()
     for place, gpu in enumerate(gpus):
         seen[gpu.uuid] += 1
         if seen[gpu.uuid] > 1:
-            told.append(f"GPU {place} uuid of another GPU")
+            changes.append(f"GPU {place} uuid of another GPU")
             gpus[place] = msgspec.structs.replace(gpu, uuid=f"{gpu.uuid} ({seen[gpu.uuid]})")
 
 
-def _problems(problems: tuple[Problem, ...], told: list[str], devices: int, *, stays: bool) -> tuple[Problem, ...]:
+def _problems(problems: tuple[Problem, ...], changes: list[str], devices: int, *, stays: bool) -> tuple[Problem, ...]:
     """What the other side says, cut short, and behind it what was left out here or, where that `stays`, before."""
-    if not told and devices <= MOST_DEVICES and not problems:
+    if not changes and devices <= MOST_DEVICES and not problems:
         return problems
     before = [problem for problem in problems if problem.where == LEFT_OUT and stays]
     kept = [_cut(problem) for problem in problems if problem.where not in (LEFT_OUT, CUT_SHORT)]
@@ -214,14 +216,14 @@ def _problems(problems: tuple[Problem, ...], told: list[str], devices: int, *, s
     if devices > MOST_DEVICES:
         made.append(Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown"))
     made += before[:1]
-    if told:
-        made.append(Problem(where=LEFT_OUT, message=f"left out: {_join_first(told)}"))
+    if changes:
+        made.append(Problem(where=LEFT_OUT, message=f"left out: {_join_first(changes)}"))
     return problems if made == list(problems) else tuple(made)
 
 
-def _join_first(told: list[str]) -> str:
-    more = f" and {len(told) - MOST_TOLD:,} more" if len(told) > MOST_TOLD else ""
-    return printable(shortened(f"{', '.join(told[:MOST_TOLD])}{more}", LONGEST_SENTENCE))
+def _join_first(changes: list[str]) -> str:
+    more = f" and {len(changes) - MOST_TOLD:,} more" if len(changes) > MOST_TOLD else ""
+    return printable(shortened(f"{', '.join(changes[:MOST_TOLD])}{more}", LONGEST_SENTENCE))
 
 
 def _number(value: object) -> str:

@@ -95,14 +95,14 @@ def estimates_of(
     }
 
 
-def observed_ledger(peak: int | None, told: Ledger | None = None, *, is_complete: bool = True) -> Ledger:
+def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_complete: bool = True) -> Ledger:
     """What is seen of a process from outside, its `peak` in bytes, beside what it tells of itself.
 
     What it holds beyond PyTorch's reserved is the context, with whatever other libraries took. A peak that was sampled
     may have missed the moment: one below reserved says nothing about the context; nor does what lies beyond it where
     the job was gone before its last words (not `is_complete`): its allocator may have grown since it last told.
     """
-    ledger = told or Ledger()
+    ledger = reported or Ledger()
     beyond = 0 if peak is None or ledger.reserved is None or not is_complete else peak - ledger.reserved
     return msgspec.structs.replace(ledger, process=peak, context=beyond if beyond > 0 else ledger.context)
 

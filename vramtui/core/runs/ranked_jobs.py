@@ -77,9 +77,9 @@ class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def worst(self) -> Rank:
         """The rank furthest above its prediction; without predictions the one with the highest peak."""
-        told = [rank for rank in self.ranks if rank.fraction is not None]
-        if told:
-            return max(told, key=lambda rank: (rank.fraction, -rank.rank))
+        predicted = [rank for rank in self.ranks if rank.fraction is not None]
+        if predicted:
+            return max(predicted, key=lambda rank: (rank.fraction, -rank.rank))
         return max(self.ranks, key=lambda rank: (rank.peak, -rank.rank))
 
     @property
@@ -158,7 +158,7 @@ def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
 
 def _rank(number: int, readings: list[RankReading]) -> Rank:
     first = readings[0]
-    told = [reading.predicted for reading in readings if reading.predicted is not None]
+    predictions = [reading.predicted for reading in readings if reading.predicted is not None]
     return Rank(
         rank=number,
         host=first.host,
@@ -166,6 +166,6 @@ def _rank(number: int, readings: list[RankReading]) -> Rank:
         gpus=tuple(sorted({reading.gpu_index for reading in readings})),
         used=sum(reading.used or 0 for reading in readings),
         peak=sum(max(reading.peak or 0, reading.used or 0) for reading in readings),
-        predicted=sum(told) if told and len(told) == len(readings) else None,
+        predicted=sum(predictions) if predictions and len(predictions) == len(readings) else None,
         is_quick=any(reading.is_quick for reading in readings),
     )

@@ -193,14 +193,14 @@ def _end(better: Run, other: Run) -> dict[str, object]:
 
 def _end_known(run: Run, other: Run) -> tuple[bool, bool, bool]:
     """Whether `run` knows the exit code, a reason, and that it is over at all."""
-    told = run.exit_code is not None, run.ending not in ("running", "exited"), run.ended_at is not None
+    known = run.exit_code is not None, run.ending not in ("running", "exited"), run.ended_at is not None
     gone_too_soon = (
         run.ended_at is not None
         and other.ended_at is None
         and other.seen_until is not None
         and other.seen_until > run.ended_at + CLOCKS_APART
     )
-    return told if any(told[:2]) or not gone_too_soon else (False, False, False)
+    return known if any(known[:2]) or not gone_too_soon else (False, False, False)
 
 
 def _length(run: Run) -> float:

@@ -123,9 +123,9 @@ def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
     lines = []
     for table in TABLES:
         values = run.workload.get(table) or {}
-        told = ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
-        if told:
-            lines.append((table, told))
+        text = ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
+        if text:
+            lines.append((table, text))
     return tuple(lines)
 
 

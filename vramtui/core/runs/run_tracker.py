@@ -19,7 +19,7 @@ EVERY = 60.0  # seconds between two words on a job that goes on
 REFINED_EVERY = 5.0  # seconds between two looks whether a nearer estimate has come, which is said at once
 MOST_POINTS = 600
 # The job that runs as a pid on a GPU with that uuid, and its own number for the GPU; None where none tells anything.
-Told = Callable[[int, str], "tuple[ObservedJob, int] | None"]
+ReportOf = Callable[[int, str], "tuple[ObservedJob, int] | None"]
 IsQuick = Callable[[PresetFile, Device], bool]
 
 
@@ -46,9 +46,9 @@ class RunTracker:
             then: the history has no mark for a figure that is none yet.
     """
 
-    def __init__(self, predict: EstimateFor, told: Told, is_quick: IsQuick = lambda _, __: False) -> None:
+    def __init__(self, predict: EstimateFor, report_of: ReportOf, is_quick: IsQuick = lambda _, __: False) -> None:
         self._predict = predict
-        self._told = told
+        self._report_of = report_of
         self._is_quick = is_quick
         self._entries: dict[ProcessKey, _Entry] = {}
 
@@ -115,7 +115,7 @@ class RunTracker:
     def _run(self, track: Track, entry: _Entry, estimate: Estimate | None) -> Run:
         key, process, preset = track.key, track.process, entry.preset
         started_at = track.first_seen if key.started_at is None else key.started_at
-        told = self._told(key.pid, key.gpu_uuid)
+        report = self._report_of(key.pid, key.gpu_uuid)
         workload = msgspec.to_builtins(preset.preset.workload)
         times, values = thinned(track.times, track.values)
         return Run(
@@ -130,7 +130,7 @@ class RunTracker:
             # The clock may have been set back since it started.
             ended_at=None if track.gone_at is None else max(started_at, track.gone_at),
             seen_until=max(started_at, track.last_seen),
-            ending=_ending(track, told),
+            ending=_ending(track, report),
             preset=preset.key,
             model_kind=str(workload["model"].get("kind", "")),
             run_kind=str(workload["run"].get("kind", "")),
@@ -138,11 +138,11 @@ class RunTracker:
             method="" if estimate is None else estimate.method,
             peak_phase="" if estimate is None else estimate.peak_phase,
             predicted=Ledger() if estimate is None else estimate.ledger,
-            peak_how=_how(track, told),
-            observed=_observed(track, told),
+            peak_how=_how(track, report),
+            observed=_observed(track, report),
             times=tuple(max(0.0, at - started_at) for at in times),
             values=tuple(values),
-            versions=_versions(entry.host, told),
+            versions=_versions(entry.host, report),
         )
 
 
@@ -160,31 +160,31 @@ def _is_let_go(track: Track, key: ProcessKey, sample: Sample, matched: Mapping[P
     return key not in matched and track.gone_at is None and track.last_seen >= sample.taken_at
 
 
-def _observed(track: Track, told: tuple[ObservedJob, int] | None) -> Ledger:
+def _observed(track: Track, report: tuple[ObservedJob, int] | None) -> Ledger:
     """The process as the driver shows it, and what the job itself tells."""
     peak = track.peak.bytes if track.peak is not None else None
-    if told is None:
+    if report is None:
         return Ledger(process=peak)
-    return told[0].ledger_beside(told[1], peak)
+    return report[0].ledger_beside(report[1], peak)
 
 
-def _how(track: Track, told: tuple[ObservedJob, int] | None) -> str:
-    if told is not None and told[0].ledger(told[1]).reserved is not None:
+def _how(track: Track, report: tuple[ObservedJob, int] | None) -> str:
+    if report is not None and report[0].ledger(report[1]).reserved is not None:
         return "probe"
     return track.peak.how if track.peak is not None else "sampled"
 
 
-def _ending(track: Track, told: tuple[ObservedJob, int] | None) -> Ending:
+def _ending(track: Track, report: tuple[ObservedJob, int] | None) -> Ending:
     if track.gone_at is None:
         return "running"
-    end = None if told is None else told[0].end
+    end = None if report is None else report[0].end
     if end is not None and end.out_of_memory:
         return "out_of_memory"
     return "failed" if end is not None and end.error else "exited"
 
 
-def _versions(host: Host, told: tuple[ObservedJob, int] | None) -> dict[str, str]:
-    hello = None if told is None else told[0].hello
+def _versions(host: Host, report: tuple[ObservedJob, int] | None) -> dict[str, str]:
+    hello = None if report is None else report[0].hello
     known = {
         "driver": host.driver_version,
         "cuda": host.cuda_version,

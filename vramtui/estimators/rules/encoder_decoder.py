@@ -204,24 +204,24 @@ def _errata(
     n, f = tokens * inputs.d_model * item, tokens * inputs.d_ff * item
     logits = tokens * inputs.target_vocab_size * item
     blocks = inputs.encoder_layers + inputs.decoder_layers
-    told = []
+    notes = []
     if inputs.dropout:
         extra = round(4 * (weights - count * item))
-        told.append(
+        notes.append(
             f"dropout has no parameters: weights, gradients and moments are {extra:,} B too large for (1 + dropout)."
         )
     if positions:
         missing = 4 * (2 * inputs.sequence_length * inputs.d_model * item - positions)
-        told.append(f"the positions are added as elements to bytes: {missing:,} B too little in all four copies.")
+        notes.append(f"the positions are added as elements to bytes: {missing:,} B too little in all four copies.")
     real_masks = 2 * tokens + inputs.sequence_length**2
-    told += [
+    notes += [
         f"masks are bool, made once: {real_masks:,} B instead of {masks:,} B.",
         f"ReLU's result is counted twice: {blocks * f:,} B too large.",
         f"of logits and log-probabilities, which are both kept, one is left out: {logits:,} B too little.",
         f"the encoder's output, which every decoder block reads, is left out: {n:,} B too little.",
         "the biases of the linear layers are left out.",
     ]
-    return told
+    return notes
 
 
 RULES: tuple[Rule[Any], ...] = (

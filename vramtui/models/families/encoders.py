@@ -232,11 +232,11 @@ def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
         said.whole(*names)
     table = {key: value for key, value in table.items() if value is not None}
     tensors = generated_tensors(values | {"architectures": [name]})
-    is_whole = tensors is None or _counted(table) in {None, numbers_in(tensors.groups())}
+    is_whole = tensors is None or _parameters_of(table) in {None, numbers_in(tensors.groups())}
     return FollowedEncoder(name, table) if is_whole else None
 
 
-def _counted(table: Table) -> int | None:
+def _parameters_of(table: Table) -> int | None:
     """Parameters of a table's model; None where it is none, and what reads the table says why."""
     try:
         if table["kind"] == "encoder":

@@ -174,8 +174,8 @@ def decode_object(content: bytes) -> dict[str, object] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        told = json.dumps(json.loads(content), ensure_ascii=False)
-        values = json.loads(told.encode("utf-8", "replace"))
+        text = json.dumps(json.loads(content), ensure_ascii=False)
+        values = json.loads(text.encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

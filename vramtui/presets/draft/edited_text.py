@@ -192,7 +192,7 @@ class EditedText:
         self.preset: Preset | None = None
         self._is_current = False
         self._try_out = try_out
-        self._found: tuple[PresetProblem, ...] = ()
+        self._problems: tuple[PresetProblem, ...] = ()
         self._refused: dict[str, tuple[str, PresetProblem]] = {}
         self._steps = Steps()
         self._form: tuple[tuple[str, Path | None], tuple[FormGroup, ...]] | None = None
@@ -208,7 +208,7 @@ class EditedText:
         """Everything that is wrong, in the order of lines; then what the form refused, which stands for what the text
         has there.
         """
-        problems_left = (problem for problem in self._found if problem.key not in self._refused)
+        problems_left = (problem for problem in self._problems if problem.key not in self._refused)
         return (*problems_left, *(problem for _, problem in self._refused.values()))
 
     @property
@@ -366,8 +366,8 @@ class EditedText:
         parsed = Parsed(self.text, self.folder)
         if parsed.preset is not None and self._try_out is not None:
             parsed.go_through(self._try_out)
-        self._found = parsed.found
-        self._is_current = parsed.preset is not None and not parsed.found
+        self._problems = parsed.problems
+        self._is_current = parsed.preset is not None and not parsed.problems
         if self._is_current:
             self.preset = parsed.preset
 

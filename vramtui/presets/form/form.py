@@ -282,8 +282,8 @@ class _Form:
             if whole in FROM_FILES and field.encode_name not in table:
                 continue
             if any(isinstance(option, inspect.StructType) for option in options_of(field.type)):
-                value, told = table.get(field.encode_name), helps.get(field.encode_name, "")
-                inner.extend(self._table(whole, field.type, value, required=field.required, about=told))
+                value, help_text = table.get(field.encode_name), helps.get(field.encode_name, "")
+                inner.extend(self._table(whole, field.type, value, required=field.required, about=help_text))
             elif struct is not None:
                 needed = required or isinstance(said, Mapping)
                 fields.append(self._make.of_struct(whole, field, struct.cls, known, required=needed))

@@ -68,8 +68,8 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
         """
         low = f"{'more than' if self.minimum_excluded else 'at least'} {_plainly(self.minimum)}"
         high = f"{'less than' if self.maximum_excluded else 'at most'} {_plainly(self.maximum)}"
-        told = (low if self.minimum is not None else "", high if (self.maximum or BEYOND) < BEYOND else "")
-        return ", ".join(filter(None, told))
+        ends = (low if self.minimum is not None else "", high if (self.maximum or BEYOND) < BEYOND else "")
+        return ", ".join(filter(None, ends))
 
 
 class FormGroup(msgspec.Struct, frozen=True, kw_only=True):

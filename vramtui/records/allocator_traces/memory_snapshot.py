@@ -306,18 +306,18 @@ def _count_of(count: int, what: str) -> str:
 
 def _choose(name: str, traces: Sequence[Sequence[TraceEntry]], gpu: int | None) -> tuple[int, list[str]]:
     """The device to follow, and a word where there are others."""
-    told = [number for number, entries in enumerate(traces) if entries]
-    if not told:
+    used = [number for number, entries in enumerate(traces) if entries]
+    if not used:
         raise UserError(
             f"{name} holds no events; they are kept only after torch.cuda.memory._record_memory_history() was called"
         )
     if gpu is not None:
-        if gpu not in told:
-            raise UserError(f"{name} holds no events of GPU {gpu}, only of {', '.join(map(str, told))}")
+        if gpu not in used:
+            raise UserError(f"{name} holds no events of GPU {gpu}, only of {', '.join(map(str, used))}")
         return gpu, []
-    chosen = max(told, key=lambda number: len(traces[number]))
-    others = len(told) - 1
-    return chosen, [f"GPU {chosen} of {len(told)} with events is followed; --gpu picks another"] if others else []
+    chosen = max(used, key=lambda number: len(traces[number]))
+    others = len(used) - 1
+    return chosen, [f"GPU {chosen} of {len(used)} with events is followed; --gpu picks another"] if others else []
 
 
 def _settings(settings: dict[str, Any], warnings: list[str]) -> tuple[AllocatorConfig, str]:

@@ -58,8 +58,8 @@ def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None
     """
     known = ((line, predicted.bytes_of(line)) for line in LINES)
     pieces = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in known if size)
-    told = ((row.line, row.observed or 0) for row in rows if row.line in LINES)
-    seen = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in told)
+    sizes = ((row.line, row.observed or 0) for row in rows if row.line in LINES)
+    seen = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in sizes)
     if sum(piece.bytes for piece in seen) != observed:
         seen = (BarPiece("observed", "used", observed),) if observed else ()
     bars = (
@@ -144,8 +144,8 @@ def _ledger_rows(shown: Iterable[ShownRow], unit: int) -> Iterator[tuple[str, ..
 
 def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
     """A heading and a list; nothing where there are no entries."""
-    told = [tag("li", text(entry)) for entry in entries]
-    return [tag(f"h{level}", title), tag("ul", *told)] if told else []
+    items = [tag("li", text(entry)) for entry in entries]
+    return [tag(f"h{level}", title), tag("ul", *items)] if items else []
 
 
 def colour(line: Line) -> str:

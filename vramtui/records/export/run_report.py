@@ -116,7 +116,9 @@ def _phase(run: Run) -> str:
 def _markdown(report: RunReport) -> str:
     run = report.stored.run
     lines = [f"# Run {report.stored.id}: {code(run.preset or run.command)} on {code(run.host)}", ""]
-    lines += [f"- {name}: {code(told) if theirs else prose(told or UNKNOWN)}" for name, told, theirs in _facts(report)]
+    lines += [
+        f"- {name}: {code(value) if theirs else prose(value or UNKNOWN)}" for name, value, theirs in _facts(report)
+    ]
     lines += ["", "## Predicted and observed", "", *ledger_table(report.rows)]
     if report.estimate is not None and report.estimate.timeline:
         rows = (
@@ -135,7 +137,7 @@ def _markdown(report: RunReport) -> str:
         "",
         "## Preset values",
         "",
-        *(f"- {code(f'[{name}]')}: {code(told)}" for name, told in preset_values(run)),
+        *(f"- {code(f'[{name}]')}: {code(value)}" for name, value in preset_values(run)),
     ]
     lines += _section("Versions", [f"{prose(name)} {prose(known)}" for name, known in run.versions.items()])
     lines += _section("Notes", [prose(note) for note in report.notes])
@@ -170,7 +172,7 @@ def _body(report: RunReport) -> Iterator[str]:
     run, estimate = report.stored.run, report.estimate
     yield table(
         ("This run", ""),
-        ((text(name), tag("code", text(told)) if theirs else text(told)) for name, told, theirs in _facts(report)),
+        ((text(name), tag("code", text(value)) if theirs else text(value)) for name, value, theirs in _facts(report)),
     )
     yield tag("h2", "Predicted and observed")
     yield sides(run.predicted, report.rows, run.observed.process)
@@ -184,7 +186,7 @@ def _body(report: RunReport) -> Iterator[str]:
     if estimate is not None and estimate.timeline:
         yield tag("h2", "Phase by phase, as predicted")
         yield timeline(estimate)
-    yield from bullet_list("Preset values", (f"[{name}] {told}" for name, told in preset_values(run)))
+    yield from bullet_list("Preset values", (f"[{name}] {value}" for name, value in preset_values(run)))
     if estimate is not None:
         counted = (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts)
         yield from bullet_list("How it is counted", counted)

@@ -49,12 +49,12 @@ def text(value: str | None) -> str:
 
 def tag(name: str, *inner: str, **attributes: str | float | None) -> str:
     """An element. `inner` is HTML already; attributes are escaped here, and `class_` is `class`."""
-    told = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{told}>{''.join(inner)}</{name}>"
+    return f"<{name}{written}>{''.join(inner)}</{name}>"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:

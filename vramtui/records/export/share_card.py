@@ -54,11 +54,11 @@ def share_card(preset_file: PresetFile, device: Device, estimate: Estimate, fit:
 def _head(preset_file: PresetFile, device: Device) -> Iterator[str]:
     run = preset_file.preset.run
     sizes = {"batch_size": "batch", "sequence_length": "sequence", "max_model_len": "context", "precision": ""}
-    told = [
+    words = [
         f"{word} {getattr(run, name)}".strip() for name, word in sizes.items() if getattr(run, name, None) is not None
     ]
     yield _words(EDGE, 105, preset_file.preset.name, 46, INK, bold=True)
-    yield _words(EDGE, 155, " · ".join((f"{device.name}, {format_bytes(device.total_memory)}", *told)), 28, DIM)
+    yield _words(EDGE, 155, " · ".join((f"{device.name}, {format_bytes(device.total_memory)}", *words)), 28, DIM)
 
 
 def _bar(estimate: Estimate, device: Device) -> Iterator[str]:

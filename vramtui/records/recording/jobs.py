@@ -101,7 +101,7 @@ class WrittenJobs:
             ends[end.device, end.phase] = _figures(end)
         later = later[-LATER_MOMENTS:] if self._credit > FREE_MOMENTS * BURST else []
         latest = max((end.at for end in job.moments), default=noted)
-        told = -1.0 if before is None else max((oom.at for oom in before.job.ooms), default=-1.0)
+        last_oom = -1.0 if before is None else max((oom.at for oom in before.job.ooms), default=-1.0)
         self._written[job.pid] = _Written(job=job, at=at, document=document, noted=latest, ends=ends)
         return JobLine(
             at=at,
@@ -109,7 +109,7 @@ class WrittenJobs:
             new=before is None,
             changes=document if before is None else _patch(before.document, document),
             moments=(*first, *later),
-            ooms=tuple(oom for oom in job.ooms if oom.at > told),
+            ooms=tuple(oom for oom in job.ooms if oom.at > last_oom),
         )
 
 

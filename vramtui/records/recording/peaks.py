@@ -41,19 +41,19 @@ class WrittenPeaks:
 
     def lines(self, sample: Sample, peaks: Mapping[ProcessKey, Peak]) -> Iterator[bytes]:
         """The line for `sample`, at which processes have these peaks; none where its samples tell them all."""
-        told = []
+        changed = []
         for key, peak in peaks.items():
             if peak.bytes <= self._known.get(key, -1) or peak.at > sample.taken_at:
                 continue
             self._known[key] = peak.bytes
             if peak.at != sample.taken_at:
-                told.append(
+                changed.append(
                     ProcessPeak(host=key.host, gpu_uuid=key.gpu_uuid, pid=key.pid, started_at=key.started_at, peak=peak)
                 )
         if len(self._known) > len(peaks) + FORGOTTEN:
             self._known = {key: size for key, size in self._known.items() if key in peaks}
-        if told:
-            yield msgspec.json.encode({"peaks": PeaksLine(at=sample.taken_at, processes=tuple(told))})
+        if changed:
+            yield msgspec.json.encode({"peaks": PeaksLine(at=sample.taken_at, processes=tuple(changed))})
 
 
 class ReadPeaks:

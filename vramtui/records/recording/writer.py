@@ -133,8 +133,8 @@ class RecordingEncoder:
         """The next sample: what changed since the last one where that will do."""
         sample = tick.sample
         predicted = self._predictions.lines(sample, tick.predictions)
-        told = self._jobs.lines(sample.taken_at, tick.jobs)
-        lines = (self._sample_line(sample), *predicted, *self._peaks.lines(sample, tick.peaks), *told)
+        job_lines = self._jobs.lines(sample.taken_at, tick.jobs)
+        lines = (self._sample_line(sample), *predicted, *self._peaks.lines(sample, tick.peaks), *job_lines)
         return b"".join(line + b"\n" for line in lines)
 
     def _sample_line(self, sample: Sample) -> bytes:

@@ -214,8 +214,8 @@ class NvidiaSmiSource:
             return gpu
         if gpu.memory.unified and available is not None:
             memory = msgspec.structs.replace(gpu.memory, free=available)
-            told = {name: why for name, why in gpu.absent.items() if name != "memory.free"}
-            gpu = msgspec.structs.replace(gpu, memory=memory, absent=told)
+            absent = {name: why for name, why in gpu.absent.items() if name != "memory.free"}
+            gpu = msgspec.structs.replace(gpu, memory=memory, absent=absent)
         if apps is None:
             untold = dict.fromkeys(
                 ("memory.used", "processes") if gpu.memory.unified else ("processes",), Absence.FAILED

@@ -45,12 +45,12 @@ def read_counters(counters: CardCounters, device: Device) -> tuple[Fields, Absen
     Raises:
         DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
-    told, reasons = counters.read(device)
-    if _XIDS in told:
-        told[_XIDS] = msgspec.convert(told[_XIDS], tuple[XidError, ...])
-    values = {name: value for name, value in told.items() if is_possible(name, value)}
+    counted, reasons = counters.read(device)
+    if _XIDS in counted:
+        counted[_XIDS] = msgspec.convert(counted[_XIDS], tuple[XidError, ...])
+    values = {name: value for name, value in counted.items() if is_possible(name, value)}
     absent = {name: Absence(why) for name, why in reasons.items()}
-    return values, absent | dict.fromkeys(told.keys() - values.keys(), Absence.FAILED)
+    return values, absent | dict.fromkeys(counted.keys() - values.keys(), Absence.FAILED)
 
 
 def _ask_as(caller: Caller) -> Callable[..., int]:

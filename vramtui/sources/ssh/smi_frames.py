@@ -174,12 +174,12 @@ class SmiFrames:
 
 def _introduced(gpu: Gpu, known: dict[int, Process]) -> Gpu:
     def row(process: Process) -> Process:
-        told = known.get(process.pid)
-        if told is None:
+        before = known.get(process.pid)
+        if before is None:
             absent = {**process.absent, **dict.fromkeys(("user", "command", "started_at"), Absence.NO_ANSWER)}
             return msgspec.structs.replace(process, absent=absent)
         return msgspec.structs.replace(
-            process, user=told.user, command=told.command, started_at=told.started_at, state=told.state
+            process, user=before.user, command=before.command, started_at=before.started_at, state=before.state
         )
 
     return msgspec.structs.replace(gpu, processes=tuple(row(process) for process in gpu.processes))

@@ -293,7 +293,7 @@ class FormRows:
         look, at, count = self._look, self.outline.at, len(self.outline.entries)
         if look is None:
             return []
-        told = about(self.entry, self._problem(self.entry), palette, width)
+        notes = about(self.entry, self._problem(self.entry), palette, width)
         rows = max(1, height - ABOUT)
         ahead = min(AHEAD, rows // 4)
         self._top = min(self._top, max(0, at - ahead))
@@ -301,7 +301,7 @@ class FormRows:
         self._top = max(0, min(self._top, count - rows))
         lines = [self._line(n, look, palette, width, typed) for n in range(self._top, min(count, self._top + rows))]
         blank = Strip.blank(width, palette.text)
-        return [*lines, *[blank] * (rows - len(lines)), *told][:height]
+        return [*lines, *[blank] * (rows - len(lines)), *notes][:height]
 
     def _line(self, at: int, look: EditorView, palette: Palette, width: int, typed: TypingLine | None) -> Strip:
         entry, in_hand = self.outline.entries[at], at == self.outline.at

@@ -33,15 +33,15 @@ def change_lines(plan: PlanView, palette: Palette, width: int, height: int, *, c
     names, costs = _columns(changes, width)
     heading: list[Row] = [(_heading(changes, palette, width, names, costs), None)] if chosen or height > 2 else []
     at = plan.change if chosen else -1
-    told = _full_cost(changes[plan.change], palette, width, names, costs) if chosen else []
-    told = told[: max(0, height - len(heading) - 1)]
-    room = height - len(heading) - len(told)
+    cost_lines = _full_cost(changes[plan.change], palette, width, names, costs) if chosen else []
+    cost_lines = cost_lines[: max(0, height - len(heading) - 1)]
+    room = height - len(heading) - len(cost_lines)
     first = max(0, min(at - room // 2, len(changes) - room)) if chosen else 0
     rows: list[Row] = [
         (_line(change, palette, width, names, costs, chosen=number == at), number)
         for number, change in enumerate(changes[first : first + room], first)
     ]
-    return [*heading, *rows, *told]
+    return [*heading, *rows, *cost_lines]
 
 
 def _columns(changes: tuple[Effect, ...], width: int) -> tuple[int, int]:
@@ -111,17 +111,17 @@ def sentences(plan: PlanView) -> list[Sentence]:
     side = plan.side
     if side is None or plan.device is None:
         return []
-    told: list[Sentence] = []
+    answer: list[Sentence] = []
     if plan.assumed:
-        told.append(("tight", f"assumed, not known of the job: {plan.assumed}"))
-    told.append(_verdict(side, plan.where.partition(",")[0], plan.device.total_memory))
+        answer.append(("tight", f"assumed, not known of the job: {plan.assumed}"))
+    answer.append(_verdict(side, plan.where.partition(",")[0], plan.device.total_memory))
     if side.process is None or (side.answer is not None and side.answer.process is None):
-        return told
+        return answer
     advice = plan.advice
-    told += [("plain", _edge(edge)) for edge in advice.edges]
-    told += [("plain", text) for text in _enough(advice)]
-    told.append(_cards(advice, plan.tried))
-    return told
+    answer += [("plain", _edge(edge)) for edge in advice.edges]
+    answer += [("plain", text) for text in _enough(advice)]
+    answer.append(_cards(advice, plan.tried))
+    return answer
 
 
 def _verdict(side: PlanSide, where: str, room: int) -> Sentence:

@@ -36,10 +36,10 @@ class PlanBar(Lines[PlanView]):
         long = width >= LONG
         card = f"{plan.where} {format_bytes(plan.device.total_memory)}" if long else plan.where.partition(",")[0]
         compare = "compare with" if long else "compare"
-        told = (("columns", shown.x.name), ("rows", shown.y.name), ("card", card), (compare, compared))
+        settings = (("columns", shown.x.name), ("rows", shown.y.name), ("card", card), (compare, compared))
         pieces: list[Piece] = [(" ", palette.text)]
         x = 1
-        for (name, text), identity in zip(told, ASKS, strict=True):
+        for (name, text), identity in zip(settings, ASKS, strict=True):
             part: list[Piece] = [
                 (f"{name}: ", palette.dim),
                 (text, palette.strong),

@@ -104,14 +104,14 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
             return "Plan", ""
         shown = plan.maps[self._which]
         star = "*" if plan.changed and not self._which else ""
-        told = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
+        progress = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
         card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
         beyond = [
             f"{axis.name} beyond {axis.own:,}: longer than the model's own"
             for axis, last in zip((shown.x, shown.y), self._last(plan, shown), strict=True)
             if axis.own and isinstance(last, int) and last > axis.own
         ]
-        return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join([*beyond, *_nearer(plan, shown)])
+        return f"{shown.title}{star} · process in GiB on {card}{progress}", " · ".join([*beyond, *_nearer(plan, shown)])
 
     def _last(self, plan: PlanView, shown: MapView) -> list[Amount]:
         """The last values of the axes of which there is room for a cell."""

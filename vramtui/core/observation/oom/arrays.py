@@ -55,7 +55,7 @@ def _xla(text: str, match: "re.Match[str]") -> OomReport:
     parts = {name: part.search(message) for name, part in _XLA_PARTS.items()}
     held = {name: bytes_of(size[1]) for name, size in parts.items() if size is not None}
     asked = bytes_of(match[1])
-    told = (
+    sentences = (
         f"Out of memory: {format_bytes(asked, 2)} was asked for; the message does not say what was free",
         "JAX takes 75 % of the card at its start and no more: XLA_PYTHON_CLIENT_MEM_FRACTION=.95 raises that.",
     )
@@ -64,7 +64,7 @@ def _xla(text: str, match: "re.Match[str]") -> OomReport:
         asked=asked,
         held={name: size for name, size in held.items() if size},
         known_cause="unknown",
-        told=told,
+        own_sentences=sentences,
     )
 
 
@@ -79,8 +79,8 @@ def _tensor(text: str, match: "re.Match[str]") -> OomReport:
     asked = None if width is None else width * math.prod(int(size) for size in shape.split(",") if size)
     what = f"a tensor [{shape}] of {kind}"
     if where == "CPU":
-        told = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} for {what}",)
-        return OomReport(program="TensorFlow", asked=asked, asked_for=what, known_cause="host", told=told)
+        sentences = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} for {what}",)
+        return OomReport(program="TensorFlow", asked=asked, asked_for=what, known_cause="host", own_sentences=sentences)
     return _pool(text, asked, None if number is None else int(number), what)
 
 
@@ -89,16 +89,16 @@ def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> OomReport
     limit, in_use = _LIMIT.search(text), _IN_USE.search(text)
     free = None if limit is None or in_use is None else max(int(limit[1]) - int(in_use[1]), 0)
     in_pieces = free is not None and asked is not None and free >= asked
-    told = f"{format_bytes(asked, 2)} was asked for{f' ({what})' if what else ''}"
+    sentence = f"{format_bytes(asked, 2)} was asked for{f' ({what})' if what else ''}"
     if free is not None:
-        told += f", {format_bytes(free, 2)} of TensorFlow's pool was free"
+        sentence += f", {format_bytes(free, 2)} of TensorFlow's pool was free"
     if in_pieces:
         sentences: tuple[str, ...] = (
-            f"Fragmentation: {told}, in pieces that are too small",
+            f"Fragmentation: {sentence}, in pieces that are too small",
             "Try TF_GPU_ALLOCATOR=cuda_malloc_async: the driver's pool can join them.",
         )
     else:
-        sentences = (f"Not enough room: {told}",)
+        sentences = (f"Not enough room: {sentence}",)
     return OomReport(
         program="TensorFlow",
         gpu=gpu,
@@ -108,7 +108,7 @@ def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> OomReport
         limit=None if limit is None else int(limit[1]),
         held={} if in_use is None else {"in use": int(in_use[1])},
         known_cause="fragmentation" if in_pieces else "room",
-        told=sentences,
+        own_sentences=sentences,
     )
 
 
@@ -121,7 +121,7 @@ def _cupy(_log: str, match: "re.Match[str]") -> OomReport:
         limit=limit,
         held={} if so_far is None else {"CuPy's pool": so_far},
         known_cause="room",
-        told=(f"Not enough room: {format_bytes(asked, 2)} was asked for in one piece{within}",),
+        own_sentences=(f"Not enough room: {format_bytes(asked, 2)} was asked for in one piece{within}",),
     )
 
 

@@ -51,32 +51,34 @@ def _library(name: str) -> Callable[[str, "re.Match[str]"], OomReport]:
 
 def _block(_log: str, match: "re.Match[str]") -> OomReport:
     asked, most = int(match[1]), int(match[2])
-    told = (
+    sentences = (
         (
             f"Not GPU memory: a Triton kernel asks for {asked:,} bytes of shared memory for a block, and this GPU has"
             f" {most:,}"
         ),
         "Smaller block sizes or fewer num_stages make it fit; free memory has no part in it.",
     )
-    return OomReport(program="Triton", asked=asked, limit=most, known_cause="shared memory", told=told)
+    return OomReport(program="Triton", asked=asked, limit=most, known_cause="shared memory", own_sentences=sentences)
 
 
 def _host(_log: str, match: "re.Match[str]") -> OomReport:
     asked = bytes_of(match[1])
-    told = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} left for the process",)
-    return OomReport(program="the host", asked=asked, known_cause="host", told=told)
+    sentences = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} left for the process",)
+    return OomReport(program="the host", asked=asked, known_cause="host", own_sentences=sentences)
 
 
 def _killed(_log: str, match: "re.Match[str]") -> OomReport:
     held = {} if match[3] is None else {f"pid {match[1]} on the host": int(match[3]) * KIB}
     size = "" if match[3] is None else f", which held {format_bytes(int(match[3]) * KIB, 2)}"
-    told = (f"Not GPU memory: the kernel ended {match[2]} (pid {match[1]}){size}, because the host's memory ran out",)
-    return OomReport(program="the kernel", held=held, known_cause="host", told=told)
+    sentences = (
+        f"Not GPU memory: the kernel ended {match[2]} (pid {match[1]}){size}, because the host's memory ran out",
+    )
+    return OomReport(program="the kernel", held=held, known_cause="host", own_sentences=sentences)
 
 
-def _always(program: str, cause: OomCause, *told: str) -> Callable[[str, "re.Match[str]"], OomReport]:
+def _always(program: str, cause: OomCause, *sentences: str) -> Callable[[str, "re.Match[str]"], OomReport]:
     """For a message that says nothing but that it happened."""
-    return lambda _log, _found: OomReport(program=program, known_cause=cause, told=told)
+    return lambda _log, _match: OomReport(program=program, known_cause=cause, own_sentences=sentences)
 
 
 BLOCKS_AND_HOST = (

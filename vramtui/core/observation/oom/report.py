@@ -31,7 +31,7 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
         line: the user's own line that asked, `FILE:LINE`.
         pool: of a server, the tokens wanted and those that fit its KV cache.
         known_cause: the cause, where the message is of one only; else it follows from the figures.
-        told: what happened and what to do, in sentences, where the message is of one cause only.
+        own_sentences: what happened and what to do, in sentences, where the message is of one cause only.
     """
 
     program: str = "PyTorch"
@@ -49,7 +49,7 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
     line: str = ""
     pool: tuple[int, int] | None = None
     known_cause: OomCause | None = None
-    told: tuple[str, ...] = ()
+    own_sentences: tuple[str, ...] = ()
 
     @property
     def others_hold(self) -> int | None:
@@ -107,8 +107,8 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def sentences(self) -> Iterator[str]:
         """What happened and what to do, the cause first."""
-        if self.told:
-            yield from self.told
+        if self.own_sentences:
+            yield from self.own_sentences
             return
         yield self._cause_sentence()
         if self.cause == "fragmentation":

@@ -67,23 +67,27 @@ _PURPOSES = (
 
 def _longer_than_the_pool(text: str, match: "re.Match[str]") -> OomReport:
     wanted, fits = int(match[1]), int(match[2])
-    told = (
+    sentences = (
         (
             f"Not enough room: the KV cache holds {fits:,} tokens, and a sequence may be {wanted:,};"
             f" --max-model-len {fits} fits"
         ),
     )
-    return OomReport(program="vLLM", held=_vllm_holds(text, match), pool=(wanted, fits), known_cause="room", told=told)
+    return OomReport(
+        program="vLLM", held=_vllm_holds(text, match), pool=(wanted, fits), known_cause="room", own_sentences=sentences
+    )
 
 
 def _one_sequence(text: str, match: "re.Match[str]") -> OomReport:
     wanted, needed, left = int(match[1]), float(match[2]), float(match[3])
     longest = _LONGEST.search(text, match.end(), match.end() + 400)
-    told = f"Not enough room: {wanted:,} tokens need {needed:.2f} GiB of KV cache, and {left:.2f} GiB is left for it"
+    sentence = (
+        f"Not enough room: {wanted:,} tokens need {needed:.2f} GiB of KV cache, and {left:.2f} GiB is left for it"
+    )
     if longest is not None:
-        told += f"; --max-model-len {longest[1]} fits"
+        sentence += f"; --max-model-len {longest[1]} fits"
     elif needed > 0 and left > 0:
-        told += f"; about {int(wanted * left / needed):,} fit, where each takes the same"
+        sentence += f"; about {int(wanted * left / needed):,} fit, where each takes the same"
     return OomReport(
         program="vLLM",
         asked=gib(match[2]),
@@ -91,14 +95,17 @@ def _one_sequence(text: str, match: "re.Match[str]") -> OomReport:
         held=_vllm_holds(text, match),
         pool=None if longest is None else (wanted, int(longest[1])),
         known_cause="room",
-        told=(told, "A quantized cache (--kv-cache-dtype fp8) holds more; --tensor-parallel-size splits it."),
+        own_sentences=(
+            sentence,
+            "A quantized cache (--kv-cache-dtype fp8) holds more; --tensor-parallel-size splits it.",
+        ),
     )
 
 
 def _too_little_at_the_start(text: str, match: "re.Match[str]") -> OomReport:
     free, total, share, wanted = match.groups()
     shown = f"{math.floor(float(free) / max(float(total), 1e-9) * 100) / 100:.2f}"
-    told = (
+    sentences = (
         (
             f"A neighbour: vLLM wants {wanted} GiB of the card at its start (--gpu-memory-utilization {share}), and"
             f" {free} GiB of {total} is free"
@@ -116,21 +123,21 @@ def _too_little_at_the_start(text: str, match: "re.Match[str]") -> OomReport:
         free=gib(free),
         held=_vllm_holds(text, match),
         known_cause="neighbour",
-        told=told,
+        own_sentences=sentences,
     )
 
 
 def _no_blocks(text: str, match: "re.Match[str]") -> OomReport:
     budget = last(_BUDGET, text, match.start())
     within = "" if budget is None else f" {budget[1]}, which is {budget[2]} GiB"
-    told = (
+    sentences = (
         f"Not enough room: the model leaves nothing for the KV cache within --gpu-memory-utilization{within}",
         (
             "Raise it where the card has room; else lower --max-num-batched-tokens or --max-num-seqs, take a quantized"
             " model, or split it with --tensor-parallel-size."
         ),
     )
-    return OomReport(program="vLLM", held=_vllm_holds(text, match), known_cause="room", told=told)
+    return OomReport(program="vLLM", held=_vllm_holds(text, match), known_cause="room", own_sentences=sentences)
 
 
 def _vllm_holds(text: str, match: "re.Match[str]") -> dict[str, int]:
@@ -143,13 +150,13 @@ def _sglang(text: str, match: "re.Match[str]") -> OomReport:
     """SGLang's `GB` are 2^30 bytes (srt/utils, `get_available_gpu_memory`)."""
     fraction = last(_FRACTION, text, match.end() + 100)
     weights = last(_SGLANG_WEIGHTS, text, match.start())
-    told = (
+    sentences = (
         "Not enough room: the weights leave nothing for the KV cache within --mem-fraction-static"
         + ("" if fraction is None else f" {fraction[1]}"),
         "It counts weights and KV cache together: raise it, or split the weights with --tp.",
     )
     held = {} if weights is None else {"weights": gib(weights[1])}
-    return OomReport(program="SGLang", held=held, known_cause="room", told=told)
+    return OomReport(program="SGLang", held=held, known_cause="room", own_sentences=sentences)
 
 
 def _exact_buffer(text: str, match: "re.Match[str]") -> OomReport:
@@ -177,7 +184,7 @@ def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomRe
         rest = max(at_start - sum(held.values()), 0)
         left = f", and about {format_bytes(rest, 2)} was left there"
     what = f"{purpose} of {format_bytes(asked, 2)}" if purpose else format_bytes(asked, 2)
-    told = f"Not enough room: {what} did not fit on device {device}{left}"
+    sentence = f"Not enough room: {what} did not fit on device {device}{left}"
     return OomReport(
         program="llama.cpp",
         gpu=device,
@@ -185,7 +192,7 @@ def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomRe
         asked_for=purpose,
         held=held,
         known_cause="room",
-        told=(told, advice) if advice else (told,),
+        own_sentences=(sentence, advice) if advice else (sentence,),
     )
 
 

@@ -158,8 +158,8 @@ class Generation:
             tables = rounded(rows * model.hidden_size * itemsize)
             # GPT-2's block still has its attention's output in a variable while the MLP runs.
             tables += stream if model.fused_qkv and self.run.attention != "eager" else 0
-        told = rounded(8 * rows) + rounded(8 * self.run.batch_size * (sequence + past))
-        return stream + tables + told + self._mask(sequence, sequence + past)
+        ids = rounded(8 * rows) + rounded(8 * self.run.batch_size * (sequence + past))
+        return stream + tables + ids + self._mask(sequence, sequence + past)
 
     def _mask(self, queries: int, keys: int) -> int:
         """The mask that is written out: in the compute type for eager attention, as booleans where layers slide.

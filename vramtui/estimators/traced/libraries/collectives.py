@@ -49,7 +49,7 @@ class Collectives:
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Each by its name in `torch.distributed`."""
         into_tensor, from_tensor = self._all_gather_into_tensor, self._reduce_scatter_tensor
-        told: dict[str, Callable[..., None]] = {
+        blocking: dict[str, Callable[..., None]] = {
             "all_gather": self._all_gather,
             "all_gather_into_tensor": into_tensor,
             "_all_gather_base": into_tensor,
@@ -63,7 +63,7 @@ class Collectives:
             "all_to_all": self._all_to_all,
             "all_to_all_single": self._all_to_all_single,
         }
-        return {name: _done_after(one) for name, one in told.items()} | {
+        return {name: _done_after(one) for name, one in blocking.items()} | {
             "all_gather_object": _gather_objects,
             "gather_object": _gather_object,
             "scatter_object_list": _scatter_objects,

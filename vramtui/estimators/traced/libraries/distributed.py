@@ -74,13 +74,13 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
             if vars(module).get(name) is before:
                 patches.set(module, name, value)
 
-    told: dict[str, Callable[..., Any]] = {
+    answers: dict[str, Callable[..., Any]] = {
         "init_process_group": init_process_group,
         "broadcast_object_list": silent,
         "is_nccl_available": lambda: True,
         "get_backend": lambda *_args, **_kwargs: "nccl",
     }
-    for name, value in (told | dict.fromkeys(_SILENT, silent) | Collectives(memory.book).functions()).items():
+    for name, value in (answers | dict.fromkeys(_SILENT, silent) | Collectives(memory.book).functions()).items():
         everywhere(name, value)
     for_module(patches, "torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
     patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))

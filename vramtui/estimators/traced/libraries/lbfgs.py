@@ -23,11 +23,11 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     def step(optimizer: Any, closure: Any) -> Any:
         group = optimizer.param_groups[0]
         memory.warn(NOTE.format(group["max_iter"], group["history_size"]))
-        told = group["tolerance_change"]
+        tolerance = group["tolerance_change"]
         group["tolerance_change"] = -math.inf
         try:
             return plain(optimizer, closure)
         finally:
-            group["tolerance_change"] = told
+            group["tolerance_change"] = tolerance
 
     patches.set(torch.optim.LBFGS, "step", step)

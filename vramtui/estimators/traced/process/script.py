@@ -62,9 +62,9 @@ def run_pickled(path: str, steps: int, session: "TraceSession") -> None:
             what is called.
     """
     with open(path, "rb") as file:  # noqa: PTH123 - one file is read twice
-        told = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
-        sys.path[:] = told.pop("sys_path", sys.path)
-        spawn.prepare(told)
+        preparation = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
+        sys.path[:] = preparation.pop("sys_path", sys.path)
+        spawn.prepare(preparation)
         step, arguments = pickle.load(file)  # noqa: S301 - as above
     session.begin_again()
     _move_to_card(arguments)
