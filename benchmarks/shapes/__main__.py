@@ -33,6 +33,16 @@ ROLES = {
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
     "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
 }
+# Parts of other models that none of these mappings has, by type; not counted with the classes.
+PARTS = (
+    ("bit", "BitBackbone"),
+    ("owlv2_text_model", "Owlv2TextModel"),
+    ("owlv2_vision_model", "Owlv2VisionModel"),
+    ("owlvit_text_model", "OwlViTTextModel"),
+    ("owlvit_vision_model", "OwlViTVisionModel"),
+    ("pvt_v2", "PvtV2Backbone"),
+    ("swinv2", "Swinv2Backbone"),
+)
 # Processes, and seconds of the processor for each class.
 WORKERS, SECONDS = 2, 200
 
@@ -222,7 +232,8 @@ def main() -> None:
     wanted = set(sys.argv[1:])
     chosen = [one for one in classes() if not wanted or one[1] in wanted]
     shares: dict[str, list[tuple[str, str]]] = {}
-    for kind, name in dict.fromkeys((kind, name) for _kind, kind, name in chosen):
+    parts = (one for one in PARTS if not wanted or one[0] in wanted)
+    for kind, name in dict.fromkeys((*((kind, name) for _kind, kind, name in chosen), *parts)):
         shares.setdefault(kind, []).append((kind, name))
     whole = Gathered()
     with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
