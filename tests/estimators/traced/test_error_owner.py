@@ -24,7 +24,6 @@ CODE, TRACE = "the code failed at", "the trace stopped at"
         ('assert torch.__version__.startswith("1.")', CODE),  # no tensor is in it
         ('assert torch.randn(99, 99, device="cuda").sum() > 10', TRACE),  # hangs on a value
         ('torch.zeros(4, device="cuda:1")', TRACE),  # one card is simulated
-        ("torch.nested.nested_tensor([torch.randn(5, 2)], layout=torch.jagged)", TRACE),  # asks for symbolic sizes
     ],
 )
 def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path, line: str, begins: str) -> None:

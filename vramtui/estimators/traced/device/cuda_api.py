@@ -1,6 +1,7 @@
 """The card that a trace runs on, and `torch.cuda` as the code sees it: memory figures come from the simulation."""
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -56,14 +57,15 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         **_streams(memory),
     }.items():
         patches.set(torch.cuda, name, value)
-    patches.set(torch.cuda.streams, "Stream", SimStream)
+    for module in (torch.cuda.streams, torch):
+        patches.set(module, "Stream", SimStream)
     patches.set(torch.cuda.streams, "Event", SimEvent)
     patches.set(torch.version, "cuda", "13.0")
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
     patches.set(torch.backends.cudnn, "version", lambda: 92000)
     patches.set(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-    for name in ("range_push", "range_pop", "mark"):
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
     _accelerator(patches, cards)
     _data_parallel(patches)
@@ -84,8 +86,13 @@ class _Generator(metaclass=_GeneratorType):
     """`torch.Generator(device="cuda")` draws nothing here: one of the CPU stands in."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        kind = torch.device(device).type
-        return torch._C.Generator("cpu" if kind == "cuda" else device)
+        return _CardGenerator() if torch.device(device).type == "cuda" else torch._C.Generator(device)
+
+
+class _CardGenerator(torch._C.Generator):
+    """One of the CPU that says it is the card's."""
+
+    device = CUDA_DEVICE
 
 
 def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
@@ -104,11 +111,15 @@ def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
         shared_memory_per_block=49152,
         L2_cache_size=50 << 20,
         gcnArchName="",
+        uuid=uuid.UUID(int=0),
+        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
     )
     nothing: Callable[..., None] = lambda *_args, **_kwargs: None  # noqa: E731 # a table of one-liners
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
+        "current_blas_handle": lambda: 0,
+        "is_tf32_supported": lambda: card.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
         "init": nothing,
         "_lazy_init": nothing,
@@ -160,6 +171,7 @@ def _randomness() -> dict[str, Any]:
         "get_rng_state_all": lambda: [get_rng_state()],
         "set_rng_state": nothing,
         "set_rng_state_all": nothing,
+        "default_generators": (_CardGenerator(),),
     }
 
 
@@ -179,6 +191,11 @@ class SimStream:
 
     def query(self) -> bool:
         return True
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the greatest (torch/csrc/cuda/Stream.cpp)."""
+        return 0, -5
 
     def wait_stream(self, _stream: Any) -> None:
         """Order has no effect on memory here."""
@@ -233,6 +250,7 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
 
     return {
         "Stream": SimStream,
+        "ExternalStream": lambda *_args, **_kwargs: SimStream(),
         "Event": SimEvent,
         "current_stream": lambda *_args, **_kwargs: current[0],
         "default_stream": lambda *_args, **_kwargs: default,
@@ -264,6 +282,16 @@ class SimGraph:
         return 0, 0
 
 
+class SimMemPool:
+    """`torch.cuda.MemPool`: one of the code's own is as any other."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        self.id = 0, 1
+
+    def snapshot(self, *_args: Any, **_kwargs: Any) -> list[Any]:
+        return []
+
+
 def _profilers(patches: Patches) -> None:
     """They profile the CPU alone: there are no CUDA events to ask for."""
     plain: Any = torch.autograd.profiler.profile.__init__
@@ -274,11 +302,14 @@ def _profilers(patches: Patches) -> None:
 
     def kineto(profiler: Any, *_activities: Any, **kwargs: Any) -> None:
         kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
+        # Either holds every tensor weakly, and such a one cannot be moved in place.
+        kwargs |= dict.fromkeys(("record_shapes", "profile_memory"), False)
         of_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
 
     patches.set(torch.autograd.profiler.profile, "__init__", profile)
     patches.set(torch.profiler.profile, "__init__", kineto)
     patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
+    patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
     for name in ("start", "stop", "init"):
         patches.set(torch.cuda.profiler, name, lambda *_args, **_kwargs: None)
     patches.set(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
@@ -292,9 +323,17 @@ def _graphs(patches: Patches, memory: SimulatedMemory) -> None:
         memory.warn(note, better="the memory pool of CUDA graphs")
         yield
 
+    @contextlib.contextmanager
+    def in_pool(_pool: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:
+        memory.warn("memory pools of the code's own are not kept apart from PyTorch's")
+        yield
+
     patches.set(torch.cuda, "CUDAGraph", SimGraph)
     patches.set(torch.cuda, "graph", capture)
     patches.set(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    for module in (torch.cuda, torch.cuda.memory):
+        patches.set(module, "MemPool", SimMemPool)
+        patches.set(module, "use_mem_pool", in_pool)
     patches.set(torch.cuda, "make_graphed_callables", lambda callables, *_args, **_kwargs: callables)
 
 

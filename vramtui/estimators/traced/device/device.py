@@ -6,12 +6,14 @@ which tells torch's own kernels (they run while `inside` is held) the true one.
 """
 
 import functools
+import inspect
 import threading
 import types
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nested._internal.nested_int import NestedIntNode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -113,6 +115,15 @@ class SimFakeMode(FakeTensorMode):
     def avoid_device_init(self) -> bool:
         return True
 
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
+        """The size of a nested tensor's ragged dimension, which is no symbol where nothing is compiled: as
+        torch/nested/_internal/nested_tensor.py makes one of a real tensor.
+        """
+        if nt_tensor_id is None:
+            nt_tensor_id = self.nt_tensor_id_counter
+            self.nt_tensor_id_counter += 1
+        return torch.SymInt(NestedIntNode(nt_tensor_id, 1))
+
     @property
     def enter_stack(self) -> list[Any]:
         """As in the class that it is made of."""
@@ -193,6 +204,14 @@ def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
         target._is_param = True  # what isinstance(…, Parameter) goes by
 
 
+class _FakeOfKind(FakeTensor):
+    """A fake tensor whose class is the code's own, which functions of torch then give back."""
+
+
+# torch/csrc/autograd/python_variable.cpp (2.13) gives none to whatever has a dispatch.
+_FakeOfKind.__torch_function__ = inspect.getattr_static(torch.Tensor, "__torch_function__")  # type: ignore[method-assign] # see above
+
+
 @functools.cache
 def fake_kind(kind: type) -> type:
     """The class of fake tensors that stand for tensors of `kind`: also `kind` where a library has made that its own, as
@@ -202,10 +221,11 @@ def fake_kind(kind: type) -> type:
         return kind
     if kind in {torch.Tensor, torch.nn.Parameter}:
         return FakeTensor
-    made: type = types.new_class(
-        kind.__name__, (kind, FakeTensor), exec_body=lambda names: names.update(__module__=kind.__module__)
+    made: Any = types.new_class(
+        kind.__name__, (kind, _FakeOfKind), exec_body=lambda names: names.update(__module__=kind.__module__)
     )
-    return made
+    made.__torch_function__ = inspect.getattr_static(kind, "__torch_function__")
+    return cast("type", made)
 
 
 def _shown_device(tensor: FakeTensor) -> torch.device:
@@ -219,6 +239,7 @@ def _refuse(_tensor: FakeTensor, _device: torch.device) -> None:
     raise AttributeError("a tensor's device cannot be set")
 
 
+@functools.cache
 def register() -> None:
     """Set the stand-in up, once per process and before any tensor is made."""
     _setup_privateuseone_for_python_backend(SIM, backend_module=_BackendModule(), device_guard=_Guard())

@@ -32,6 +32,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             fraction
         ),
         "get_per_process_memory_fraction": lambda *_args, **_kwargs: 1.0,
+        "device_memory_used": lambda *_args, **_kwargs: memory.device.total_memory - memory.allocator.free_memory,
         "_set_allocator_settings": memory.reconfigure,
         "list_gpu_processes": lambda *_args, **_kwargs: "GPU:0\nno processes are running",
         "host_memory_stats": dict,

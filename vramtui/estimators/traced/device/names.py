@@ -6,18 +6,22 @@ from typing import Any
 
 import torch
 import torch._subclasses
+import torch.utils.dlpack
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.parameter import UninitializedBuffer
+from torch.nested._internal.nested_tensor import NestedTensor
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.optim.optimizer import _foreach_supported_types as optimizer_types
 from torch.utils import _device
 from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
 
-from vramtui.estimators.traced.device.device import CUDA_DEVICE, fake_kind, is_sim, move_in_place, to_sim
+from vramtui.estimators.traced.device.device import CUDA_DEVICE, SIM, fake_kind, is_sim, move_in_place, to_sim
 from vramtui.estimators.traced.device.patches import Patches
 
 # Constructors that ask the driver which card "cuda" is (torch/csrc/utils/tensor_new.cpp, 2.13: `Tensor::to` of what
 # they made on the host); with an index they do not ask.
 _FROM_DATA = ("as_tensor", "asarray", "tensor")
+
+_PRECISIONS = {"half": torch.half, "float": torch.float, "double": torch.double}
 
 
 class _NoTensor:
@@ -32,6 +36,8 @@ def install(patches: Patches) -> None:
     _data(patches)
     _parameters(patches)
     _lazy_parameters(patches)
+    _dlpack(patches)
+    _nested(patches)
     patches.set(torch.nn.Module, "_apply", _apply)
     patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
     for types in (optimizer_types, foreach_types):
@@ -47,7 +53,7 @@ def _tensor_moves(patches: Patches) -> None:
             args = (to_sim(args[0]), *args[1:])
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
-        if type(self) is UninitializedBuffer:
+        if issubclass(type(self), UninitializedBuffer):
             return _moved_buffer(self, *torch._C._nn._parse_to(*args, **kwargs)[:2])
         return plain_to(self, *args, **kwargs)
 
@@ -55,7 +61,7 @@ def _tensor_moves(patches: Patches) -> None:
         self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
     ) -> torch.Tensor:
         target = to_sim("cuda" if device is None else device)
-        if type(self) is UninitializedBuffer:
+        if issubclass(type(self), UninitializedBuffer):
             return _moved_buffer(self, target, None)
         return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
@@ -65,6 +71,37 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _nested(patches: Patches) -> None:
+    """A jagged tensor stands where its values do; autograd would ask a driver for one of "cuda"."""
+    plain: Any = torch.Tensor._make_wrapper_subclass
+
+    def make(kind: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if issubclass(kind, NestedTensor):
+            args = tuple(to_sim(one) if isinstance(one, torch.device) else one for one in args)
+        return plain(kind, *args, **kwargs)  # type: ignore[no-any-return] # torch's own
+
+    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(make))
+    patches.set(NestedTensor, "device", property(lambda tensor: tensor.values().device))
+
+
+def _dlpack(patches: Patches) -> None:
+    """Capsules hold a tensor's address, which one of the card has not: what stands for a capsule is the tensor."""
+
+    def shared(plain: Any) -> Any:
+        @functools.wraps(plain)
+        def from_dlpack(ext_tensor: Any, **kwargs: Any) -> Any:
+            return ext_tensor.detach() if isinstance(ext_tensor, FakeTensor) else plain(ext_tensor, **kwargs)
+
+        return from_dlpack
+
+    plain_to = vars(torch.utils.dlpack)["to_dlpack"]
+    for module in (torch, torch.utils.dlpack):
+        patches.set(module, "from_dlpack", shared(torch.utils.dlpack.from_dlpack))
+    patches.set(
+        torch.utils.dlpack, "to_dlpack", lambda tensor: tensor if isinstance(tensor, FakeTensor) else plain_to(tensor)
+    )
 
 
 def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
@@ -84,6 +121,8 @@ def _lazy_parameters(patches: Patches) -> None:
     lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
     allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
     patches.set(lazy, "_allowed_methods", allowed)
+    for name, dtype in _PRECISIONS.items():
+        patches.set(UninitializedBuffer, name, lambda buffer, dtype=dtype: _moved_buffer(buffer, None, dtype))
     plain = lazy.materialize
 
     def materialize(tensor: Any, shape: Any, device: Any = None, dtype: torch.dtype | None = None) -> None:
@@ -142,8 +181,13 @@ def _with_index(device: Any) -> Any:
     return CUDA_DEVICE if isinstance(named, torch.device) and named == torch.device("cuda") else named
 
 
+def _is_on_card(tensor: torch.Tensor) -> bool:
+    """Of a tensor made of others, too, which says where these stand."""
+    return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
+
+
 def _tensor_facts(patches: Patches) -> None:
-    patches.set(torch.Tensor, "is_cuda", property(is_sim))
+    patches.set(torch.Tensor, "is_cuda", property(_is_on_card))
     patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
 
 
@@ -181,6 +225,15 @@ def _parameters(patches: Patches) -> None:
 
     patches.set(FakeTensor, "__new__", staticmethod(make))
     make_subclass: Any = torch.Tensor._make_subclass
+    plain_as: Any = torch.Tensor.as_subclass
+
+    def as_subclass(tensor: torch.Tensor, kind: Any) -> torch.Tensor:
+        if not isinstance(tensor, FakeTensor):
+            return plain_as(tensor, kind)  # type: ignore[no-any-return] # torch's own
+        with torch._C.DisableTorchFunctionSubclass():
+            made: torch.Tensor = torch.ops.aten.alias.default(tensor)
+        made.__class__ = fake_kind(kind)
+        return made
 
     def make_fake(kind: Any, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
         """Tensors of a library's own class, over fake ones."""
@@ -193,6 +246,7 @@ def _parameters(patches: Patches) -> None:
         return made
 
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
+    patches.set(torch.Tensor, "as_subclass", as_subclass)
 
 
 def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
@@ -216,7 +270,7 @@ def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.M
 
 def _replace(tensor: torch.Tensor, fn: Any) -> None:
     with torch.no_grad():
-        applied = fn(tensor)
+        applied = fn(tensor.data if is_lazy(tensor) else tensor)  # one without a shape refuses most functions
     if applied is not tensor:
         grad = tensor.grad
         tensor.grad = None

@@ -83,6 +83,20 @@ def _repeat(call: Any) -> Any:
     return _make(call, [call.args[0].numel()], _LONG)
 
 
+def _lstsq(call: Any) -> Any:
+    """args: a, b; residuals where a is higher than wide, as of full rank; no rank and no singular values, which the one
+    way that CUDA has does not tell (ATen/native/BatchLinearAlgebra.cpp, `linalg_lstsq_out`).
+    """
+    a, b = call.args[:2]
+    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and tuple(b.shape) == tuple(a.shape[:-1]))
+    batch = list(torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if vector else b.shape[:-2]))
+    columns = [] if vector else [b.shape[-1]]
+    solution = _make(call, [*batch, a.shape[-1], *columns], a.dtype)
+    residuals = [*batch, *columns] if a.shape[-2] > a.shape[-1] else [0]
+    parts = [_make(call, residuals, a.dtype), _make(call, [0], _LONG), _make(call, [0], a.dtype)]
+    return solution, *parts
+
+
 def _nms(call: Any) -> Any:
     """args: boxes, scores, threshold; every box may stay."""
     return _make(call, [call.memory.bound(call.args[0].shape[0], call.func)], _LONG)
@@ -104,6 +118,7 @@ def _packed(call: Any) -> Any:
 
 _RULES: dict[str, Bound] = {
     "aten::nonzero": _nonzero,
+    "aten::linalg_lstsq": _lstsq,
     "aten::masked_select": _masked_select,
     "aten::index": _index,
     "aten::_unique": _unique,

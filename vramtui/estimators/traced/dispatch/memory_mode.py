@@ -159,7 +159,7 @@ class Call:
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
         self.memory.only_once()
         real = values.on_cpu(self.memory.book, (self.func, self.args, self.kwargs)) if has_kernel else None
-        if real is None or self.func.namespace == "aten":
+        if real is None or any(tensor.layout is not torch.strided for tensor in tensors_of((real,))):
             raise UnsupportedOperatorException(self.func)
         self.memory.warn_of_kernel(ON_CPU, name, self.memory.user_line())
         return fakes_like(real, self.args)

@@ -17,6 +17,7 @@ from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.host import is_real
 from vramtui.estimators.traced.kernels import cub
+from vramtui.estimators.traced.kernels.registry import kernel
 
 NOTE = "sparse products run without the buffer that cuSPARSE may ask for, which only a card tells"
 UNKNOWN = (
@@ -133,6 +134,11 @@ def _make(call: Any) -> Any:
     indices = values.certain_value(call.memory.book, call.args[3])
     vars(out)["places"] = None if indices is None else _distinct(indices)
     return out
+
+
+def _filled(dense: torch.Tensor) -> int:
+    with torch._C._DisableTorchDispatch():
+        return int(dense.count_nonzero())
 
 
 def _distinct(indices: torch.Tensor) -> int:
@@ -341,6 +347,27 @@ def _to_rows(call: Any) -> Any:
     parts = [indices.new_empty(tensor.shape[0] + 1), indices.new_empty(_count(tensor)), held.clone()]
     call.take(parts)
     return _compressed(held, parts, torch.sparse_csr, tensor.shape)
+
+
+@kernel("_to_sparse", "_to_sparse_csr", "_to_sparse_csc")
+def from_dense(call: Any) -> Any:
+    """args: a dense tensor, of which the places that are not zero are kept (ATen/native/TensorConversions.cpp)."""
+    dense = call.args[0]
+    known = values.certain_value(call.memory.book, dense)
+    places = call.memory.bound(dense.numel(), call.func) if known is None else _filled(known)
+    call.scratch(dense.dim() * places * _INDEX)
+    held = dense.new_empty(places)
+    name = call.func.overloadpacket.__name__
+    if call.kwargs.get("layout") not in (None, torch.sparse_coo):
+        raise UnsupportedOperatorException(call.func)
+    if name == "_to_sparse":
+        out = _coo(call, dense, (dense.new_empty((dense.dim(), places), dtype=torch.int64), held))
+        _aten._coalesced_.default(out, True)
+        return out
+    layout, counted = (torch.sparse_csr, 0) if name.endswith("csr") else (torch.sparse_csc, 1)
+    parts = [dense.new_empty(size, dtype=torch.int64) for size in (dense.shape[counted] + 1, places)] + [held]
+    call.take(parts)
+    return _compressed(held, parts, layout, dense.shape)
 
 
 def _part(place: int) -> _Rule:

@@ -9,6 +9,7 @@ from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, part
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _LONG = 8
+PADDED = "nn.TransformerEncoder computes padding here; its fast path for inference may leave that out, and take less"
 
 
 def _empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
@@ -25,6 +26,22 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
         "_masked_softmax_backward", "_logcumsumexp")  # fmt: skip
 def like_first(call: Any) -> Any:
     return call.take(_like(call.args[0]))
+
+
+@kernel("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", "_fake_quantize_learnable_per_tensor_affine")
+def fake_quantize(call: Any) -> Any:
+    """The result and the mask of what was clipped (ATen/native/quantized/FakeQuantPerTensorAffine.cpp)."""
+    out = call.take(_like(call.args[0]))
+    if len(call.func._schema.returns) == 1:
+        return out
+    return out, call.take(torch.ops.aten.empty_like.default(call.args[0], dtype=torch.bool))
+
+
+@kernel("_nested_tensor_from_mask_left_aligned")
+def left_aligned(call: Any) -> bool:
+    """Whether nn.TransformerEncoder leaves padding out: it goes on with whole tensors where this is False."""
+    call.memory.warn(PADDED)
+    return False
 
 
 @kernel("multi_margin_loss_backward", "multilabel_margin_loss_backward")

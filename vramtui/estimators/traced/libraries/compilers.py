@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.utils.cpp_extension
+from torch.fx.experimental import proxy_tensor
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.torch_facts.compiled import measured_difference
@@ -27,6 +28,7 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> No
     _draw_no_graph(patches, memory, where)
     _script_what_compiles(patches, memory, where)
     _export_nothing(patches, memory, where)
+    _follow_no_symbols(patches, memory, where)
     _build_nothing(patches, where)
     _record_nothing(patches)
     _refuse_fp8(patches, where)
@@ -178,6 +180,27 @@ def _export_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabout
     patches.set(torch.export, "export", export)
     patches.set(torch.export, "save", lambda *_args, **_kwargs: None)
     patches.set(torch.onnx, "export", export_onnx)
+
+
+def _follow_no_symbols(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
+    """A graph of symbolic sizes needs fake tensors that have some (torch/fx/experimental/proxy_tensor.py, 2.13): what
+    is given is a graph of one call of the code itself, which is right for every size.
+    """
+    plain = proxy_tensor.make_fx
+
+    def make_fx(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("tracing_mode", "real") == "real":
+            return plain(function, *args, **kwargs)
+
+        def make(*inputs: Any) -> torch.fx.GraphModule:
+            memory.warn(f"make_fx at {where.user_line()} makes no graph: what it gives is run as the code that it is")
+            graph = torch.fx.Graph()
+            graph.output(graph.call_function(function, tuple(graph.placeholder(f"arg{i}") for i in range(len(inputs)))))
+            return torch.fx.GraphModule({}, graph)
+
+        return make
+
+    patches.set(proxy_tensor, "make_fx", make_fx)
 
 
 def run_once(model: Any, inputs: Any) -> None:

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     UnsupportedOperatorException,
 )
+from torch.nn.parameter import is_lazy
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.traced.accounting.call_site import is_users
@@ -161,7 +162,7 @@ def _look_up(node: ast.AST, known: dict[str, Any]) -> Any:
 
 def _shapes_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return _Shape(value) if value.layout is torch.strided else value
+        return _Shape(value) if value.layout is torch.strided and not is_lazy(value) else value
     if isinstance(value, dict):
         return {key: _shapes_of(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
