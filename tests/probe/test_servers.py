@@ -28,6 +28,14 @@ class DummyModelLoader:
     def load_weights(self, model, model_config):
         return "made up by " + self.load_config
 """,
+    "vllm/model_executor/layers/__init__.py": "",
+    "vllm/model_executor/layers/quantization/__init__.py": "",
+    "vllm/model_executor/layers/quantization/gptq.py": """
+class GPTQConfig:
+    modules_in_block_to_quantize = ()
+    def maybe_update_config(self, model_name, revision=None):
+        self.modules_in_block_to_quantize = []
+""",
     "flashinfer/__init__.py": "",
     "flashinfer/comm/__init__.py": "",
     "flashinfer/comm/cuda_ipc.py": """
@@ -59,6 +67,15 @@ from vramtui.probe import servers
 servers.prepare()
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 print(DefaultModelLoader("its settings").load_weights(None, SimpleNamespace(model=sys.argv[1])))
+"""
+QUANTIZED = """
+import sys
+from vramtui.probe import servers
+servers.prepare()
+from vllm.model_executor.layers.quantization.gptq import GPTQConfig
+config = GPTQConfig()
+config.maybe_update_config(sys.argv[1])
+print(config.modules_in_block_to_quantize)
 """
 REDUCTIONS = """
 from vramtui.probe import servers
@@ -106,6 +123,12 @@ def test_weights_that_are_not_there_are_made_up_and_that_is_said(packages: Path,
 def test_weights_that_are_there_are_read(packages: Path, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     assert _run(packages, JOB, str(tmp_path)) == ("read\n", "")
+
+
+def test_without_weights_gptq_quantizes_the_blocks(packages: Path, tmp_path: Path) -> None:
+    assert _run(packages, QUANTIZED, str(tmp_path / "nothing"))[0] == "['.layers.']\n"
+    (tmp_path / "model.safetensors").touch()
+    assert _run(packages, QUANTIZED, str(tmp_path))[0] == "[]\n"
 
 
 def test_flashinfer_finds_the_driver_and_compiles_no_reductions(packages: Path) -> None:

@@ -13,6 +13,7 @@ from .import_hook import when_imported
 
 LOADERS = "vllm.model_executor.model_loader"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+GPTQ = (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig"))
 # What opens CUDA's runtime by its path, past the driver that stands in front of it (vLLM 0.19, FlashInfer 0.6.6).
 BY_PATH = ("vllm.distributed.device_communicators.cuda_wrapper", "flashinfer.comm.cuda_ipc")
 
@@ -24,6 +25,8 @@ def prepare() -> None:
         when_imported("uvicorn.server", _end_when_ready)
     for name in BY_PATH:
         when_imported(name, _open_driver)
+    for name, config in GPTQ:
+        when_imported(f"vllm.model_executor.layers.quantization.{name}", functools.partial(_quantize_blocks, config))
     when_imported("cuda.bindings.runtime", _choose_by_driver)
     when_imported("flashinfer.comm.trtllm_ar", _compile_no_reductions)
 
@@ -69,6 +72,20 @@ def _make_weights_up(module: Any) -> None:
         return dummy.DummyModelLoader(self.load_config).load_weights(model, model_config)
 
     module.DefaultModelLoader.load_weights = load_weights
+
+
+def _quantize_blocks(config: str, module: Any) -> None:
+    """Let GPTQ quantise all linear layers of blocks: which it has, vLLM 0.19 reads off the types of weights."""
+    owner = getattr(module, config)
+    update = owner.maybe_update_config
+
+    @functools.wraps(update)
+    def maybe_update_config(self: Any, model: str, *arguments: Any, **named: Any) -> None:
+        update(self, model, *arguments, **named)
+        if not self.modules_in_block_to_quantize and not _has_weights(model):
+            self.modules_in_block_to_quantize = [".layers."]
+
+    owner.maybe_update_config = maybe_update_config
 
 
 def _has_weights(model: str) -> bool:
