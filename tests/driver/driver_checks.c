@@ -217,7 +217,7 @@ static int context(void) {
   before = unused();
   EXPECT(cublasCreate_v2(&blas) == 0 && cublasCreate_v2(&other) == 0 && before - unused() == 2 * (384 * MIB * 65 / 740));
   before = unused();
-  EXPECT(cudnnCreate(&dnn) == 0 && cudnnCreate(&dnn) == 0 && before - unused() == 384 * MIB * 10 / 740);
+  EXPECT(cudnnCreate(&dnn) == 0 && cudnnCreate(&dnn) == 0 && before - unused() == 384 * MIB * 18 / 740);
   before = unused();
   EXPECT(cuStreamCreate(&stream, 0) == 0 && before - unused() == 384 * MIB * 560 / (740 << 10));
   return 0;

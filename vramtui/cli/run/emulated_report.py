@@ -18,7 +18,7 @@ from vramtui.core.observation.probe_messages import OutOfMemory
 from vramtui.driver.environment import DriverReport, unmodelled_calls
 from vramtui.driver.reads import ReadPlace
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
-from vramtui.estimators.torch_facts.cards import cuda_context
+from vramtui.estimators.torch_facts.cards import loaded_context_spread
 
 WITHOUT_CUDA = (
     "no process of it used CUDA through PyTorch: --on needs a job that does, in an environment with PyTorch's CUDA "
@@ -100,7 +100,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         one = self.largest
         if one is None or one.ledger.process is None:
             return None
-        spread = cuda_context(self.device.capability).spread + (NCCL_SPREAD if one.ledger.other else 0)
+        spread = loaded_context_spread(self.device.capability) + (NCCL_SPREAD if one.ledger.other else 0)
         return Fit(
             needs=one.ledger.process,
             has=self.device.total_memory,
