@@ -14,7 +14,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
@@ -207,10 +207,7 @@ class Encoder:
             value_dim=module.value_dim,
             dropout=model.attention_dropout if self.net.training else 0.0,
         )
-        if self.net.eager:
-            out = eager_attention(part.ops, heads, (q, k, v), plain=not model.norm_first, masked=model.causal)
-        else:
-            out = fused_attention(part.ops, heads, (q, k, v))
+        out = part.attend(heads, (q, k, v), plain=not model.norm_first, masked=model.causal)
         if model.norm_first:
             y = part.apply(out, self.attention["o_proj"])
             part.ops.tape.touch(q, k, v)

@@ -168,18 +168,7 @@ class LayerOps:
         tracked = layer.weights != "frozen" or x.tracked
         out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=tracked)
         saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
-        self.ops.tape.record(
-            Operator(
-                [x],
-                [out],
-                saves=[x],
-                saved_outputs=saved,
-                flows=[(x, True)],
-                grad_bytes=weight_grad + bias_grad,
-                bias_grad_bytes=bias_grad,
-            )
-        )
-        return out
+        return self.ops.norm_with_statistics(x, out, saved, grads=(weight_grad, bias_grad))
 
     def _fixed_norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
         """A product and a sum with buffers in fp32, of which nothing is kept (FrozenBatchNorm2d, torchvision 0.28,

@@ -14,6 +14,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.bounds import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
@@ -317,6 +318,19 @@ class ModuleBuilder:
         )
         return out
 
+    def attend(self, heads: Heads, qkv: Projected, *, plain: bool = True, masked: bool = False) -> Tensor:
+        """Attention as the run has it: a fused kernel, or each operator by itself.
+
+        Args:
+            heads: sizes of its scores.
+            qkv: queries, keys and values.
+            plain: whether the softmax stays in its input's type, by itself.
+            masked: whether a mask is added to the scores, by itself.
+        """
+        if self.net.eager:
+            return eager_attention(self.ops, heads, qkv, plain=plain, masked=masked)
+        return fused_attention(self.ops, heads, qkv)
+
     def group_norm(self, x: Tensor, norm: NormModule, groups: int) -> Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
         module = norm.name
@@ -328,15 +342,4 @@ class ModuleBuilder:
             self.ops.tape.new(self.net.batch * groups, x.itemsize, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")
         ]
-        self.ops.tape.record(
-            Operator(
-                [x],
-                [out],
-                saves=[x],
-                saved_outputs=saved,
-                flows=[(x, True)],
-                grad_bytes=weight_grad + bias_grad,
-                bias_grad_bytes=bias_grad,
-            )
-        )
-        return out
+        return self.ops.norm_with_statistics(x, out, saved, grads=(weight_grad, bias_grad))

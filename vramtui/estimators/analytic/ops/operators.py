@@ -229,6 +229,19 @@ class Operators:
         statistics = [self.tape.new(rows, 4, f"{label} {name}", tracked=False) for name in ("mean", "1/σ")]
         own = self.parameter if trained else self.recipe.frozen
         grad = rounded(size * own) if trained else 0
+        return self.norm_with_statistics(x, out, statistics, grads=(grad, grad))
+
+    def norm_with_statistics(
+        self, x: Tensor, out: Tensor, statistics: list[Tensor], *, grads: tuple[int, int]
+    ) -> Tensor:
+        """A norm that saves its input and its means and 1/σ; returns `out`.
+
+        Args:
+            x: its input.
+            out: its answer.
+            statistics: the means and 1/σ.
+            grads: bytes of its weight's gradient, and of its bias's.
+        """
         self.tape.record(
             Operator(
                 [x],
@@ -236,8 +249,8 @@ class Operators:
                 saves=[x],
                 saved_outputs=statistics,
                 flows=[(x, True)],
-                grad_bytes=2 * grad,
-                bias_grad_bytes=grad,
+                grad_bytes=sum(grads),
+                bias_grad_bytes=grads[1],
             )
         )
         return out

@@ -15,10 +15,10 @@ from vramtui.estimators.analytic.parallel.pipeline import RECEIVED
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, sharing_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes
-from vramtui.estimators.analytic.tape.meter import BytesByGroup
+from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.parts import training_facts
-from vramtui.estimators.analytic.training.trainer import BesideTraining, Trainer, summed
+from vramtui.estimators.analytic.training.trainer import BesideTraining, Trainer
 from vramtui.estimators.torch_facts.cards import card_limits
 
 

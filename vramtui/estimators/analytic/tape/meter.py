@@ -141,13 +141,13 @@ class Meter:
             self.early, self.late = max(early, self.early, key=_bytes), max(late, self.late, key=_bytes)
             return
         (grown, more), (peak, at) = self.ran[shared]
-        moment = self.total + peak, _plus(self.held, at)
+        moment = self.total + peak, summed(self.held, at)
         if self.multiplied:
             self.late = max(self.late, moment, key=_bytes)
         else:
             self.early = max(self.early, moment, key=_bytes)
         self.total += grown
-        self.held = _plus(self.held, more)
+        self.held = summed(self.held, more)
 
     def _repeat(self, once: Callable[[], None], count: int) -> None:
         if count == 1:
@@ -179,10 +179,6 @@ def _bytes(moment: Moment) -> int:
 
 def _less(held: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
     return {group: size - start.get(group, 0) for group, size in held.items()}
-
-
-def _plus(held: BytesByGroup, more: BytesByGroup) -> BytesByGroup:
-    return held | {group: held.get(group, 0) + size for group, size in more.items()}
 
 
 def summed(*parts: BytesByGroup) -> BytesByGroup:

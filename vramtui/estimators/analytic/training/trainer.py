@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemb
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import BytesByGroup
+from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Pass, Passes, Program, replayed
 from vramtui.estimators.analytic.tape.replay import GRADIENTS
 from vramtui.estimators.analytic.training.parts import paged_part, training_facts
@@ -224,15 +224,6 @@ class Trainer:
 def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:
     """The estimate for a training job."""
     return Trainer(program, run, device).estimate()
-
-
-def summed(*parts: BytesByGroup) -> BytesByGroup:
-    """Bytes of all parts, group by group."""
-    total: BytesByGroup = {}
-    for part in parts:
-        for name, size in part.items():
-            total[name] = total.get(name, 0) + size
-    return total
 
 
 def unmeasured(run: TrainRun) -> list[str]:

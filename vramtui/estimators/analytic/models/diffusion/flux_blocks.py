@@ -8,7 +8,7 @@ Shapes: image (b, i, h), text (b, t, h), together (b, i + t, h), queries, keys a
 """
 
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
-from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.meter import ATTENTION, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
@@ -201,10 +201,7 @@ class Streams:
             head_dim=self.model.attention_head_dim,
             value_dim=self.model.attention_head_dim,
         )
-        if self.net.eager:
-            out = eager_attention(part.ops, heads, (q, k, v), plain=True, masked=False)
-        else:
-            out = fused_attention(part.ops, heads, (q, k, v))
+        out = part.attend(heads, (q, k, v))
         out = part.ops.cast(out, q.itemsize, "attention output in the queries' type")
         part.ops.tape.touch(q, k, v)
         return out

@@ -8,7 +8,7 @@ text (b, n, t, c / n), the gated MLP (b, y·x, 8·c) and (b, y·x, 4·c); b batc
 from collections.abc import Sequence
 
 from vramtui.core.schema.encoder_models import UNetModel
-from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.meter import ATTENTION, MLP, NORMS
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
@@ -122,10 +122,7 @@ class Spatial:
             head_dim=each,
             value_dim=each,
         )
-        if self.net.eager:
-            out = eager_attention(part.ops, heads, (q, k, v), plain=True, masked=False)
-        else:
-            out = fused_attention(part.ops, heads, (q, k, v))
+        out = part.attend(heads, (q, k, v))
         y = part.apply(out, self.itself.module("to_out", LinearModule))  # as that of the other attention
         part.ops.tape.touch(q, k, v)
         return part.ops.pointwise(y, "attention's answer, divided", saves="nothing")

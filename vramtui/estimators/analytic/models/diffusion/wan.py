@@ -8,7 +8,7 @@ text (b, n, t, e), MLP (b, i, f); b batch, i packed latents of all frames, t wor
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
@@ -169,10 +169,7 @@ class WanTransformer:
             head_dim=each,
             value_dim=each,
         )
-        if self.net.eager:
-            out = eager_attention(part.ops, heads, (q, k, v), plain=True, masked=False)
-        else:
-            out = fused_attention(part.ops, heads, (q, k, v))
+        out = part.attend(heads, (q, k, v))
         part.ops.tape.touch(q, k, v)
         out = self._linear(part, out, "to_out")
         part.ops.tape.touch(x)
