@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
-from vramtui.estimators.analytic.ops.operators import Operators
+from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolution_workspaces import (
@@ -168,7 +168,7 @@ class LayerOps:
         tracked = layer.weights != "frozen" or x.tracked
         out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=tracked)
         saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
-        return self.ops.norm_with_statistics(x, out, saved, grads=(weight_grad, bias_grad))
+        return record_norm(self.ops.tape, x, out, saved, grads=(weight_grad, bias_grad))
 
     def _fixed_norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
         """A product and a sum with buffers in fp32, of which nothing is kept (FrozenBatchNorm2d, torchvision 0.28,

@@ -15,7 +15,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.bounds import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
-from vramtui.estimators.analytic.ops.operators import Operators
+from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.meter import ADAPTERS
@@ -342,4 +342,4 @@ class ModuleBuilder:
             self.ops.tape.new(self.net.batch * groups, x.itemsize, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")
         ]
-        return self.ops.norm_with_statistics(x, out, saved, grads=(weight_grad, bias_grad))
+        return record_norm(self.ops.tape, x, out, saved, grads=(weight_grad, bias_grad))

@@ -21,6 +21,29 @@ CASTS = "autocast weight copies"
 column_sum_scratch = late("vramtui.estimators.torch_facts.reduction:column_sum_scratch")
 
 
+def record_norm(tape: Tape, x: Tensor, out: Tensor, statistics: list[Tensor], *, grads: tuple[int, int]) -> Tensor:
+    """A norm that saves its input and its means and 1/σ; returns `out`.
+
+    Args:
+        tape: it is written on.
+        x: its input.
+        out: its answer.
+        statistics: the means and 1/σ.
+        grads: bytes of its weight's gradient, and of its bias's.
+    """
+    operator = Operator(
+        [x],
+        [out],
+        saves=[x],
+        saved_outputs=statistics,
+        flows=[(x, True)],
+        grad_bytes=sum(grads),
+        bias_grad_bytes=grads[1],
+    )
+    tape.record(operator)
+    return out
+
+
 class Operators:
     """Writes any operator on one tape, and the casts that it asks for.
 
@@ -229,31 +252,7 @@ class Operators:
         statistics = [self.tape.new(rows, 4, f"{label} {name}", tracked=False) for name in ("mean", "1/σ")]
         own = self.parameter if trained else self.recipe.frozen
         grad = rounded(size * own) if trained else 0
-        return self.norm_with_statistics(x, out, statistics, grads=(grad, grad))
-
-    def norm_with_statistics(
-        self, x: Tensor, out: Tensor, statistics: list[Tensor], *, grads: tuple[int, int]
-    ) -> Tensor:
-        """A norm that saves its input and its means and 1/σ; returns `out`.
-
-        Args:
-            x: its input.
-            out: its answer.
-            statistics: the means and 1/σ.
-            grads: bytes of its weight's gradient, and of its bias's.
-        """
-        self.tape.record(
-            Operator(
-                [x],
-                [out],
-                saves=[x],
-                saved_outputs=statistics,
-                flows=[(x, True)],
-                grad_bytes=sum(grads),
-                bias_grad_bytes=grads[1],
-            )
-        )
-        return out
+        return record_norm(self.tape, x, out, statistics, grads=(grad, grad))
 
     def rms_norm(
         self, x: Tensor, size: int, label: str, *, trained: bool = True, weight_in_fp32: bool = False
