@@ -22,7 +22,7 @@ Cell = tuple[str, Style | None]
 NOTHING: Cell = ("\0", None)
 # The last gate: whatever a widget was given to show, these never reach the terminal as text. They have no width.
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
-# Rewriting up to this many unchanged cells is shorter than the escape sequence that jumps over them.
+# Unchanged cells of up to so many bytes are shorter than the escape sequence that jumps over them.
 JUMP = 4
 # As many stretches of one style are put in order by their styles.
 FEW = 500
@@ -358,7 +358,7 @@ def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int
         start = i
         while start > 0 and not cells[start][0]:
             start -= 1
-        if runs and start - runs[-1][1] <= JUMP and _is_plain(cells, runs[-1][1] - 1, start + 1):
+        if runs and _is_short(cells, runs[-1][1], start) and _is_plain(cells, runs[-1][1] - 1, start + 1):
             runs[-1] = (runs[-1][0], i + 1)
         else:
             runs.append((start, i + 1))
@@ -374,6 +374,11 @@ def _ground(style: Style | None) -> Style | Color | None:
         return None
     lines = style.underline or style.underline2 or style.overline or style.strike
     return style if lines or style.reverse or style.link else style.bgcolor
+
+
+def _is_short(cells: list[Cell], start: int, stop: int) -> bool:
+    """Whether all of these cells take no more bytes than a jump over them."""
+    return stop - start <= JUMP and sum(len(cells[at][0].encode()) for at in range(start, stop)) <= JUMP
 
 
 def _is_plain(cells: list[Cell], start: int, stop: int) -> bool:

@@ -13,6 +13,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, between, fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
+from vramtui.core.observation.readings import Gpu
 
 NAME = " vramtui "
 LONGEST_HOST = 20  # of a name for which the screens give way
@@ -26,14 +27,25 @@ class Header(Lines[View]):
         super().__init__()
         self.current = current
         self._shown: list[tuple[ScreenEntry, str]] = []
+        self._figures: list[object] = []
+        self._stirred_at = 0.0
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         del height
         bar = palette.ink("foreground", "bar")
-        end = _right(view, palette, width)
+        end = _right(view, palette, width, beats=self._is_still(view))
         room = width - sum(cell_len(text) for text, _ in end) - 1
         self._shown = _titled(view, self.current, room - len(NAME))
         return [between(_left(view, palette, self.current, self._shown, room), end, width, bar)]
+
+    def _is_still(self, view: View) -> bool:
+        """Whether nothing else on the screen has told for a while that the program goes on."""
+        if self.current != "Watch" or view.sample is None:
+            return True
+        at, figures = view.late or view.sample.taken_at, [_figures(gpu) for gpu in view.sample.gpus]
+        if figures != self._figures:
+            self._figures, self._stirred_at = figures, at
+        return not 0 <= at - self._stirred_at < BEAT
 
     async def on_click(self, event: events.Click) -> None:
         """A click on a screen's name shows it; elsewhere it shows the problems."""
@@ -45,6 +57,12 @@ class Header(Lines[View]):
                     await self.app.run_action(f"app.show('{place.name}')")
                 return
         await self.app.run_action("app.problems")
+
+
+def _figures(gpu: Gpu) -> object:
+    """What changes most in a GPU's bar, as it is shown there."""
+    watts = None if gpu.power_watts is None else round(gpu.power_watts)
+    return gpu.utilization, watts, gpu.temperature_celsius
 
 
 def _screens(view: View) -> tuple[ScreenEntry, ...]:
@@ -105,7 +123,7 @@ def name_those_down(hosts: Sequence[str], room: int) -> str:
     return f"{text} "
 
 
-def _right(view: View, palette: Palette, width: int) -> list[Piece]:
+def _right(view: View, palette: Palette, width: int, *, beats: bool) -> list[Piece]:
     pieces: list[Piece] = []
     if view.down:
         pieces.append((name_those_down(view.down, width // 4), palette.ink("error", "bar", bold=True)))
@@ -128,7 +146,7 @@ def _right(view: View, palette: Palette, width: int) -> list[Piece]:
         # Without seconds: they would be a tenth of what is sent, and what is late says so itself. On a host where
         # nothing happens the colon tells a program that goes on from one that was stopped.
         at = view.late or view.sample.taken_at
-        colon = " " if at // max(BEAT, view.interval) % 2 else ":"
+        colon = " " if beats and at // max(BEAT, view.interval) % 2 else ":"
         clock = time.strftime(f"%H{colon}%M", time.localtime(at))
         pieces.append((f"   {clock} ", palette.ink("foreground", "bar")))
     return pieces

@@ -162,10 +162,11 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) 
     if gpu.state != "ok":
         return _lost_lines(bar, head, palette, width, each)
     memory = _memory_text(gpu)
-    figures = _figures(gpu, palette)
+    fewer = _fewer(_figures(gpu, palette))
+    figures = fewer[0]
     if each == 1:
         room = width - used - len(memory) - 2
-        figures = next((some for some in _fewer(figures) if room - _width(some) >= BAR_LEAST), figures[:1])
+        figures = next((some for some in fewer if room - _width(some) >= BAR_LEAST), fewer[-1])
         room -= _width(figures)
         return [
             strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong), *figures], width, palette.text)
@@ -178,9 +179,10 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) 
     ]
 
 
-def _fewer(figures: list[Piece]) -> tuple[list[Piece], ...]:
+def _fewer(figures: list[list[Piece]]) -> tuple[list[Piece], ...]:
     """All figures, then without the power, then the utilisation alone."""
-    return figures, [figures[0], figures[-1]], figures[:1]
+    percent, power, heat = figures
+    return [*percent, *power, *heat], [*percent, *heat], percent
 
 
 def _width(pieces: list[Piece]) -> int:
@@ -221,17 +223,20 @@ def _memory_text(gpu: Gpu) -> str:
     return f"{text} unified" if gpu.memory.unified else text
 
 
-def _figures(gpu: Gpu, palette: Palette) -> list[Piece]:
-    """Utilisation, power and temperature; a dash where one is not known (the details say why)."""
+def _figures(gpu: Gpu, palette: Palette) -> list[list[Piece]]:
+    """Utilisation, power and temperature; a dash where one is not known (the details say why).
+
+    What changes is of one colour: to begin another takes as many bytes as four figures.
+    """
     percent = "–" if gpu.utilization is None else f"{gpu.utilization}"
     power = "–" if gpu.power_watts is None else f"{gpu.power_watts:.0f}"
     limit = "" if gpu.power_limit_watts is None else f"/{gpu.power_limit_watts:.0f}"
     heat = "–" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius}"
     hot = (gpu.temperature_celsius or 0) >= 85
     return [
-        (f" {percent:>3} %", palette.text),
-        (f" {power + limit:>7} W", palette.dim),
-        (f" {heat:>3} °C", palette.ink("error", bold=True) if hot else palette.dim),
+        [(f" {percent:>3}", palette.text), (" %", palette.dim)],
+        [(f" {power:>{7 - len(limit)}}", palette.text), (f"{limit} W", palette.dim)],
+        [(f" {heat:>3}", palette.ink("error", bold=True) if hot else palette.text), (" °C", palette.dim)],
     ]
 
 

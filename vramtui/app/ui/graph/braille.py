@@ -23,10 +23,23 @@ def buckets(series: Series, count: int) -> list[int | None]:
 
 def last_stretch(start: float, end: float, count: int) -> tuple[int, float]:
     """Which multiple of its length the last of `count` stretches from `start` to `end` begins at, and that length."""
+    length, together = _steps(start, end, count)
+    return math.ceil(end / length / together) * together - 1, length
+
+
+def moved_at(start: float, end: float, count: int) -> float:
+    """When the picture of those stretches moved last; `end` where that is long ago."""
+    length, together = _steps(start, end, count)
+    if length * together > 2 * MOVES_EVERY:
+        return end
+    return (math.ceil(end / length / together) - 1) * together * length
+
+
+def _steps(start: float, end: float, count: int) -> tuple[float, int]:
+    """How long each of `count` stretches is, and by how many of them the picture moves at once."""
     length = (end - start) / count
     # Each move costs some bytes a line, and so does each column that goes on with the latest value.
-    together = max(1, min(round(MOVES_EVERY / length), count // 8))
-    return math.ceil(end / length / together) * together - 1, length
+    return length, max(1, min(round(MOVES_EVERY / length), count // 8))
 
 
 def fullest(times: Sequence[float], values: Sequence[int], start: float, end: float, count: int) -> list[int | None]:

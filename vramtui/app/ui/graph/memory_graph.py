@@ -14,7 +14,7 @@ from vramtui.app.state.row import why
 from vramtui.app.state.view import Layers, Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.bars import colour_of
-from vramtui.app.ui.graph.braille import buckets, fullest, last_stretch
+from vramtui.app.ui.graph.braille import buckets, fullest, last_stretch, moved_at
 from vramtui.app.ui.lines import Framed, Piece, paragraph, right, strip
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes, format_duration
 from vramtui.core.estimate.ledger import LETTERS, TITLES
@@ -274,10 +274,13 @@ def _merged(cells: Sequence[Piece]) -> list[Piece]:
 
 
 def _busy_row(series: Series, palette: Palette, width: int) -> Strip:
-    """The GPU's utilisation over the same time: a row is a hundred per cent."""
+    """The GPU's utilisation over the same time: a row is a hundred per cent. It trembles: what it is now stands in the
+    GPU's bar, and here with the picture's next move.
+    """
     times, (values,) = series.busy or ((), ((),))
     count = max(2, width - AXIS)
-    places = fullest(times, values, series.start, series.end, count)
+    moved = bisect_right(times, moved_at(series.start, series.end, count))
+    places = fullest(times[:moved], values[:moved], series.start, series.end, count)
     ends = [tops((), 0 if place is None else values[place], 100, 1) for place in places]
     text = "".join(column(one, 1)[0].text for one in ends)
     return strip([("GPU %│", palette.dim), (text, palette.dim)], width, palette.text)
