@@ -290,9 +290,9 @@ def test_what_a_module_defines_is_used_by_the_package() -> None:
 # Files of tests that begin with no module's, folder's or command's name, by what each is about instead.
 OF_SEVERAL = {
     "the installed program as a whole, by what a person does with it": """
-        installed/test_few_open_files installed/test_kept_runs installed/test_odd_terminals installed/test_painting
-        installed/test_printed_commands installed/test_slurmd installed/test_sshd installed/test_two_distributions
-        installed/test_wheel""",
+        installed/test_few_open_files installed/test_kept_runs installed/test_loaded_modules
+        installed/test_odd_terminals installed/test_painting installed/test_printed_commands installed/test_slurmd
+        installed/test_sshd installed/test_two_distributions installed/test_wheel""",
     "every screen": "app/test_every_screen app/test_old_values app/test_pictures app/test_resizing",
     "every command": """
         cli/test_impossible_workloads cli/test_narrow_tables cli/test_one_verdict cli/test_wrong_input""",

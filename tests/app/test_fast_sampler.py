@@ -14,7 +14,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.track import FastSample, Peak
-from vramtui.monitor.fast_sampler import FastSampler
+from vramtui.monitor.fast_sampler import FastSampler, fast_interval
 
 HIGH = 71 * GIB
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
@@ -169,7 +169,12 @@ def test_a_slow_driver_is_given_a_rest() -> None:
     ],
 )
 def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, fast_since: float | None, words: str) -> None:
-    assert words in peak_words(peak, fast_since)
+    assert words in peak_words(peak, fast_since, None if fast_since is None else 0.1)
+
+
+@pytest.mark.parametrize(("interval", "fast"), [(0.2, 0.1), (1, 0.1), (5, 0.5), (10, 1), (60, 1)])
+def test_who_asks_for_fewer_samples_gets_fewer_looks_between_them(interval: float, fast: float) -> None:
+    assert fast_interval(interval) == fast
 
 
 def test_what_the_job_tells_is_exact_for_its_own_totals_only() -> None:

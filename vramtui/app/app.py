@@ -90,7 +90,7 @@ class Dashboard(App[None]):
         self._view_only = services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
         predictor = services.predictor(start.estimator, traces.kept, lambda: self.call_later(self.redraw.soon))
-        session = session_of(source, services, predictor, self.settings)
+        session = session_of(source, services, predictor, self.settings, interval)
         self.state = DashboardState(session, start.hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
         measure = source.measure_traffic if isinstance(source, TrafficSource) else None

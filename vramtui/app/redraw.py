@@ -18,7 +18,7 @@ LEAST_BETWEEN_KEYS = 0.1
 # Seconds; a late answer is told that much after it is one. By a timer of Textual's, which is skipped where it comes too
 # late itself, it was twice as much on a busy host.
 LOOK_EVERY = 0.2
-LOOK_AT_LEAST = 5.0  # a clock may be set
+LOOK_AT_LEAST = 60.0  # a clock may be set
 
 
 class RedrawThrottle:

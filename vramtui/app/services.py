@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
 from vramtui.estimators.traced.traces import Traces
-from vramtui.monitor.fast_sampler import fast_sampler_for
+from vramtui.monitor.fast_sampler import fast_interval, fast_sampler_for
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
@@ -102,19 +102,28 @@ class StartOptions:
 
 
 def session_of(
-    source: Source, services: Services, predictor: Callable[[], Predictor], settings: Settings
+    source: Source, services: Services, predictor: Callable[[], Predictor], settings: Settings, interval: float
 ) -> MonitorSession:
-    """What is known of the host that `source` shows; of several, that of the current one."""
+    """What is known of the host that `source` shows; of several, that of the current one.
+
+    Args:
+        source: what is read.
+        services: what the dashboard works with.
+        predictor: makes what predicts.
+        settings: for alerts.
+        interval: seconds between samples.
+    """
     if services.fleet is not None:
+        shared = replace(services, fleet=None)
         return services.fleet.begin(
             lambda host: session_of(
-                host.source, replace(services, fleet=None, jobs=host.jobs, peaks=host.peaks), predictor, settings
+                host.source, replace(shared, jobs=host.jobs, peaks=host.peaks), predictor, settings, interval
             )
         )
     session = MonitorSession(
         predictor=predictor(),
         jobs=services.jobs or no_jobs,
-        sampler=services.sampler or fast_sampler_for(source, "matched"),
+        sampler=services.sampler or fast_sampler_for(source, "matched", fast_interval(interval)),
         alert_rules=settings.alerts,
         run_writer=services.run_writer,
         derived=services.derived,

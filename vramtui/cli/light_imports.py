@@ -18,8 +18,24 @@ _UNUSED = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 _ABSENT = ("ssl", "_hashlib")
 # shutil looks for them, to unpack archives (Lib/shutil.py of Python 3.10 to 3.14).
 _ARCHIVES = ("bz2", "lzma")
-# urllib.parse (from Python 3.11.4 on) has it for addresses in brackets.
-_LATER = ("ipaddress",)
+# urllib.parse (from Python 3.11.4 on) has it for addresses in brackets; subprocess for what it decodes, which nothing
+# here lets it.
+_LATER = ("ipaddress", "locale")
+# textual/keys.py asks for the characters of its keys by their names in Unicode.
+_CHARACTERS = {
+    "EXCLAMATION MARK": "!", "QUOTATION MARK": '"', "NUMBER SIGN": "#", "DOLLAR SIGN": "$", "PERCENT SIGN": "%",
+    "AMPERSAND": "&", "APOSTROPHE": "'", "LEFT PARENTHESIS": "(", "RIGHT PARENTHESIS": ")", "ASTERISK": "*",
+    "PLUS SIGN": "+", "COMMA": ",", "HYPHEN-MINUS": "-", "FULL STOP": ".", "SOLIDUS": "/", "COLON": ":",
+    "SEMICOLON": ";", "LESS-THAN SIGN": "<", "EQUALS SIGN": "=", "GREATER-THAN SIGN": ">", "QUESTION MARK": "?",
+    "COMMERCIAL AT": "@", "LEFT SQUARE BRACKET": "[", "REVERSE SOLIDUS": "\\", "RIGHT SQUARE BRACKET": "]",
+    "CIRCUMFLEX ACCENT": "^", "LOW LINE": "_", "GRAVE ACCENT": "`", "LEFT CURLY BRACKET": "{", "VERTICAL LINE": "|",
+    "RIGHT CURLY BRACKET": "}", "TILDE": "~", "SPACE": " ", "TAB": "\t", "ESCAPE": "\x1b", "BACKSPACE": "\x08",
+    "DELETE": "\x7f",
+}  # fmt: skip
+_OTHER_KEYS = {
+    "ENTER", "LEFT", "RIGHT", "UP", "DOWN", "HOME", "END", "PAGEUP", "PAGEDOWN", "INSERT", "SLASH",
+    *(f"F{number}" for number in range(1, 25)),
+}  # fmt: skip
 # textual/app.py and theme.py (8.2): Textual's own palette, with its lists and inputs; ours is app/ui/action_chooser.py.
 _PALETTE = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
 
@@ -59,11 +75,33 @@ class _LaterModule(ModuleType):
             raise AttributeError(name) from None
 
 
+def _character_named(name: str) -> str:
+    """`unicodedata.lookup`, without its tables, which are a megabyte, for the keys of a keyboard.
+
+    Raises:
+        KeyError: no character has that name.
+    """
+    if name in _CHARACTERS:
+        return _CHARACTERS[name]
+    if len(name) == 1 or name in _OTHER_KEYS:
+        raise KeyError(name)
+    from unicodedata import lookup  # another keyboard's key
+
+    return lookup(name)
+
+
 def _find_library(name: str) -> str | None:
     """What pynvml asks for on Windows."""
     from ctypes.util import find_library  # it loads subprocess and tempfile
 
     return find_library(name)
+
+
+def _get_close_matches(*arguments: typing.Any, **options: typing.Any) -> list[str]:  # noqa: ANN401 - as difflib has it
+    """What Textual suggests for a style sheet with a wrong word."""
+    from difflib import get_close_matches  # it is for faults
+
+    return get_close_matches(*arguments, **options)
 
 
 def _user_downloads_path() -> "Path":
@@ -92,6 +130,10 @@ def without_rare() -> Iterator[None]:
     modules: dict[str, ModuleType] = {name: _LaterModule(name) for name in _LATER}
     libraries = modules["ctypes.util"] = ModuleType("ctypes.util")
     libraries.find_library = _find_library  # type: ignore[attr-defined]  # that is how a module has one
+    names = modules["unicodedata"] = _LaterModule("unicodedata")
+    names.__dict__["lookup"] = _character_named
+    differences = modules["difflib"] = ModuleType("difflib")
+    differences.get_close_matches = _get_close_matches  # type: ignore[attr-defined]  # that is how a module has one
     if sys.version_info >= (3, 11):  # what msgspec and Textual take of it is in Python itself by now
         extensions = modules["typing_extensions"] = _LaterModule("typing_extensions")
         extensions.__dict__.update({name: value for name, value in vars(typing).items() if name[:2] != "__"})

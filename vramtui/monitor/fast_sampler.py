@@ -12,7 +12,7 @@ from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.observation.source import FastSource, Source
 from vramtui.core.observation.track import FastSample
 
-INTERVAL = 0.1
+INTERVAL, LONGEST = 0.1, 1.0  # seconds between looks
 STALLED = 1.0  # seconds for a look after which the driver is left alone
 REST = 5.0  # seconds for which it is then
 MOST_KEPT = 8192
@@ -111,6 +111,15 @@ class FastSampler(threading.Thread):
         self._awake.set()
 
 
-def fast_sampler_for(source: Source, targets: FastTargets) -> FastSampler | None:
-    """One for `source`, not started; None where it cannot sample single processes, or need not."""
-    return FastSampler(source, targets=targets) if targets != "none" and isinstance(source, FastSource) else None
+def fast_interval(interval: float) -> float:
+    """Seconds between looks beside samples every `interval` seconds: who asks for fewer samples wants it cheaper."""
+    return min(max(INTERVAL, interval / 10), LONGEST)
+
+
+def fast_sampler_for(source: Source, targets: FastTargets, interval: float = INTERVAL) -> FastSampler | None:
+    """One for `source` that looks every `interval` seconds, not started; None where it cannot sample single processes,
+    or need not.
+    """
+    if targets == "none" or not isinstance(source, FastSource):
+        return None
+    return FastSampler(source, interval=interval, targets=targets)

@@ -48,6 +48,7 @@ def process_row(gpu: Gpu, process: Process, track: Track, age: float | None, now
         minutes=None if started is None else max(0, int(now - started) // 60),
         learned=peak,
         fast_since=None if track.sampled_fast is None else track.close_since,
+        fast_interval=track.fast_interval,
     )
 
 

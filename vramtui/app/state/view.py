@@ -35,7 +35,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `age` is how many seconds old a row is whose GPU does not answer now.
     `minutes` is how long its process has run, in whole minutes.
     `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
-    samples (seconds since the epoch; None where it is not).
+    samples (seconds since the epoch; None where it is not), every `fast_interval` seconds.
     `gpus` and `user` are those of several processes under one row, the user where they have the same; `gpus` is also
     the name of a MIG instance that is not the only one of its size. `depth` is how
     many processes of its tree stand above it. `is_assumed` says that not all of its settings are known, `is_quick`
@@ -57,6 +57,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     minutes: int | None = None
     learned: Peak | None = None
     fast_since: float | None = None
+    fast_interval: float | None = None
     gpus: str = ""
     user: str = ""
     depth: int = 0

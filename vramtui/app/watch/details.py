@@ -28,7 +28,6 @@ from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import Gpu, Host, Process, Reading, gpu_name, instance_names
 from vramtui.core.observation.source import PcieTraffic
 from vramtui.core.observation.track import Peak
-from vramtui.monitor.fast_sampler import INTERVAL
 
 Facts = list[tuple[str, str]]
 WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar
@@ -236,7 +235,7 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
         ("user", process.user or why(process, "user")),
         ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
         ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),
-        ("lifetime peak", peak_words(row.learned, row.fast_since)),
+        ("lifetime peak", peak_words(row.learned, row.fast_since, row.fast_interval)),
         ("preset", row.preset or "none (m assigns one)"),
     ]
     if process.rank is not None:
@@ -265,12 +264,13 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     return facts
 
 
-def peak_words(peak: Peak | None, fast_since: float | None) -> str:
+def peak_words(peak: Peak | None, fast_since: float | None, fast_interval: float | None) -> str:
     """A process's lifetime peak and how far that figure can be relied on.
 
     Args:
         peak: what is known of it.
         fast_since: since when its process has been looked at between samples, if it is.
+        fast_interval: seconds between those looks.
     """
     if peak is None:
         return "not known"
@@ -278,8 +278,8 @@ def peak_words(peak: Peak | None, fast_since: float | None) -> str:
     if peak.how != "sampled":
         return f"{size}, exact: {EXACT.get(peak.how, peak.how)}"
     every = f" every {peak.interval:g} s" if peak.interval else ""
-    if fast_since is not None:
-        every = f" every {INTERVAL:g} s since {_clock(fast_since)}"
+    if fast_since is not None and fast_interval is not None:
+        every = f" every {fast_interval:g} s since {_clock(fast_since)}"
     return f"{size} at {_clock(peak.at)}, sampled{every}: short spikes may be higher"
 
 

@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 import termios
-import unicodedata
 from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.ascii import ascii_wanted, plain_text
 from vramtui.core.base.colours import GROUND
+from vramtui.core.base.late import late
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu, Process, Sample
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
 CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
 KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
+# Where no character takes two columns: before the first, and dashes and signs (EastAsianWidth.txt of Unicode 16).
+FIRST_WIDE, NARROW = "\u1100", ("\u2000", "\u231a")
+_east_asian_width = late("unicodedata:east_asian_width")  # a megabyte of tables, for what is not ASCII
 TRUE_COLOUR = {"truecolor", "24bit"}
 
 
@@ -116,7 +119,8 @@ def _cut(line: str, width: int) -> str:
     """`line` in at most `width` columns; with a mark at its end where some of it is left out."""
     taken, room = 0, 0
     for place, character in enumerate(line):
-        taken += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        is_narrow = character < FIRST_WIDE or NARROW[0] <= character < NARROW[1]
+        taken += 1 if is_narrow or _east_asian_width(character) not in "WF" else 2
         if taken > width:
             return f"{line[:room]}…"
         if taken < width:

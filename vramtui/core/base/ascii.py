@@ -1,8 +1,10 @@
 """For terminals without Unicode: every character of ours has one in ASCII that reads the same."""
 
-import unicodedata
 from collections.abc import Mapping
 
+from vramtui.core.base.late import late
+
+_normalize = late("unicodedata:normalize")  # a megabyte of tables, for terminals without Unicode
 _PAIRS = {
     "█▓▉▊▋": "#",
     "▁▂▃": ".",
@@ -57,7 +59,7 @@ def _other(character: str) -> str:
         return _DENSITY[(code - 0x2800).bit_count()]
     if 0x2400 <= code <= 0x2421:
         return "^"  # a picture of a control character
-    base = unicodedata.normalize("NFKD", character)[0]  # é is e with a mark, ² is 2 set high
+    base = _normalize("NFKD", character)[0]  # é is e with a mark, ² is 2 set high
     return base if base.isascii() and base.isprintable() else "?"
 
 

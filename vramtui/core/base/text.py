@@ -1,9 +1,11 @@
 """Untrusted text made safe to show: process names and commands can hold anything."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
+from vramtui.core.base.late import late
+
+_category = late("unicodedata:category")  # a megabyte of tables, for what is not ASCII
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _MARKS = {"Mn", "Me"}
 # Marks on one character: Vietnamese and Hebrew have up to three, and Tibetan four. A terminal puts any number into one
@@ -30,7 +32,7 @@ def printable(text: str) -> str:
     made: list[str] = []
     marks = 0
     for character in text:
-        marks = marks + 1 if unicodedata.category(character) in _MARKS else 0
+        marks = marks + 1 if not character.isascii() and _category(character) in _MARKS else 0
         made.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
     return "".join(made)
 
@@ -79,4 +81,4 @@ def _safe(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    return _REPLACEMENT if unicodedata.category(character) in _UNSAFE else character
+    return _REPLACEMENT if _category(character) in _UNSAFE else character

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.observation.readings import Process, ProcessKey
 
 SERIES_LIMIT = 3600
-BREAK = 1.0  # seconds without a look after which a process is no longer looked at closely
+BREAK = 2.5  # seconds without a look after which a process is no longer looked at closely
 
 
 class FastSample(msgspec.Struct, frozen=True, gc=False):
@@ -51,10 +51,12 @@ class Track:
         last_used: bytes that it held last; None where it was never known.
         peak: the most it was seen to hold.
         sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None where never.
+        fast_interval: seconds between those looks.
     """
 
     __slots__ = (
-        "first_seen", "gone_at", "key", "last_seen", "last_used", "peak", "process", "sampled_fast", "times", "values",
+        "fast_interval", "first_seen", "gone_at", "key", "last_seen", "last_used", "peak", "process", "sampled_fast",
+        "times", "values",
     )  # fmt: skip
 
     def __init__(self, key: ProcessKey, process: Process, at: float) -> None:
@@ -67,6 +69,7 @@ class Track:
         self.last_used: int | None = None
         self.peak: Peak | None = None
         self.sampled_fast: tuple[float, float] | None = None
+        self.fast_interval: float | None = None
 
     def take(self, process: Process, at: float, limit: int, interval: float | None) -> bool:
         """Note its reading at a time; the rest as `add`. Says whether it tells more of what the process is."""
@@ -129,8 +132,9 @@ class Track:
             self.sampled_fast = (look.at, look.at)
         else:
             self.sampled_fast = (self.sampled_fast[0], look.at)
+        self.fast_interval = round(look.interval, 1)
         if self.gone_at is None:
-            self.add(look.at, look.used, limit, round(look.interval, 1))
+            self.add(look.at, look.used, limit, self.fast_interval)
 
     def note_peak(self, peak: Peak) -> None:
         """Take a peak learned in another way. An equal one counts as better known; a smaller one is out of date."""

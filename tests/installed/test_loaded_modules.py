@@ -1,0 +1,80 @@
+"""Which modules the running dashboard has loaded: Watch's own, and none of a screen that was not opened."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.installed.sleepers import sleepers
+from tests.installed.terminal import PATIENCE, Terminal
+from tests.stub.build import build
+from tests.stub.world import MIB, StubGpu, StubProcess, World
+
+LIST = Path(__file__).with_name("loaded_modules.txt")
+OTHERS = {"msgspec", "pynvml", "rich", "textual"}
+# Large ones of the standard library, each left out at some pains.
+LEFT_OUT = {
+    "bz2", "ctypes.util", "curses", "difflib", "doctest", "email", "http", "importlib.metadata", "importlib.resources",
+    "ipaddress", "locale", "lzma", "multiprocessing", "pdb", "pprint", "sqlite3", "ssl", "statistics", "tarfile",
+    "tempfile", "unicodedata", "unittest", "xml", "zipfile",
+}  # fmt: skip
+# Python runs it before the program; what it loads itself is loaded anyway.
+TELLER = """
+import _thread, os, sys, time
+
+def tell():
+    path = f"{os.environ['LOADED_MODULES']}.{os.getpid()}"  # children have the same environment
+    while True:
+        with open(f"{path}.new", "w") as report:
+            report.write(" ".join(list(sys.modules)))
+        os.replace(f"{path}.new", path)
+        time.sleep(0.2)
+
+_thread.start_new_thread(tell, ())
+"""
+
+
+def _waits(loaded: Callable[[], set[str]], wanted: set[str]) -> set[str]:
+    """What was loaded, as soon as all that is wanted is among it."""
+    deadline = time.monotonic() + PATIENCE
+    while not wanted <= loaded() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return loaded()
+
+
+@pytest.mark.pty
+def test_the_running_dashboard_has_loaded_what_watch_shows_and_nothing_else(program: str, tmp_path: Path) -> None:
+    """A module that comes to it is 10 to 100 KB of memory and some tenths of a millisecond of each start: it is loaded
+    where it is used, or added to the list.
+    """
+    state = tmp_path / "world"
+    wanted = set(LIST.read_text(encoding="utf-8").split())
+    with sleepers([("job-0001", "train.py")]) as (pid,):
+        rows = [StubProcess(pid, 900 * MIB)]
+        World([StubGpu(used=1000 * MIB, processes=rows)]).write(state)
+        environment: dict[str, str | None] = {
+            "LD_LIBRARY_PATH": str(build()),
+            "VRAMTUI_STUB_STATE": str(state),
+            "VRAMTUI_CONFIG_DIR": str(tmp_path / "config"),
+            "VRAMTUI_DATA_DIR": str(tmp_path / "data"),
+            "PYTHONPATH": str(tmp_path),
+            "LOADED_MODULES": str(tmp_path / "report"),
+        }
+        (tmp_path / "sitecustomize.py").write_text(TELLER, encoding="utf-8")
+        with Terminal([program], size=(120, 40), env=environment) as terminal:
+            terminal.wait_for("job-0001", "all 0.9 GiB")
+
+            def loaded() -> set[str]:
+                report = tmp_path / f"report.{terminal.process.pid}"
+                return set(report.read_text(encoding="utf-8").split())
+
+            _waits(loaded, wanted)
+            time.sleep(2)  # two more samples
+            seen = loaded()
+            terminal.send("q")
+    assert sorted(name for name in seen if name.split(".")[0] == "vramtui") == sorted(wanted)
+    others = {name.split(".")[0] for name in seen} - set(sys.stdlib_module_names)
+    assert {name for name in others if not name.startswith(("_", "sitecustomize"))} == {*OTHERS, "vramtui"}
+    assert seen & LEFT_OUT == set()
