@@ -76,6 +76,13 @@ def tries_again(asked: Asked) -> int:
     raise ValueError
 
 
+def fails_at_its_end(asked: Asked) -> str:
+    if asked:
+        return "well"
+    message = "not well"
+    raise ValueError(message)
+
+
 def chooses(asked: Asked) -> str:
     if asked:
         return "one way"
@@ -105,6 +112,7 @@ def test_a_way_out_is_not_taken() -> None:
         assert ends_a_loop(asked) == 3  # true for one condition, false for the other
     assert leaves_a_while(Asked(False)) == 1  # nothing else ends it
     assert tries_again(Asked(True)) == 0
+    assert fails_at_its_end(Asked(True)) == "well"
 
 
 def test_a_choice_is_answered_by_what_it_reads() -> None:

@@ -35,8 +35,8 @@ def answer_guards(ask: Any, reads: Any) -> Any:
         if is_asserted(who):
             return True
         guard = healthy_answer(who)
-        if guard is None:
-            return bool(ask(tensor))
+        if guard is None or (not guard[1] and reads.is_of_torch(who)):
+            return bool(ask(tensor))  # PyTorch's own code leaves where all is well: torch.testing, trunc_normal_
         answer, is_error = guard
         held, is_known = reads.bring(lambda: bool(ask(tensor)))
         if is_known and not hasattr(tensor, ANSWERED):
@@ -109,7 +109,10 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool]], *, is_
     """Those below `node`; where its loop `is_endless` or fails at its end, a healthy job leaves it before."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = getattr(node, name, None)
-        for statement, following in itertools.zip_longest(block, block[1:]) if isinstance(block, list) else ():
+        if not (block and isinstance(block, list)):
+            continue
+        is_failing = _fails(block[-1])
+        for statement, following in itertools.zip_longest(block, block[1:]):
             within = is_endless
             if isinstance(statement, (ast.For, ast.AsyncFor)):
                 within = bool(statement.orelse) or isinstance(following, ast.Raise)
@@ -117,9 +120,16 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool]], *, is_
                 within = isinstance(statement, ast.While)
             _find_guards(statement, guards, is_endless=within)
             if isinstance(statement, ast.If):
-                way = _way_out(statement, following, is_endless=is_endless)
+                way = _way_out(statement, following, is_endless=is_endless or is_failing)
                 if way is not None:
                     guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), way))
+
+
+def _fails(statement: ast.stmt) -> bool:
+    """Whether it ends in an error by the words that it says: `raise`, or a call such as `self.fail(…)`."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
+    return isinstance(statement, ast.Raise) or any(word in name.lower() for word in ("fail", "raise", "error", "abort"))
 
 
 def _way_out(condition: ast.If, following: ast.stmt | None, *, is_endless: bool) -> tuple[int, int, bool] | None:

@@ -49,6 +49,10 @@ class Reads:
         finally:
             self._is_own = False
 
+    def is_of_torch(self, frame: Any) -> bool:
+        """Whether a frame runs code of PyTorch's own."""
+        return bool(frame.f_code.co_filename.startswith(self._torch))
+
     def count_here(self) -> None:
         """Count what the job asks at this moment as a read of its line."""
         self._read()
