@@ -22,8 +22,8 @@ from vramtui.estimators.torch_facts.releases import RULES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "compiled.json"
 HELD_OUT = GOLDEN.with_name("compiled_held_out.json")
-# Of a ViT Inductor keeps less than is counted, for a cause that is not known.
-FURTHER_OFF = {"vit-base": 0.09, "deit-base": 0.09}
+# DINOv2's layers scale what they hand on, which is not counted.
+FURTHER_OFF = {"dinov2-base": 0.07}
 
 
 FEWEST = 6  # held-out jobs with an answer
@@ -53,7 +53,7 @@ def test_forty_compiled_jobs_are_estimated() -> None:
 
 
 @pytest.mark.slow
-def test_two_models_alone_are_further_off_than_a_twentieth() -> None:
+def test_one_model_alone_is_further_off_than_a_twentieth() -> None:
     for name, error in errors().items():
         assert abs(error) <= FURTHER_OFF.get(name.split()[0], 0.05), (name, error)
 

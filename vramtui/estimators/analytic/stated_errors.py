@@ -57,7 +57,7 @@ class ErrorRange(msgspec.Struct, frozen=True):
 # (share, simulated) of each kind; None where no run was measured by that method.
 SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "8-bit optimizer": (ErrorRange(0.08, 0.15), ErrorRange(0.13, 0.08)),
-    "compiled": (ErrorRange(0.1, 0.12), ErrorRange(0.14, 0.09)),
+    "compiled": (ErrorRange(0.05, 0.16), ErrorRange(0.13, 0.09)),
     "conv net": (ErrorRange(0.05, 0.39), ErrorRange(0.09, 0.1)),
     "ddp": (ErrorRange(0.05, 0.13), None),
     "decoder infer": (ErrorRange(0.01, 0.19), ErrorRange(0.05, 0.17)),

@@ -124,7 +124,8 @@ class _Plan:
     def node_of(self, group: Sequence[Node]) -> Node:
         """The kernel that stands for a group: what it makes, reads, keeps, and hands back."""
         if len(group) == 1 and _is_kernel(group[0]):
-            return msgspec.structs.replace(group[0], last_use_of=())
+            # A bias's gradient is summed by a kernel of Triton's, whose partial sums are a MB or so in place of tens.
+            return msgspec.structs.replace(group[0], last_use_of=(), sum_workspace=0)
         inside = {storage for node in group for storage in node.makes}
         makes = [s for node in group for s in node.makes if s in self._made]
         uses = dict.fromkeys(s for node in group for s in node.uses if s in self._made or s not in inside)
