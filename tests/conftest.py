@@ -1,5 +1,6 @@
-"""What all tests share: how Hypothesis looks for examples, signals as a terminal leaves them, and the fast tier."""
+"""What all tests share: how Hypothesis looks for examples, signals as a terminal leaves them, garbage, the fast tier."""
 
+import gc
 import importlib.util
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,6 +42,7 @@ INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program 
 SCREENS = INSTALLED.with_name("app")
 ORDER = os.environ.get("TEST_ORDER", "")  # a seed; without one tests run in the order of their files
 CASES = 2  # of each test, in the fast tier
+GARBAGE = 2_000  # objects after which new ones are looked through, as in the dashboard
 # Some 30 s and more each: begun last, one of them would run alone at the end (`make test` keeps this order).
 LONGEST = (
     "test_plugin.py",
@@ -75,6 +78,20 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--fast"):
         settings.load_profile("fast")
         config.option.warn_unused_snapshots = True  # of cases that are left out, which would fail the run
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is loaded by then stays until the end: looking through it for garbage again and again takes a fifth of the
+    time of tests that make screens. New objects are looked through as rarely as in the dashboard (`app/shutdown.py`).
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        gc.set_threshold(GARBAGE, 20, 50)
 
 
 def reset_ignored_signals() -> None:
