@@ -1,4 +1,6 @@
-"""What all tests share: how Hypothesis looks for examples, signals as a terminal leaves them, garbage, the fast tier."""
+"""What all tests share: how Hypothesis looks for examples, signals as a terminal leaves them, garbage, the fast
+tier.
+"""
 
 import gc
 import importlib.util
@@ -15,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.warm_torch import FOLDER
 from vramtui.estimators.analytic.sizes import runtime
 
 settings.register_profile(
@@ -32,6 +35,10 @@ settings.load_profile("ours")
 # A place of this worker's own: the jobs and emulated cards that one test announces are not for others to see.
 RUNTIME = tempfile.TemporaryDirectory(prefix="run-")
 os.environ["XDG_RUNTIME_DIR"] = RUNTIME.name
+# And one of all workers, which are started by the process that makes it.
+if FOLDER not in os.environ:
+    SHARED = tempfile.TemporaryDirectory(prefix="all-")
+    os.environ[FOLDER] = SHARED.name
 
 # Figures were recorded under it; tests/estimators/analytic/test_releases.py has those of others.
 runtime.ASSUMED = (2, 13)

@@ -335,6 +335,7 @@ OTHERS_PRIVATE = {
     "IPython's protocol": "_repr_html_",
     "Textual tells nowhere else what is on the screen, and when it lays one out": """
         screen._compositor Screen._refresh_layout""",
+    "Textual parses the same styles anew for each app": "Stylesheet._parse_rules",
     "Textual's own clock, which a test makes late": "timer._time",
     "asyncio tells nowhere else what a loop has left to do": "loop._ready loop._scheduled",
     "Click parses without calling nowhere else": "context._protected_args",
