@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -78,7 +79,7 @@ API CUresult cuMemExportToShareableHandle(int *shared, const struct piece *piece
   struct piece copied = *piece;
   copied.is_charged = false;
   copied.owners = 1;
-  *shared = memfd_create("vramtui-piece", MFD_CLOEXEC);
+  *shared = (int)syscall(SYS_memfd_create, "vramtui-piece", 1u); /* close on exec; glibc 2.17 has no name for it */
   return write(*shared, &copied, sizeof copied) == (ssize_t)sizeof copied ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
