@@ -52,6 +52,7 @@ CASES = 2  # of each test, in the fast tier
 GARBAGE = 2_000  # objects after which new ones are looked through, as in the dashboard
 # Some 30 s and more each: begun last, one of them would run alone at the end (`make test` keeps this order).
 LONGEST = (
+    "test_printed_commands.py",
     "test_plugin.py",
     "test_jobs.py",
     "test_item_edits.py",
