@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch._subclasses
 import torch.utils.dlpack
+from torch import _meta_registrations
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import UninitializedBuffer, is_lazy
@@ -38,6 +39,7 @@ def install(patches: Patches) -> None:
     _lazy_parameters(patches)
     _dlpack(patches)
     _nested(patches)
+    _shape_functions(patches)
     patches.set(torch.nn.Module, "_apply", _apply)
     patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
     for types in (optimizer_types, foreach_types):
@@ -71,6 +73,19 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _shape_functions(patches: Patches) -> None:
+    """Some of PyTorch's own functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py,
+    2.13).
+    """
+    plain = _meta_registrations.device_hint
+
+    def device_hint(tensor: torch.Tensor) -> str:
+        named: str = plain(tensor)
+        return "cuda" if named == SIM else named
+
+    patches.set(_meta_registrations, "device_hint", device_hint)
 
 
 def _nested(patches: Patches) -> None:

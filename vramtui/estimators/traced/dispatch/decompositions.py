@@ -19,6 +19,7 @@ def install() -> "torch.library.Library":
     for key in ("PrivateUse1", "AutogradPrivateUse1"):
         library.impl("softmax.int", _softmax, key)
         library.impl("log_softmax.int", _log_softmax, key)
+        library.impl("group_norm", _group_norm, key)
     return library
 
 
@@ -30,6 +31,26 @@ def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -
 def _log_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """As softmax (ATen/native/SoftMax.cpp, log_softmax)."""
     return _OPS._log_softmax(*_read_as(tensor, dim, dtype))
+
+
+def _group_norm(
+    tensor: torch.Tensor, groups: int, weight: Any = None, bias: Any = None, epsilon: float = 1e-5, _cudnn: bool = True
+) -> Any:
+    """CUDA's kernel takes a copy of a channels-last input (ATen/native/group_norm.cpp, 2.13), kept for backward.
+
+    Args:
+        tensor: [batch, channels, ...].
+        groups: of channels.
+        weight: a number a channel, or None.
+        bias: as `weight`.
+        epsilon: added to the variance.
+    """
+    batch, channels = tensor.shape[:2]
+    weight = None if weight is None else weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    places = tensor.numel() // (batch * channels) if batch * channels else 0
+    held = tensor.contiguous()
+    return _OPS.native_group_norm(held, weight, bias, batch, channels, places, groups, epsilon)[0]
 
 
 def _read_as(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None) -> tuple[torch.Tensor, int, bool]:

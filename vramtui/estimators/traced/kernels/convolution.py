@@ -152,6 +152,16 @@ def _in_channels_last(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
     return _channels_last(tensor) or _channels_last(weight)
 
 
+def _laid_out(value: Any, *, channels_last: bool) -> Any:
+    """A result as cuDNN writes it, in the order of its operands, which PyTorch's rule for shapes gives for "cuda" alone
+    (torch/_subclasses/fake_impls.py, 2.13, `conv`).
+    """
+    if not channels_last or not isinstance(value, torch.Tensor) or value.dim() not in (4, _SPATIAL_3D):
+        return value
+    form = torch.channels_last if value.dim() < _SPATIAL_3D else torch.channels_last_3d
+    return torch.ops.aten.empty_like.default(value, memory_format=form)
+
+
 def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> None:
     """The copy of an input, or of an output's gradient, that is not as cuDNN wants it, as `sum` gives an expanded one.
 
@@ -189,8 +199,9 @@ def convolution(call: Any) -> Any:
     """args: input, weight, bias, stride, padding, dilation, transposed, output padding, groups."""
     tensor, weight, _, stride, padding, dilation, transposed, _, groups = call.args
     if _uses_cudnn(tensor):
-        _copied(call, tensor, channels_last=_in_channels_last(tensor, weight))
-        out = call.run()
+        channels_last = _in_channels_last(tensor, weight)
+        _copied(call, tensor, channels_last=channels_last)
+        out = call.take(_laid_out(call.untracked(), channels_last=channels_last))
         _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
         return out
     out = call.run()
@@ -213,6 +224,7 @@ def _gradients(call: Any, out: Any) -> Any:
         channels_last = _in_channels_last(tensor, weight)
         for copied in (*([tensor] if out[1] is not None else []), grad):
             _copied(call, copied, channels_last=channels_last)
+        out = tuple(_laid_out(value, channels_last=channels_last) for value in out)
     directions: tuple[Direction | None, ...] = ("input", "weight", None)
     for value, at in zip(out, directions, strict=True):
         if isinstance(value, torch.Tensor):

@@ -9,6 +9,13 @@ from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, part
 from vramtui.estimators.traced.kernels.registry import kernel
 
 
+@kernel("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "glu_backward")
+def in_one_piece(call: Any) -> Any:
+    """The gradient of a channels-last input is none (ATen/native/Loss.cpp and GatedLinearUnit.cpp)."""
+    out = call.untracked()
+    return call.take(out if out.is_contiguous() else torch.ops.aten.new_empty.default(out, out.shape))
+
+
 @kernel("native_dropout")
 def dropout(call: Any) -> Any:
     """The mask of bytes comes first (`dropout_cuda`)."""

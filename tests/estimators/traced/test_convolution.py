@@ -1,0 +1,54 @@
+"""Convolutions in channels-last, beside PyTorch 2.13's own CUDA build on a stubbed driver of an H200."""
+
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import TraceRequest
+from vramtui.estimators.traced.process.run import trace
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
+NET = """
+import torch, torch.nn as nn, torch.nn.functional as F
+class Residual(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.c1, self.b1 = nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c)
+        self.c2, self.b2 = nn.Conv2d(c, c, 1, bias=False), nn.BatchNorm2d(c)
+    def forward(self, x):
+        return F.relu(x + self.b2(self.c2(F.relu(self.b1(self.c1(x))))))
+amp, dtype, expected = EXPECTED
+layers = [nn.Conv2d(3, 64, 3, padding=1), Residual(64), Residual(64), nn.Conv2d(64, 3, 3, padding=1)]
+net = nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last).to(dtype)
+optimizer = torch.optim.AdamW(net.parameters())
+seen = []
+for _ in range(2):
+    torch.cuda.reset_peak_memory_stats()
+    x = torch.randn(8, 3, 64, 64, device="cuda", dtype=dtype).to(memory_format=torch.channels_last)
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=amp):
+        y = net(x)
+        loss = F.mse_loss(y, x)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    seen += [torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()]
+    torch.cuda.reset_peak_memory_stats()
+    loss.backward()
+    seen += [torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()]
+    optimizer.step()
+    optimizer.zero_grad()
+    del x, y, loss
+if seen != expected:
+    raise ValueError(seen)
+"""
+FIGURES = [
+    "False, torch.float32, [77034496, 84636672, 1880064, 93819904, 77728768, 85330944, 2574336, 94514176]",
+    "True, torch.float32, [39849984, 43058176, 1683456, 47849984, 40544256, 43752448, 2377728, 48544256]",
+    "False, torch.bfloat16, [38524928, 42326016, 948224, 46918144, 38877184, 42678272, 1300480, 47270400]",
+]
+
+
+@pytest.mark.parametrize("expected", FIGURES, ids=["fp32", "autocast", "bf16"])
+def test_each_pass_in_channels_last_is_equal(tmp_path: Path, expected: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(NET.replace("EXPECTED", expected), encoding="utf-8")
+    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
