@@ -101,6 +101,13 @@ def test_the_document_is_alone_on_standard_output(python: str) -> None:
     assert ran.stderr.count("done") == 2
 
 
+def test_a_job_that_is_ended_by_hand_is_not_tried_on_a_further_card(python: str) -> None:
+    ran = run(
+        "--on", "RTX4090,H100", "--json", "--", python, "-c", "import os; print('ended'); os.kill(os.getpid(), 15)"
+    )
+    assert [(one["card"], one["exit_code"]) for one in json.loads(ran.stdout)["cards"]] == [("RTX4090", 143)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -20,6 +20,7 @@ from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
 from vramtui.cli.common.paths import cache_dir, run_history
 from vramtui.cli.run.child import (
+    FROM_SIGNAL,
     NOT_FOUND,
     Child,
     NotStartedError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile
 
 LONGEST_NOTE = 2000
+ENDED_BY_HAND = (FROM_SIGNAL + signal.SIGINT, FROM_SIGNAL + signal.SIGTERM)  # nor is it tried on a further card
 
 
 class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,8 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     for device, devices in cards:
         with _output_to_stderr(json):
             runs.append(_run(job, libraries, device, devices))
+        if runs[-1].finished.code in ENDED_BY_HAND:
+            break
     if json:
         print_json({"schema": 1, "command": job.command, "cards": [document_of(run) for run in runs]})
     else:
