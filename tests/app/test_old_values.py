@@ -102,6 +102,15 @@ def test_where_figures_move_the_colon_of_the_clock_stands() -> None:
     assert {line.count(":") for line in _headers(1, moving)} == {1}
 
 
+def test_another_host_is_called_as_it_was_asked_for() -> None:
+    """By an alias of ssh's, or an address; what it calls itself stands in the details."""
+    sample = scenes.usual()
+    view = view_of([sample])
+    for asked, shown in (("the driver", sample.host.name), ("trainer-a", "trainer-a")):
+        (line,) = Header().build(msgspec.structs.replace(view, asked=asked), palette(), 120, 1)
+        assert f"  {shown} ·" in line.text
+
+
 def _headers(interval: int, samples: Sequence[Sample]) -> list[str]:
     """One header's lines over the time of these samples."""
     header = Header()

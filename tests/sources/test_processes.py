@@ -74,6 +74,30 @@ def test_who_what_and_since_when(stage: Stage) -> None:
         assert row.cpu_percent is not None
 
 
+def test_a_containers_name_is_asked_for_until_it_is_known(
+    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its engine may write it later; a look at the files in each sample would cost more than all else."""
+    told, asked = ["docker 9b1c0f2e4d7a"], [0]
+
+    def container(*of: object) -> str:
+        assert len(of) == 2
+        asked[0] += 1
+        return told[0]
+
+    monkeypatch.setattr(processes, "container_of", container)
+    with program(sys.executable, "-c", READY) as child:
+        assert look(table, child.pid).container == "docker 9b1c0f2e4d7a"
+        told[0] = "docker trainer"
+        for seconds, name, count in (
+            (30, "docker 9b1c0f2e4d7a", 1),
+            (40, "docker trainer", 2),
+            (100, "docker trainer", 2),
+        ):
+            clock.now += seconds
+            assert (look(table, child.pid).container, asked[0]) == (name, count)
+
+
 def test_cpu_is_that_of_the_time_between_two_looks(
     table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

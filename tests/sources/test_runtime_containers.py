@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from vramtui.agent import containers
-from vramtui.agent.containers import container_of, name_of
+from vramtui.agent.containers import ASK_AGAIN, container_of, is_unnamed
 
 ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
 
@@ -61,13 +61,12 @@ def test_by_the_environment_beside_them(groups: str, environment: str, expected:
 
 
 @pytest.fixture
-def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folders of Docker and Podman; no name is kept from another test."""
     monkeypatch.setattr(containers, "DOCKER", (str(tmp_path / "docker"),))
     monkeypatch.setattr(containers, "PODMAN", (str(tmp_path / "podman"),))
-    name_of.cache_clear()
-    yield tmp_path
-    name_of.cache_clear()
+    monkeypatch.setattr(containers, "known_names", {})
+    return tmp_path
 
 
 def test_the_name_that_a_person_gave_stands_in_the_engines_files(engines: Path) -> None:
@@ -78,6 +77,25 @@ def test_the_name_that_a_person_gave_stands_in_the_engines_files(engines: Path) 
     (podman / "containers.json").write_text(json.dumps([{"id": "f" * 64}, {"id": ID, "names": ["evaluation"]}]))
     assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == "docker trainer"
     assert container_of(f"0::/machine.slice/libpod-{ID}.scope/container\n".encode()) == "podman evaluation"
+
+
+def test_a_name_that_is_not_written_yet_is_asked_for_again(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(containers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    groups = f"0::/system.slice/docker-{ID}.scope\n".encode()
+    assert container_of(groups) == "docker 9b1c0f2e4d7a"
+    assert is_unnamed("docker 9b1c0f2e4d7a")
+    folder = engines / "docker" / "containers" / ID
+    folder.mkdir(parents=True)
+    (folder / "config.v2.json").write_text(json.dumps({"Name": "/trainer"}))
+    now[0] += ASK_AGAIN - 1
+    assert container_of(groups) == "docker 9b1c0f2e4d7a"
+    now[0] += 1
+    assert container_of(groups) == "docker trainer"
+    (folder / "config.v2.json").unlink()
+    now[0] += ASK_AGAIN
+    assert container_of(groups) == "docker trainer"
+    assert not is_unnamed("docker trainer")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"Name": 3}', '{"Name": "/a\\u001b[2J"}', "[" * 100_000])

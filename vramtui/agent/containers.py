@@ -8,7 +8,8 @@ where the pod's own description puts it there ("Expose Pod Information to Contai
 Apptainer and Singularity make no group; they leave the image's name (APPTAINER_NAME).
 
 The name that a person gave a container stands in files of the engine's, which root may read or, of an engine without
-root, its user: Docker's `containers/ID/config.v2.json` ("Name", daemon/container/container.go of Moby 28), and the
+root, its user: Docker's `containers/ID/config.v2.json` ("Name", of the type Container in
+container/container.go of Moby 20.10 to 28, daemon/container/container.go from 29 on), and the
 `containers.json` of containers/storage ("id" and "names", containers.go of its release 1.59), which Podman uses. Else
 HOSTNAME may tell: the engines put the container's host name there, which is its id unless a person chose another, or
 the machine's own where it shares the machine's network.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
+import time
 from typing import Any
 
 LONGEST_CGROUP = 1 << 14  # bytes of /proc/PID/cgroup
@@ -69,13 +70,32 @@ DOCKER = ("/var/lib/docker", "~/.local/share/docker")
 PODMAN = ("/var/lib/containers/storage", "~/.local/share/containers/storage")
 MOST_KEPT = 1 << 22  # bytes of an engine's file
 MOST_CONTAINERS = 1024  # whose names are kept
+ASK_AGAIN = 60.0  # seconds; an engine may not have written the file yet, and a name that is known stays
+_UNNAMED = re.compile(r"(?:docker|podman) [0-9a-f]{12}")
+
+known_names: dict[tuple[str, str], tuple[float, str | None]] = {}
 
 
-@lru_cache(maxsize=MOST_CONTAINERS)
 def name_of(kind: str, identifier: str) -> str | None:
     """The name that a person gave a container of `docker` or `podman`; None where the engine's files do not tell it to
-    this user.
+    this user, who may ask again in a while.
     """
+    now = time.monotonic()
+    asked_at, name = known_names.get((kind, identifier), (-ASK_AGAIN, None))
+    if name is None and now - asked_at >= ASK_AGAIN:
+        name = _read_name(kind, identifier)
+        if len(known_names) >= MOST_CONTAINERS:
+            known_names.clear()
+        known_names[kind, identifier] = now, name
+    return name
+
+
+def is_unnamed(container: str | None) -> bool:
+    """Whether `container_of` has told a container whose name is not known yet."""
+    return container is not None and _UNNAMED.fullmatch(container) is not None
+
+
+def _read_name(kind: str, identifier: str) -> str | None:
     names: list[Any] = []
     for folder in DOCKER if kind == "docker" else ():
         config = _json(os.path.join(os.path.expanduser(folder), "containers", identifier, "config.v2.json"))

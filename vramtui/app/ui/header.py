@@ -14,6 +14,7 @@ from vramtui.app.ui.lines import Lines, Piece, between, fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Gpu
+from vramtui.core.observation.source import DRIVER
 
 NAME = " vramtui "
 LONGEST_HOST = 20  # of a name for which the screens give way
@@ -65,6 +66,12 @@ def _figures(gpu: Gpu) -> object:
     return gpu.utilization, watts, gpu.temperature_celsius
 
 
+def _host_name(view: View) -> str:
+    """The host as it was asked for, by an alias of ssh's perhaps; this machine by its own name."""
+    own = "" if view.sample is None else view.sample.host.name
+    return printable(own if view.asked == DRIVER else view.asked)
+
+
 def _screens(view: View) -> tuple[ScreenEntry, ...]:
     return (*SCREENS, FLEET) if view.has_fleet else SCREENS
 
@@ -75,7 +82,7 @@ def _titled(view: View, current: str, room: int) -> list[tuple[ScreenEntry, str]
     """
     places = _screens(view)
     whole = [(place, f" {place.key} {place.title} ") for place in places]
-    host = 0 if view.sample is None else min(LONGEST_HOST, cell_len(printable(view.sample.host.name))) + 2
+    host = 0 if view.sample is None else min(LONGEST_HOST, cell_len(_host_name(view))) + 2
     if sum(len(title) for _, title in whole) + host <= room:
         return whole
     return [(place, title if place.title == current else f" {place.key} ") for place, title in whole]
@@ -100,7 +107,8 @@ def _left(
         f"{view.interval:g} s",
     ]
     room -= sum(cell_len(text) for text, _ in screens)
-    host_name = fit(f"  {printable(host.name)}", min(room, 2 + cell_len(printable(host.name))))
+    name_shown = _host_name(view)
+    host_name = fit(f"  {name_shown}", min(room, 2 + cell_len(name_shown)))
     screens.append((host_name, palette.ink("foreground", "bar", bold=True)))
     room -= cell_len(host_name)
     for fact in filter(None, facts):

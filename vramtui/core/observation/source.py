@@ -34,9 +34,12 @@ class Source(Protocol):
         ...
 
 
+DRIVER = "the driver"
+
+
 def answerer(source: Source) -> str:
     """Who does not answer where a read takes long: another host by its name, or the driver."""
-    return str(getattr(source, "host", "")) or "the driver"
+    return str(getattr(source, "host", "")) or DRIVER
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
-from vramtui.agent.containers import LONGEST_CGROUP, container_of
+from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import (
     LONGEST,
@@ -70,16 +70,16 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry:
-    """`introduced`: user and command have been asked for."""
+    """`introduced`: user and command have been asked for, and its container at `container_at`, on the clock."""
 
-    __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
+    __slots__ = ("container_at", "cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
 
     def __init__(self) -> None:
         self.facts = ProcessFacts()
         self.start_ticks: int | None = None
         self.cpu_seconds = 0.0
         self.refreshed = 0.0
-        self.introduced = False
+        self.introduced, self.container_at = False, 0.0
 
 
 class ProcessReader:
@@ -216,6 +216,9 @@ class ProcessReader:
                 cpu_percent=round(100 * (cpu_seconds - entry.cpu_seconds) / span, 1) if known else None,
                 host_memory=pages * PAGE if state == "running" else None,
             )
+            if is_unnamed(facts.container) and now - entry.container_at > ASK_AGAIN + 1:
+                facts = msgspec.structs.replace(facts, container=_container(pid, _environment(pid)))
+                entry.container_at = now
             entry.cpu_seconds = cpu_seconds
             self._note(pid, entry, facts)
         entry.refreshed = now
@@ -229,7 +232,7 @@ class ProcessReader:
             if entry.introduced or entry.facts.state not in ("running", "zombie"):
                 continue
             self._note(pid, entry, self._with_owner(pid, entry.facts, above))
-            entry.introduced = True
+            entry.introduced, entry.container_at = True, now
             introduced += 1
             if self._clock() > until or (introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over):
                 return
