@@ -79,7 +79,7 @@ PARTICIPLE = re.compile(
 )
 # Names of variables and parameters that say nothing of what they hold.
 EMPTY = {"desk", "_desk", "found", "_found", "hurry"}
-EMPTY_VARIABLES = {*EMPTY, "told"}
+EMPTY_VARIABLES = {*EMPTY, "told", "made"}
 
 
 def test_no_former_name_is_given_again() -> None:

@@ -212,13 +212,13 @@ def estimate(
     preset_file = preset_for(model, settings, job_file)
     device = device_of(gpu, memory)
     with option_words():
-        made = estimates_by(method, preset_file.preset.workload, device)
-    if len(made) != 1:
+        answers = estimates_by(method, preset_file.preset.workload, device)
+    if len(answers) != 1:
         raise UserError(
-            f"method {method} gives {len(made)} answers; name one of them: {', '.join(m.method for m in made)}"
+            f"method {method} gives {len(answers)} answers; name one of them: {', '.join(m.method for m in answers)}"
         )
     return JobEstimate(
-        preset=preset_file, device=device, estimate=made[0], _is_asked=gpu is not None or memory is not None
+        preset=preset_file, device=device, estimate=answers[0], _is_asked=gpu is not None or memory is not None
     )
 
 

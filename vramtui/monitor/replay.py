@@ -71,11 +71,13 @@ class RecordedEstimates:
     def __init__(self, estimator: Estimator, predictions: Sequence[Prediction]) -> None:
         self.name = estimator.name
         self._estimator = estimator
-        self._recorded = {(made.workload, made.device): made.estimate for made in predictions}
+        self._recorded = {(prediction.workload, prediction.device): prediction.estimate for prediction in predictions}
 
     def learn(self, predictions: Sequence[Prediction]) -> None:
         """More of the recording is read: all that was predicted in it so far."""
-        self._recorded.update({(made.workload, made.device): made.estimate for made in predictions})
+        self._recorded.update(
+            {(prediction.workload, prediction.device): prediction.estimate for prediction in predictions}
+        )
 
     def knows(self, workload: Workload, device: Device) -> bool:
         """Whether this was predicted in the recording."""

@@ -336,8 +336,8 @@ class MonitorSession:
         """The very same value as long as nothing changes, so that a recording has it once."""
         known = self._predictions.get((preset.key, preset.preset.workload, device))
         if known is None or known[0] is not preset:
-            made = prediction_of(preset, device, self.predictor.of_preset(preset, device))
-            known = self._predictions[preset.key, preset.preset.workload, device] = preset, made
+            prediction = prediction_of(preset, device, self.predictor.of_preset(preset, device))
+            known = self._predictions[preset.key, preset.preset.workload, device] = preset, prediction
         return known[1]
 
     def recorded_tick(self) -> RecordedTick:

@@ -235,6 +235,6 @@ def is_written(preset_file: PresetFile) -> bool:
     """Whether somebody wrote its file; else it was made from a running job, the file of a training program, a model's
     own file, or a model's name.
     """
-    made = preset_file.path.startswith(("http://", "https://")) or preset_file.path.endswith((".yaml", ".yml"))
-    made = made or preset_file.path == preset_file.key  # torchvision's or timm's name of a net
-    return not (preset_file.derived or made or is_model_file(preset_file.path))
+    is_own = preset_file.path.startswith(("http://", "https://")) or preset_file.path.endswith((".yaml", ".yml"))
+    is_own = is_own or preset_file.path == preset_file.key  # torchvision's or timm's name of a net
+    return not (preset_file.derived or is_own or is_model_file(preset_file.path))

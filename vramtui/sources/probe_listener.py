@@ -164,7 +164,7 @@ def own_uid() -> int:
 def _listening(path: Path) -> socket.socket:
     """A listening socket at `path`, in a folder that is made if it is not there."""
     folder = path.parent
-    made: socket.socket | None = None
+    listener: socket.socket | None = None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if not private(str(folder)):
@@ -173,20 +173,20 @@ def _listening(path: Path) -> socket.socket:
                 f"Remove it, or: chmod 700 {folder}",
             )
         _sweep(folder)
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Whoever finds it under its name finds it listening; until then another's sweep would take it for a dead one.
         unready = path.with_suffix(UNREADY)
         unready.unlink(missing_ok=True)
-        made.bind(str(unready))
+        listener.bind(str(unready))
         unready.chmod(0o600)
-        made.listen(256)
-        made.setblocking(False)
+        listener.listen(256)
+        listener.setblocking(False)
         unready.replace(path)
     except OSError as error:
-        if made is not None:
-            made.close()
+        if listener is not None:
+            listener.close()
         raise _no_socket(path, error) from error
-    return made
+    return listener
 
 
 def _no_socket(path: Path, error: OSError) -> SourceFailed:

@@ -79,20 +79,20 @@ def _arms(letter: str, x: float, y: float, wide: float, style: str) -> str:
     """Lines from the middle of the cell to its edges, as thin rectangles; dashes have gaps."""
     arms, thick = _ARMS[letter].lower(), 3.0 if _ARMS[letter].isupper() else 1.4
     middle, half = x + COLUMN / 2, y + LINE / 2
-    made = []
+    rects = []
     if "l" in arms or "r" in arms:
         begin = x if "l" in arms else middle - thick / 2
         end = x + wide if "r" in arms else middle + thick / 2
         if letter in _DASHED:
             count = max(1, round((end - begin) / 6.1))
-            made += [_rect(begin + n * 6.1 + 1.5, half - thick / 2, 3, thick, style) for n in range(count)]
+            rects += [_rect(begin + n * 6.1 + 1.5, half - thick / 2, 3, thick, style) for n in range(count)]
         else:
-            made.append(_rect(begin, half - thick / 2, end - begin, thick, style))
+            rects.append(_rect(begin, half - thick / 2, end - begin, thick, style))
     if "u" in arms or "d" in arms:
         begin = y if "u" in arms else half - thick / 2
         end = y + TALL if "d" in arms else half + thick / 2
         if letter in _DASHED:
-            made += [_rect(middle - thick / 2, y + 1.5 + n * 6.1, thick, 3, style) for n in range(4)]
+            rects += [_rect(middle - thick / 2, y + 1.5 + n * 6.1, thick, 3, style) for n in range(4)]
         else:
-            made.append(_rect(middle - thick / 2, begin, thick, end - begin, style))
-    return "".join(made)
+            rects.append(_rect(middle - thick / 2, begin, thick, end - begin, style))
+    return "".join(rects)

@@ -96,13 +96,13 @@ class PlanVariants:
 
         threading.Thread(target=save, name="save variant", daemon=True).start()
 
-    def _saved(self, made: PresetFile) -> None:
+    def _saved(self, preset_file: PresetFile) -> None:
         """It is the panel's preset from now on."""
         self._state.undo_steps()
-        self._state.add_preset(made)
-        self._state.panel_key = made.key
+        self._state.add_preset(preset_file)
+        self._state.panel_key = preset_file.key
         self._app.notify(
-            f"{printable(made.path)}\nIt is the preset on the screen now; p lists it.",
+            f"{printable(preset_file.path)}\nIt is the preset on the screen now; p lists it.",
             title="Saved as a preset",
             markup=False,
         )

@@ -70,8 +70,8 @@ class Frame:
         for y, x, strip in pieces:
             if 0 <= y < size[1]:
                 self._lay(writer, y, x, _cells(strip))
-        made, self._codes = writer.finish(self._codes)
-        return Ready(made) if made else None
+        text, self._codes = writer.finish(self._codes)
+        return Ready(text) if text else None
 
     def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
         line = self._lines[y]
@@ -182,10 +182,10 @@ class _Writer:
             return "", codes
         begun = PLAIN if codes is None else codes
         if len(self._stretches) <= FEW:
-            made, ended = self._by_style(begun)
+            text, ended = self._by_style(begun)
         else:
-            made, ended = self._text(self._stretches, _Place(None, is_sure=False), begun)[0], self._stretches[-1].codes
-        return "".join(("\x1b[m" if codes is None else "", *self._moves, made)), ended
+            text, ended = self._text(self._stretches, _Place(None, is_sure=False), begun)[0], self._stretches[-1].codes
+        return "".join(("\x1b[m" if codes is None else "", *self._moves, text)), ended
 
     def _by_style(self, codes: Codes) -> tuple[str, Codes]:
         by_codes: dict[Codes, list[_Stretch]] = {}
@@ -198,8 +198,8 @@ class _Writer:
             nearest = min(by_codes, key=lambda wanted: len(transition_of_codes(codes, wanted)))
             of_style = by_codes.pop(nearest)
             orders = (of_style, _by_column(of_style))
-            made, place = min((self._text(order, place, codes) for order in orders), key=lambda pair: len(pair[0]))
-            out.append(made)
+            text, place = min((self._text(order, place, codes) for order in orders), key=lambda pair: len(pair[0]))
+            out.append(text)
             codes = nearest
         return "".join(out), codes
 

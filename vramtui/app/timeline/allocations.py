@@ -30,18 +30,18 @@ class Largest(Framed[TimelineView]):
         """As many as fit, the largest first."""
         result, estimate = view.result, _estimate(view)
         if result is None:
-            made = paragraph(NOTHING, palette, width) if estimate is None else _parts(estimate, palette, width)
-            return made[:height]
+            strips = paragraph(NOTHING, palette, width) if estimate is None else _parts(estimate, palette, width)
+            return strips[:height]
         rest = width - SIZE - WHAT - 3
         lined = any(held.line for held in result.largest)
         module = max(8, rest // 2) if lined else rest
         unit, name = unit_of(max((held.bytes for held in result.largest), default=0))
         heading = right(name, SIZE) + "  " + fit("what", WHAT) + fit("made by", module) + ("made at" if lined else "")
-        made = [strip([(heading, palette.dim)], width, palette.text)]
-        made += [_line(held, unit, module, palette, width) for held in result.largest]
+        strips = [strip([(heading, palette.dim)], width, palette.text)]
+        strips += [_line(held, unit, module, palette, width) for held in result.largest]
         for warning in result.warnings:
-            made += paragraph(printable(warning), palette, width)
-        return made[:height]
+            strips += paragraph(printable(warning), palette, width)
+        return strips[:height]
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
         result, estimate = view.result, _estimate(view)
@@ -65,7 +65,7 @@ def _parts(estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     unit, name = unit_of(max((part.at_peak for part in parts), default=0))
     named = max(NAME, min(NAME_MOST, width // 5))
     heading = right(name, SIZE) + "  " + fit("what", WHAT) + fit("part", named) + "arithmetic"
-    made = [strip([(heading, palette.dim)], width, palette.text)]
+    strips = [strip([(heading, palette.dim)], width, palette.text)]
     for part in parts:
         pieces: list[Piece] = [
             (right(format_column(part.at_peak, unit), SIZE), palette.text),
@@ -73,10 +73,10 @@ def _parts(estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
             (fit(printable(part.name), named - 1) + " ", palette.text),
             (fit(printable(part.formula), max(0, width - SIZE - WHAT - named - 3)), palette.dim),
         ]
-        made.append(strip(pieces, width, palette.text))
+        strips.append(strip(pieces, width, palette.text))
     for sentence in estimate.assumptions:
-        made += paragraph(printable(sentence), palette, width)
-    return made
+        strips += paragraph(printable(sentence), palette, width)
+    return strips
 
 
 def _line(held: LiveAllocation, unit: int, module: int, palette: Palette, width: int) -> Strip:
@@ -112,10 +112,10 @@ def sampled(series: tuple[TracePoint, ...], count: int) -> list[tuple[int, int]]
         at = min(count - 1, (point.event - first) * count // length)
         before = highest[at] or (0, 0)
         highest[at] = (max(before[0], point.allocated), max(before[1], point.reserved))
-    made: list[tuple[int, int]] = []
+    samples: list[tuple[int, int]] = []
     for here in highest:
-        made.append(here if here is not None else made[-1])
-    return made
+        samples.append(here if here is not None else samples[-1])
+    return samples
 
 
 def outline(dots: list[int], height: int) -> list[str]:
@@ -147,20 +147,20 @@ class FineTrace(Framed[TimelineView]):
         fill = braille_rows(levels([point[0] for point in points], ceiling, plot_height), plot_height)
         line = outline(levels([point[1] for point in points], ceiling, plot_height), plot_height)
         labels = ticks(ceiling, plot_height)
-        made = [_peak_line(result, points, palette, width)]
+        strips = [_peak_line(result, points, palette, width)]
         for y in range(plot_height):
             label = labels.get(y, "")
             axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
-            made.append(strip([axis, *_merged(fill[y], line[y], palette)], width, palette.text))
+            strips.append(strip([axis, *_merged(fill[y], line[y], palette)], width, palette.text))
         text = f"{result.events:,} allocations and releases"
-        made.append(
+        strips.append(
             strip(
                 [(right("0", AXIS - 1) + "┴", palette.dim), (fit(f"─ {text}", plot_width), palette.dim)],
                 width,
                 palette.text,
             )
         )
-        return made[:height]
+        return strips[:height]
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
         """What is drawn, and how to tell the two apart."""

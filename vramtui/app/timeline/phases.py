@@ -44,15 +44,15 @@ def lines_of(sides: list[Lane]) -> list[Line]:
             at = (moment.step, moment.phase)
             seen[at] = seen.get(at, 0) + 1
             places.setdefault((*at, seen[at]), []).append((side, moment))
-    made: list[Line] = []
+    lines: list[Line] = []
     marked: set[str] = set()
     for here in places.values():
         for nth, (side, moment) in enumerate(here):
             peaks_here = side not in marked and moment.peak_allocated == peaks[side] > 0
             if peaks_here:
                 marked.add(side)
-            made.append(("" if nth else _label(moment), side, moment, peaks_here))
-    return made
+            lines.append(("" if nth else _label(moment), side, moment, peaks_here))
+    return lines
 
 
 def _key(lines: list[Line], width: int, palette: Palette) -> list[list[Piece]]:
@@ -98,9 +98,9 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
         )
         top = max(max(moment.peak_allocated, moment.allocated) for _, _, moment, _ in lines)
         several = len(sides) > 1
-        made = [_heading(unit_of(top)[1], palette, width, several=several)]
-        made += [_line(line, top, palette, width, several=several) for line in shown]
-        return [*made, *(strip(pieces, width, palette.text) for pieces in key)][:height]
+        strips = [_heading(unit_of(top)[1], palette, width, several=several)]
+        strips += [_line(line, top, palette, width, several=several) for line in shown]
+        return [*strips, *(strip(pieces, width, palette.text) for pieces in key)][:height]
 
     def rows(self, view: TimelineView, width: int) -> int:
         """How many rows it takes to show all, its frame included; 0 where there is nothing to draw."""

@@ -62,11 +62,11 @@ def _wrapped(pieces: list[Piece], width: int) -> list[list[Piece]]:
 
 def _cut(pieces: list[Piece], width: int) -> list[Piece]:
     """The pieces in at most `width` columns, with an ellipsis where the last of them is cut."""
-    made: list[Piece] = []
+    cut: list[Piece] = []
     for text, style in pieces:
-        made.append((text if cell_len(text) <= width else fit(text, width), style))
+        cut.append((text if cell_len(text) <= width else fit(text, width), style))
         width = max(0, width - cell_len(text))
-    return made
+    return cut
 
 
 def _workload(panel: Panel, palette: Palette) -> list[Piece]:

@@ -55,5 +55,5 @@ class CheckList(SelectionList[Value]):
         box, rest = list(line)[:4], list(line)[4:]
         # A click on the box finds its line by what its style knows.
         style = (box[3].style or Style()) + Style(meta=(box[1].style or Style()).meta)
-        made = Strip([Segment(TICKED if selection.value in self.selected else BARE, style), *rest])
-        return _on_cursor(made) if self.app.current_theme.ansi and _is_highlighted(self, y) else made
+        shown = Strip([Segment(TICKED if selection.value in self.selected else BARE, style), *rest])
+        return _on_cursor(shown) if self.app.current_theme.ansi and _is_highlighted(self, y) else shown

@@ -175,7 +175,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         self._drawn = {}
         first = int(new_value)
-        self._made = {at: made for at, made in self._made.items() if first <= at < first + self.size.height}
+        self._made = {at: line for at, line in self._made.items() if first <= at < first + self.size.height}
         super().watch_scroll_y(old_value, new_value)
 
     def render_line(self, y: int) -> Strip:
@@ -198,9 +198,9 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         former = self._made.get(at)
         if former is not None and former[1:3] == (cursor, width) and self.alike(former[0], row):
             return former[3]
-        made = self.line_of(row, palette, width, cursor)
-        self._made[at] = (row, cursor, width, made)
-        return made
+        line = self.line_of(row, palette, width, cursor)
+        self._made[at] = (row, cursor, width, line)
+        return line
 
     def _cursor_style(self, at: int) -> str | None:
         """The colour under the row: the cursor's where the keys are; a fainter one elsewhere."""

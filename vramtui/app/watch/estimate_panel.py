@@ -65,21 +65,21 @@ class EstimatePanel(Framed[View], can_focus=True):
             lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
         panel = view.panel
-        made = self._fields(panel, palette, width)
+        strips = self._fields(panel, palette, width)
         if view.reported is not None and view.chosen is not None and view.chosen.process is not None:
-            made += paragraph(_in_a_line(view.chosen.process.pid, view.reported), palette, width, palette.text)
+            strips += paragraph(_in_a_line(view.chosen.process.pid, view.reported), palette, width, palette.text)
         other = _of_another(panel, view)
         if other:
-            made += paragraph(other, palette, width, palette.ink("warning"))
+            strips += paragraph(other, palette, width, palette.ink("warning"))
         if panel.guess is not None and panel.estimate is None:
-            return [*made, *_guess(panel, panel.guess, palette, width)][:height]
+            return [*strips, *_guess(panel, panel.guess, palette, width)][:height]
         if panel.estimate is None or panel.comparison is None:
-            return [*made, *_problem(panel, palette, width)][:height]
+            return [*strips, *_problem(panel, palette, width)][:height]
         closing = _closing(view, panel, panel.estimate, palette, width)
-        made += tree(panel, panel.comparison, palette, width, height - len(made) - len(closing))
-        made += closing
-        made += _formulas(panel.estimate, palette, width, height - len(made))
-        return made[:height]
+        strips += tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
+        strips += closing
+        strips += _formulas(panel.estimate, palette, width, height - len(strips))
+        return strips[:height]
 
     def titles(self, view: View) -> tuple[str, str]:
         """The preset and its GPU; the method, and whether something was changed."""
@@ -156,7 +156,7 @@ def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
     """What a job without a preset tells of its peak, part by part."""
     figures = [(line, ledger.bytes_of(line)) for line in LINES if ledger.bytes_of(line) is not None]
     unit, name = unit_of(max((size or 0 for _, size in figures), default=0))
-    made = [
+    strips = [
         strip(
             [(" " + fit(f"in {name}", width - 11), palette.dim), (right("peak", 10), palette.dim)], width, palette.text
         )
@@ -165,14 +165,14 @@ def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
         style = palette.strong if line in TOTALS else palette.ink(line.replace("_", "-"))
         title = f"── {TITLES[line]}" if line in TOTALS else TITLES[line]
         figure = palette.strong if line in TOTALS else palette.text
-        made.append(
+        strips.append(
             strip(
                 [(" " + fit(title, width - 11), style), (right(format_column(size, unit), 10), figure)],
                 width,
                 palette.text,
             )
         )
-    return [*made, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
+    return [*strips, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
 
 
 def _of_another(panel: Panel, view: View) -> str:

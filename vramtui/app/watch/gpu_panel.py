@@ -82,8 +82,8 @@ class GpuPanel(Wheeled[View]):
         self._owners = []
         for at in range(down):
             beside = shown[at : down * columns : down]
-            made = [_bar_lines(bar, name, palette, room, each) for bar, name in beside]
-            lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*made, strict=True)]
+            bars = [_bar_lines(bar, name, palette, room, each) for bar, name in beside]
+            lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*bars, strict=True)]
             self._owners += [tuple(bar.gpu.uuid for bar, _ in beside)] * each
         if is_cut:
             hidden = len(shown) - down * columns

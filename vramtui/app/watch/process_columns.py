@@ -133,12 +133,12 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
         if narrow and row.process is not None:
             whole = printable_line(row.process.command_or_name or "")
             text = text.removesuffix(whole) + brief_command(whole)
-        made = cell(text, column)[spilt:]
+        piece = cell(text, column)[spilt:]
         spilt = 0
         if column.name == "pid" and len(text) >= column.width:
             # Seven digits and the cursor's mark: one column of the next cell, whose text stands at its right.
-            made, spilt = f" {text}", len(text) + 1 - column.width
-        pieces.append((made, style or base))
+            piece, spilt = f" {text}", len(text) + 1 - column.width
+        pieces.append((piece, style or base))
     return strip(under_cursor(pieces, cursor), width, base)
 
 

@@ -91,15 +91,15 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], gap
     """A row of a table, each cell cut or filled up to its width."""
     from rich.cells import cell_len, set_cell_size
 
-    made = []
+    columns = []
     for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
         length = cell_len(cell)
         if length > width:
-            made.append(set_cell_size(cell, width - 1) + "…")
+            columns.append(set_cell_size(cell, width - 1) + "…")
         else:
             filling = " " * (width - length)
-            made.append(filling + cell if number in right else cell + filling)
-    return (" " * gap).join(made).rstrip()
+            columns.append(filling + cell if number in right else cell + filling)
+    return (" " * gap).join(columns).rstrip()
 
 
 def _shows_bold() -> bool:

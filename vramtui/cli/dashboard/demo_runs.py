@@ -52,14 +52,14 @@ def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
     library, chance = PresetLibrary(), random.Random(5)
     order = [job for job in JOBS for _ in range(job.times)]
     chance.shuffle(order)
-    made: list[Run] = []
+    runs: list[Run] = []
     at = now
     for number, job in enumerate(order):
         at -= job.hours * HOUR * (0.9 + 0.2 * chance.random())
-        made.append(_run(number, job, library.get(job.preset), at, host=host, chance=chance))
+        runs.append(_run(number, job, library.get(job.preset), at, host=host, chance=chance))
         at -= chance.random() * DAY * 1.3
-    made[0] = msgspec.structs.replace(made[0], ended_at=None, ending="running", exit_code=None, seen_until=now)
-    return tuple(StoredRun(len(made) - at, run) for at, run in enumerate(made))
+    runs[0] = msgspec.structs.replace(runs[0], ended_at=None, ending="running", exit_code=None, seen_until=now)
+    return tuple(StoredRun(len(runs) - at, run) for at, run in enumerate(runs))
 
 
 def _run(number: int, job: _Job, preset_file: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:

@@ -42,13 +42,13 @@ class Corrected(msgspec.Struct, frozen=True):
     now: Estimate
 
 
-def side_by_side(made: Sequence[Corrected]) -> list[Estimate]:
+def side_by_side(estimates: Sequence[Corrected]) -> list[Estimate]:
     """The estimates to show: alone the corrected one, several as they were with the corrected ones beside them."""
-    if len(made) == 1:
-        return [made[0].now]
+    if len(estimates) == 1:
+        return [estimates[0].now]
     return [
         one
-        for pair in made
+        for pair in estimates
         for one in (
             (pair.plain,)
             if pair.now is pair.plain
@@ -57,11 +57,11 @@ def side_by_side(made: Sequence[Corrected]) -> list[Estimate]:
     ]
 
 
-def uncalibrated_lines(made: Sequence[Corrected]) -> list[str]:
+def uncalibrated_lines(estimates: Sequence[Corrected]) -> list[str]:
     """What a single estimate was before, a sentence."""
-    if len(made) != 1 or made[0].now is made[0].plain:
+    if len(estimates) != 1 or estimates[0].now is estimates[0].plain:
         return []
-    plain = made[0].plain
+    plain = estimates[0].plain
     context, reserved = format_bytes(plain.ledger.context, 2), format_bytes(plain.reserved, 2)
     return [f"Uncalibrated: CUDA context {context}, reserved {reserved}, process {format_bytes(plain.process, 2)}"]
 
@@ -76,13 +76,13 @@ def corrected(estimates: Sequence[Estimate], preset_file: PresetFile, device: De
     from vramtui.core.runs.calibration import ENOUGH, calibrate
 
     calibration = calibrate((kept.run for kept in run_history().runs(limit=ALL)), platform.node())
-    made = [_correct(one, calibration, preset_file, device) for one in estimates]
-    if all(one.now is one.plain for one in made):
+    answers = [_correct(one, calibration, preset_file, device) for one in estimates]
+    if all(one.now is one.plain for one in answers):
         sys.stderr.write(
             f"vramtui: nothing is calibrated: this host has fewer than {ENOUGH} finished runs on"
             f" {printable(device.name)} or of such a model; `vramtui history --calibration` shows them\n"
         )
-    return made
+    return answers
 
 
 def _correct(one: Estimate, calibration: "Calibration", preset_file: PresetFile, device: Device) -> Corrected:
@@ -155,21 +155,21 @@ def estimate(options: EstimateOptions) -> None:
             plain = not (method or options.calibrated or options.explain)
             _print_over(preset_file, options.over, device if options.asks else None, json=options.json, plain=plain)
             return
-        made = _make_estimates(preset_file, device, method, notes, calibrated=options.calibrated)
-        estimates = side_by_side(made)
+        pairs = _make_estimates(preset_file, device, method, notes, calibrated=options.calibrated)
+        estimates = side_by_side(pairs)
         with go_on_unread():
             if options.json:
                 from vramtui.records.documents.estimates import estimate_document
 
-                answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in made)
+                answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in pairs)
                 print_json(estimate_document(preset_file, answers, device if options.asks else None))
             else:
                 from vramtui.cli.estimate.text import print_estimates
 
                 print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
-                sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
+                sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(pairs))
         if options.asks:
-            exit_by(fit_of(preset_file, one, device) for one in deciding([one.now for one in made]))
+            exit_by(fit_of(preset_file, one, device) for one in deciding([one.now for one in pairs]))
 
 
 def _print_over(preset_file: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:

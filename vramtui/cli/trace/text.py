@@ -173,11 +173,11 @@ def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -
     # A preset's own job has no lines that are anyone's.
     last = "LINE" if any(row[3] for row in rows) else ""
     print(bars.strong(f"{title:>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
-    for bytes_, category, made, at in rows:
+    for bytes_, category, operator, at in rows:
         # Padded before it is coloured: the colours' codes differ in length.
         what = f"{bars.mark(category)} {NAMES[category]:<{kind - 2}}"
         end = _shortened(at, line)
-        print(f"{bytes_:>{size}}{GAP}{what}{GAP}{_shortened(made, module):<{module}}{GAP}{end}".rstrip())
+        print(f"{bytes_:>{size}}{GAP}{what}{GAP}{_shortened(operator, module):<{module}}{GAP}{end}".rstrip())
     print()
 
 

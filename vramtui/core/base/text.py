@@ -29,12 +29,12 @@ def printable(text: str) -> str:
     # Each that is not ASCII takes a byte more at least; of so few none is one mark too many.
     if text.isprintable() and (text.isascii() or len(text.encode()) - len(text) <= MOST_MARKS):
         return text
-    made: list[str] = []
+    letters: list[str] = []
     marks = 0
     for character in text:
         marks = marks + 1 if not character.isascii() and _category(character) in _MARKS else 0
-        made.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
-    return "".join(made)
+        letters.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
+    return "".join(letters)
 
 
 def printable_line(text: str) -> str:

@@ -146,9 +146,11 @@ def _processes(
     if rows is old:
         return rows
     seen = {id(row) for row in old}
-    made = [row if id(row) in seen else _process(row, where, changes) for row in rows[:MOST_PROCESSES]]
-    is_same = len(made) == len(rows) and all(one is other for one, other in zip(made, rows, strict=True))
-    return rows if is_same else tuple(made)
+    bounded_rows = [row if id(row) in seen else _process(row, where, changes) for row in rows[:MOST_PROCESSES]]
+    is_same = len(bounded_rows) == len(rows) and all(
+        one is other for one, other in zip(bounded_rows, rows, strict=True)
+    )
+    return rows if is_same else tuple(bounded_rows)
 
 
 def _process(row: Process, where: str, changes: list[str]) -> Process:
@@ -210,15 +212,17 @@ def _problems(problems: tuple[Problem, ...], changes: list[str], devices: int, *
         return problems
     before = [problem for problem in problems if problem.where == LEFT_OUT and stays]
     kept = [_cut(problem) for problem in problems if problem.where not in (LEFT_OUT, CUT_SHORT)]
-    made = kept[:MOST_PROBLEMS]
+    problems_kept = kept[:MOST_PROBLEMS]
     if len(kept) > MOST_PROBLEMS:
-        made.append(Problem(where=CUT_SHORT, message=f"and {len(kept) - MOST_PROBLEMS:,} more"))
+        problems_kept.append(Problem(where=CUT_SHORT, message=f"and {len(kept) - MOST_PROBLEMS:,} more"))
     if devices > MOST_DEVICES:
-        made.append(Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown"))
-    made += before[:1]
+        problems_kept.append(
+            Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown")
+        )
+    problems_kept += before[:1]
     if changes:
-        made.append(Problem(where=LEFT_OUT, message=f"left out: {_join_first(changes)}"))
-    return problems if made == list(problems) else tuple(made)
+        problems_kept.append(Problem(where=LEFT_OUT, message=f"left out: {_join_first(changes)}"))
+    return problems if problems_kept == list(problems) else tuple(problems_kept)
 
 
 def _join_first(changes: list[str]) -> str:

@@ -57,9 +57,9 @@ class Matcher:
         cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None], adapt: Adapt = _as_found
     ) -> "Matcher":
         """One that reads a preset, with `get`, when a process is found that runs it."""
-        made = cls((), adapt)
-        made._prepare(candidates, get)
-        return made
+        matcher = cls((), adapt)
+        matcher._prepare(candidates, get)
+        return matcher
 
     def _prepare(self, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> None:
         ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))

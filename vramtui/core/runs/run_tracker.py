@@ -41,7 +41,7 @@ class RunTracker:
 
     Args:
         predict: the estimate for a preset's own values on a card.
-        told: finds what a job itself tells.
+        report_of: finds what a job itself tells.
         is_quick: whether a nearer estimate will replace that one. A job that goes on is kept without a prediction until
             then: the history has no mark for a figure that is none yet.
     """

@@ -129,8 +129,8 @@ def _part(category: Category, result: TraceResult) -> Part:
 
 
 def _allocation_text(held: LiveAllocation) -> str:
-    made = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
-    return f"{format_bytes(held.bytes, 2)} in {made}"
+    place = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
+    return f"{format_bytes(held.bytes, 2)} in {place}"
 
 
 def _outside(line: str, size: int, result: TraceResult) -> Part:

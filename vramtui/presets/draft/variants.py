@@ -44,15 +44,15 @@ def save_variant(preset_file: PresetFile, workload: Workload, name: str, how: st
     there = toml.loads(draft.text)
     values = {key: value for key, value in values.items() if value is not None or _has(there, key)}
     text = set_values(draft.text, values)
-    made = Draft.new(text, name)
+    saved = Draft.new(text, name)
     if parse_preset(text, Path(preset_file.path)).workload != workload:
         raise UserError(
             f"{printable(preset_file.key)} cannot be saved with these values: its file writes them in another way"
         )
     try:
-        path = made.save()
+        path = saved.save()
     except NotDurableError:
-        path = made.path or Path(name)
+        path = saved.path or Path(name)
     return PresetFile(key=path.stem, path=str(path), bundled=False, preset=parse_preset(text, path))
 
 

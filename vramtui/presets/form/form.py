@@ -120,7 +120,7 @@ class FieldMaker:
         said = self._value_at(key)
         unsaid = default if said is None and isinstance(default, (list, tuple)) else ()
         count = len(said) if isinstance(said, list) else len(unsaid)
-        made = [
+        elements = [
             self._make_field(
                 (*key, number), option.item_type, about=about, default=unsaid[number] if number < len(unsaid) else None
             )
@@ -131,7 +131,7 @@ class FieldMaker:
         # One more `[[table]]` cannot be typed as a value: it is a copy of the last one.
         typed = self._places.get(key) is not None or self.lines.get(key) is None
         empty = msgspec.structs.replace(new, label="+ add", is_new=True, items=(), default=least, settable=typed)
-        return (*made, empty)
+        return (*elements, empty)
 
     def _free(self, key: Key, value: object) -> FormField:
         """A key of a table that may have any keys; it is what its value is."""

@@ -134,10 +134,10 @@ class ProcessReader:
             used: bytes it holds there, None when unknown.
             absent: why they are unknown.
         """
-        made = self._rows.setdefault(device, {})
-        last = made.get(pid)
+        held_rows = self._rows.setdefault(device, {})
+        last = held_rows.get(pid)
         if last is None or last.used_memory != used or last.type != kind or used is None:
-            last = made[pid] = self._row(pid, kind, used, absent)
+            last = held_rows[pid] = self._row(pid, kind, used, absent)
         return last
 
     def rows(
@@ -150,15 +150,15 @@ class ProcessReader:
             held: what they hold there.
             busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
         """
-        rows, made = [], self._rows.setdefault(device, {})
+        rows, held_rows = [], self._rows.setdefault(device, {})
         for pid, use in held.items():
             used, share = use.used, None if busy is None else busy.get(pid, 0)
-            row = made.get(pid)
+            row = held_rows.get(pid)
             if row is None or used is None or row.used_memory is None:
                 absent = Absence.NOT_SUPPORTED if used is None else None
-                row = made[pid] = self._row(pid, use.type, used, absent, share)
+                row = held_rows[pid] = self._row(pid, use.type, used, absent, share)
             elif row.used_memory != used or row.sm_percent != share or row.type != use.type:
-                row = made[pid] = msgspec.structs.replace(row, used_memory=used, sm_percent=share, type=use.type)
+                row = held_rows[pid] = msgspec.structs.replace(row, used_memory=used, sm_percent=share, type=use.type)
             rows.append(row)
         return rows
 
@@ -277,8 +277,8 @@ class ProcessReader:
             self._forget_rows(pid)
 
     def _forget_rows(self, pid: int) -> None:
-        for made in self._rows.values():
-            made.pop(pid, None)
+        for held_rows in self._rows.values():
+            held_rows.pop(pid, None)
 
 
 def _environment(pid: int) -> bytes:

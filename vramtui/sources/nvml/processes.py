@@ -72,8 +72,8 @@ class _Uses(dict[int | None, ProcessUse]):
     def __missing__(self, used: int | None) -> ProcessUse:
         if len(self) >= MOST_USES:
             self.clear()
-        made = self[used] = ProcessUse(used, self._kind)
-        return made
+        use = self[used] = ProcessUse(used, self._kind)
+        return use
 
 
 _USES: Final[dict[ProcessType, _Uses]] = {kind: _Uses(kind) for kind in LISTS}

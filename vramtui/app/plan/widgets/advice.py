@@ -227,15 +227,15 @@ class PlanWords(Lines[PlanView], can_focus=True):
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """A sentence after the other, with what is most important first; then the changes."""
-        made: list[Strip] = []
+        strips: list[Strip] = []
         chosen = self.has_focus and bool(plan.advice.changes)
         for tone, text in sentences(plan)[: int(height > LOW) if chosen else None]:
             style = palette.ink(INK[tone], bold=tone in {"good", "tight", "bad"})
             for at, line in enumerate(wrap(text, width - 4)):
-                made.append(strip([("   " if at else " ", style), (line, style)], width, palette.text))
-        rows = change_lines(plan, palette, width, height - len(made), chosen=chosen)
-        self._places = [*(None for _ in made), *(place for _, place in rows)]
-        return [*made, *(line for line, _ in rows)][:height]
+                strips.append(strip([("   " if at else " ", style), (line, style)], width, palette.text))
+        rows = change_lines(plan, palette, width, height - len(strips), chosen=chosen)
+        self._places = [*(None for _ in strips), *(place for _, place in rows)]
+        return [*strips, *(line for line, _ in rows)][:height]
 
     def on_focus(self) -> None:
         self._again()

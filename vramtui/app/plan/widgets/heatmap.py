@@ -132,11 +132,11 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
             scrolled(self._first[1], plan.cursor[1], rows, len(shown.y.amounts)),
         )
         drawn = _Drawn(plan, self._which, palette, range(x, x + columns), label, cell, width)
-        made = [drawn.heading()]
+        strips = [drawn.heading()]
         for row in range(y, y + rows):
-            made += [drawn.line(row, last=at == tall - 1, first=at == 0) for at in range(tall)]
-        made.append(drawn.key((x, columns), (y, rows)))
-        return made[:height]
+            strips += [drawn.line(row, last=at == tall - 1, first=at == 0) for at in range(tall)]
+        strips.append(drawn.key((x, columns), (y, rows)))
+        return strips[:height]
 
     def action_move(self, across: int, down: int) -> None:
         self.post_message(CellMoved(across, down))

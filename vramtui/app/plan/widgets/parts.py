@@ -30,9 +30,9 @@ class PlanParts(Framed[PlanView]):
             return paragraph(NOT_YET, palette, width)
         lines = shown_lines(plan, height - (plan.other is not None))
         unit, _ = unit_of(max((_at(side, line) or 0 for side in (plan.side, plan.other) for line in lines), default=0))
-        made = [_heading(plan, unit, palette, width)] if plan.other is not None else []
+        strips = [_heading(plan, unit, palette, width)] if plan.other is not None else []
         most = max((_at(plan.side, line) or 0 for line in lines if line not in TOTALS), default=0)
-        return [*made, *(_line(plan, line, (most, unit), palette, width) for line in lines)][:height]
+        return [*strips, *(_line(plan, line, (most, unit), palette, width) for line in lines)][:height]
 
 
 def shown_lines(plan: PlanView, height: int) -> list[Line]:

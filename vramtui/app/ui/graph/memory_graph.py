@@ -202,7 +202,7 @@ def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> lis
     columns = [column(one, height) for one in picture.ends]
     labels = ticks(series.ceiling, height)
     letters = _letters(series, picture.ends, height)
-    made = []
+    strips = []
     for y in range(height):
         drawn = [cells[y] for cells in columns]
         cells = [_painted(cell, picture.colours, palette) for cell in drawn]
@@ -216,9 +216,9 @@ def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> lis
             _draw(line, y, cells, on, palette)
         label = labels.get(y, "")
         axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
-        made.append(strip([axis, *_merged(cells)], width, palette.text))
-    made.append(_time_axis(series, palette, width))
-    return made
+        strips.append(strip([axis, *_merged(cells)], width, palette.text))
+    strips.append(_time_axis(series, palette, width))
+    return strips
 
 
 def _painted(cell: AreaCell, colours: Sequence[str], palette: Palette) -> Piece:

@@ -117,17 +117,17 @@ class Encoder:
         table: EmbeddingModule = outside["word_embeddings"]
         d, wide = table.width, self.tokens * table.width
         words = part.embedding(table.rows, d, wide, table.name, tied=self.model.head == "mlm")
-        x, made = words, [words]
+        x, parts = words, [words]
         if "token_type_embeddings" in outside:
             table = outside["token_type_embeddings"]
             kinds = part.embedding(table.rows, d, wide, table.name)
             x = part.ops.add(x, kinds, "words and token types")
-            made.append(kinds)
+            parts.append(kinds)
         if "position_embeddings" in outside:
             places = part.looked_up(self.sequence * d, "position_embeddings", self._own(part, "position_embeddings"))
             x = part.ops.add(x, places, "embeddings")
-            made.append(places)
-        self._started(part, x, *made)
+            parts.append(places)
+        self._started(part, x, *parts)
 
     def _own(self, part: ModuleBuilder, name: str) -> int:
         """Note a parameter outside of the blocks and give the bytes of its gradient."""
@@ -154,12 +154,12 @@ class Encoder:
         part.ops.tape.record(Operator([x], [out], flows=[(x, False)], grad_bytes=table))
         self._started(part, out)
 
-    def _started(self, part: ModuleBuilder, x: Tensor, *made: Tensor) -> None:
-        """The first block's input; what it was `made` of has names until the embeddings return."""
+    def _started(self, part: ModuleBuilder, x: Tensor, *parts: Tensor) -> None:
+        """The first block's input; its `parts` have names until the embeddings return."""
         if self.model.norm_before:
             x = part.normed_by(x, self.outside["embeddings_norm"])
         x = self._dropped(part, x, "embedding dropout")
-        part.ops.tape.touch(*made)
+        part.ops.tape.touch(*parts)
         if "embeddings_project" in self.outside:
             x = part.apply(x, self.outside["embeddings_project"])
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then

@@ -113,9 +113,9 @@ def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
     """A cache that is made whole by the first token and written to from then on."""
     tape, numel = writer.tape, each * (cache.fixed or 0)
     if not cache.past:
-        made = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
-        tape.record(Operator([x], [made]))
-        tape.hold(made)
+        out = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
+        tape.record(Operator([x], [out]))
+        tape.hold(out)
     seen = each * cache.keys(writer.setting.sequence)
     if cache.itemsize != x.itemsize:
         wide = tape.new(seen, x.itemsize, "cache in the compute type", tracked=False)

@@ -218,7 +218,7 @@ def recomputed_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain:
         t.storage.borrowed = True
     out = eager_attention(alone, heads, (q, k, v), plain=plain)
     inner.close(out)
-    made, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in qkv))
+    forward_workspace, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in qkv))
     answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
     ops.tape.record(
         Operator(
@@ -226,7 +226,7 @@ def recomputed_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain:
             [answer],
             saves=qkv,
             flows=[(tensor, True) for tensor in qkv],
-            workspace=made - answer.storage.size,
+            workspace=forward_workspace - answer.storage.size,
             backward_workspace=max(back, 0),
             gemm=True,
         )

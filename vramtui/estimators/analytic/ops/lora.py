@@ -117,9 +117,9 @@ class Adapter:
         return weight
 
     def _transient(self, numel: int, itemsize: int, label: str) -> Tensor:
-        made = self.tape.new(numel, itemsize, f"{self.target.module} {label}", tracked=False)
-        self.tape.record(Operator([], [made], gemm=label == "A alone"))
-        return made
+        out = self.tape.new(numel, itemsize, f"{self.target.module} {label}", tracked=False)
+        self.tape.record(Operator([], [out], gemm=label == "A alone"))
+        return out
 
     def _base(self, x: Tensor, out: Tensor, weight: Tensor) -> Tensor:
         """The layer's answer without its bias; made anew where the adapter's input had numbers dropped."""
@@ -136,17 +136,17 @@ class Adapter:
 
         Both gradients are as large as the answer before they are summed or cast.
         """
-        made = self.tape.new(x.numel, by.itemsize, label, tracked=True)
-        full = rounded(made.numel * made.itemsize)
+        out = self.tape.new(x.numel, by.itemsize, label, tracked=True)
+        full = rounded(out.numel * out.itemsize)
         whole = 2 * full - rounded(x.numel * x.itemsize) if x.tracked else full
         sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.card)
         self.tape.record(
             Operator(
                 [x, by],
-                [made],
+                [out],
                 saves=[x, by] if x.tracked else [x],
                 flows=[(x, True), (by, True)],
                 backward_workspace=whole + sums,
             )
         )
-        return made
+        return out

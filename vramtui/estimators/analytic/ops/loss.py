@@ -47,7 +47,7 @@ def _chunked(writer: "Writer", x: Tensor) -> None:
     ops = writer.ops.for_tape(inner)
     cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
     inner.close(None)
-    made, back = recompute_workspace(inner, input_grad_bytes=piece.storage.size)
+    forward_workspace, back = recompute_workspace(inner, input_grad_bytes=piece.storage.size)
     weight = rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
     loss = tape.new(1, 4, "loss", tracked=True)
     tape.record(
@@ -57,7 +57,7 @@ def _chunked(writer: "Writer", x: Tensor) -> None:
             saves=[x],
             flows=[(x, True)],
             grad_bytes=weight,
-            workspace=made,
+            workspace=forward_workspace,
             backward_workspace=max(back, 0) + weight,
             gemm=True,
         )

@@ -289,10 +289,10 @@ class ModuleBuilder:
         kernel = filters.kernel[0]
         pad = 0 if stride == kernel else kernel // 2
         sides = ((side + 2 * pad - kernel) // stride + 1 for side in (given.height, given.width))
-        made = Image(filters.out_channels, *sides)
-        return self.filtered(pixels, made, filters), made
+        answer = Image(filters.out_channels, *sides)
+        return self.filtered(pixels, answer, filters), answer
 
-    def filtered(self, x: Tensor, made: Image, filters: ConvModule) -> Tensor:
+    def filtered(self, x: Tensor, answer: Image, filters: ConvModule) -> Tensor:
         """A convolution to an image of that size. Saves its input and cast weights."""
         module, bias, weight = filters.name, filters.bias, filters.shapes()[0]
         numel = prod(weight)
@@ -303,7 +303,7 @@ class ModuleBuilder:
         casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
         casts.append(self.ops.weight_copy(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
-        out = self.ops.tape.new(self.net.batch * made.numel, x.itemsize, module, tracked=x.tracked or trained)
+        out = self.ops.tape.new(self.net.batch * answer.numel, x.itemsize, module, tracked=x.tracked or trained)
         sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if bias_grad else 0
         self.ops.tape.record(
             Operator(

@@ -166,11 +166,11 @@ class Operators:
         itemsize = self.parameter if trained else self.recipe.frozen
         if self.autocast is None or itemsize == self.autocast:
             return None
-        made = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
+        converted = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
         if trained:
-            self.tape.hold(made)
-        self.tape.record(Operator([], [made], grad_bytes=rounded(numel * itemsize) if trained else 0))
-        return made
+            self.tape.hold(converted)
+        self.tape.record(Operator([], [converted], grad_bytes=rounded(numel * itemsize) if trained else 0))
+        return converted
 
     # --- without a weight matrix -------------------------------------------------------------------------------------
 

@@ -130,14 +130,14 @@ class RecurrentStack:
         state = tape.new(sizes.batch * sizes.output, ops.parameter, "state", tracked=False)
         cell = tape.new(sizes.batch * sizes.hidden, ops.parameter, "cell", tracked=False)
         state.storage.borrowed = cell.storage.borrowed = True
-        made = []
+        outs = []
         for step, piece in enumerate(pieces):
             # The last step comes first in backward: its gradients stay, those of the others are added to them.
             grads = (own, 0) if step == len(pieces) - 1 else (0, again)
             state, cell = self._step(piece, state, cell, numels, grads)
-            made.append(state)
-        out = tape.new(sizes.steps * made[0].numel, made[0].itemsize, "states of all steps", tracked=True)
-        tape.record(Operator(made, [out], flows=[(state, False) for state in made]))
+            outs.append(state)
+        out = tape.new(sizes.steps * outs[0].numel, outs[0].itemsize, "states of all steps", tracked=True)
+        tape.record(Operator(outs, [out], flows=[(state, False) for state in outs]))
         return out
 
     def _product(self, x: Tensor, matrix: int, grads: tuple[int, int]) -> Tensor:

@@ -32,14 +32,14 @@ def decoding_bytes(
         tiled: larger images are decoded in tiles, which are put together.
     """
     height, width = size
-    made = batch * vae.out_channels * _frames_made(vae, frames) * height * width * itemsize // vae.patch_size**2
+    decoded = batch * vae.out_channels * _frames_made(vae, frames) * height * width * itemsize // vae.patch_size**2
     inside = height, width
     if tiled and max(size) > vae.tile_size:
         inside = min(height, vae.tile_size), min(width, vae.tile_size)
-        made = ceil(made * (2 + 2 * OVERLAP))
+        decoded = ceil(decoded * (2 + 2 * OVERLAP))
     if vae.design == "video":
-        return _video(vae, inside, frames, batch, itemsize) + (2 if frames > 1 else 1) * made
-    return _image(vae, inside, batch, itemsize) + made
+        return _video(vae, inside, frames, batch, itemsize) + (2 if frames > 1 else 1) * decoded
+    return _image(vae, inside, batch, itemsize) + decoded
 
 
 def encoding_bytes(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, itemsize: int) -> int:
@@ -131,8 +131,8 @@ def _causal(widths: tuple[int, int], frames: tuple[int, int], pixels: int, items
     x = inner * chunk * pixels
     normed = x + shortcut + (3 * x if itemsize == FP32 else 2 * (FP32 // itemsize) * x + x)
     read = x + shortcut + x + inner * pixels * (seen + 2 * padded)
-    made = x + shortcut + x + inner * pixels * (seen + 2 * padded) + 2 * outer * chunk * pixels
-    return max(normed, read, made)
+    size = x + shortcut + x + inner * pixels * (seen + 2 * padded) + 2 * outer * chunk * pixels
+    return max(normed, read, size)
 
 
 def _frames_made(vae: PipelineVae, frames: int) -> int:

@@ -28,9 +28,9 @@ def compile_program(program: Program) -> Program:
         if id(stage) in stages:
             continue
         tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape, halves=halves, loss_apart=program.loss_apart))
-        made = TapeStage(tape, stage.count, checkpointed=stage.checkpointed)
-        made.again = stage.again
-        stages[id(stage)] = made
+        fused = TapeStage(tape, stage.count, checkpointed=stage.checkpointed)
+        fused.again = stage.again
+        stages[id(stage)] = fused
     return msgspec.structs.replace(program, stages=[stages[id(stage)] for stage in program.stages])
 
 
@@ -63,11 +63,11 @@ def _without_second_casts(nodes: Iterable[Node]) -> Iterable[Node]:
     same: dict[Storage, Tensor] = {}
     for node in nodes:
         if len(node.flows) == len(node.makes) == len(node.outs) == 1 and not (node.saves or _is_kernel(node)):
-            (read, _), made = node.flows[0], node.outs[0]
-            if made.itemsize != read.itemsize and made.numel == read.numel:
-                kept = first.setdefault((read.storage, made.itemsize), made)
-                if kept is not made:
-                    same[made.storage] = kept
+            (read, _), cast = node.flows[0], node.outs[0]
+            if cast.itemsize != read.itemsize and cast.numel == read.numel:
+                kept = first.setdefault((read.storage, cast.itemsize), cast)
+                if kept is not cast:
+                    same[cast.storage] = kept
                     continue
         yield _with_same(node, same) if same else node
 

@@ -216,5 +216,5 @@ def _saved(stage: TapeStage) -> list[Storage]:
 def passing_groups(stages: Sequence[TapeStage], kept: Collection[str]) -> list[str]:
     """Groups of which tensors are made, but none `kept`."""
     nodes = (node for stage in dict.fromkeys(stages) for node in stage.tape.nodes)
-    made = dict.fromkeys(storage.group for node in nodes for storage in node.makes)
-    return [group for group in made if group not in kept]
+    groups = dict.fromkeys(storage.group for node in nodes for storage in node.makes)
+    return [group for group in groups if group not in kept]

@@ -119,9 +119,9 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
         self.grad_bytes, self.bias_grad_bytes = size, 0
 
 
-def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
+def _fresh(storages: list[Storage], used: list[Storage]) -> list[Storage]:
     """Each storage once that is not used already."""
-    return [storage for storage in dict.fromkeys(made) if storage not in used]
+    return [storage for storage in dict.fromkeys(storages) if storage not in used]
 
 
 class Tape:
@@ -165,19 +165,19 @@ class Tape:
         """Write one operator down; without a gradient to hand back nothing is saved."""
         flows = [flow for flow in operator.flows if flow[0].tracked]
         used = [tensor.storage for tensor in operator.uses]
-        made = [tensor.storage for tensor in (*operator.outs, *operator.saved_outputs)]
+        storages = [tensor.storage for tensor in (*operator.outs, *operator.saved_outputs)]
         saves: Sequence[Storage] = ()
         saved_outside_graph: Sequence[Storage] = ()
         if flows or operator.grad_bytes > 0:
             saves = [tensor.storage for tensor in (*operator.saves, *operator.saved_outputs)]
             saved_outside_graph = [tensor.storage for tensor in operator.saved_outside_graph]
         # Most make one tensor, which is no view of what they use.
-        makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
+        makes = storages if len(storages) == 1 and storages[0] not in used else _fresh(storages, used)
         self.nodes.append(
             Node(
                 outs=operator.outs,
                 makes=makes,
-                uses=used + made,
+                uses=used + storages,
                 saves=saves,
                 saved_outside_graph=saved_outside_graph,
                 flows=flows,

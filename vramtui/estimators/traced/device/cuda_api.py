@@ -178,13 +178,13 @@ def _randomness() -> dict[str, Any]:
 class SimStream:
     """A stream: a number the allocator keeps blocks apart by."""
 
-    made = 0
+    count = 0
 
     def __init__(self, device: Any = None, priority: int = 0, **_kwargs: Any) -> None:
-        SimStream.made += 1
+        SimStream.count += 1
         self.device = device or CUDA_DEVICE
         self.priority = priority
-        self.stream_id = self.cuda_stream = SimStream.made
+        self.stream_id = self.cuda_stream = SimStream.count
 
     def synchronize(self) -> None:
         """Nothing runs, so nothing is waited for."""

@@ -221,11 +221,11 @@ def fake_kind(kind: type) -> type:
         return kind
     if kind in {torch.Tensor, torch.nn.Parameter}:
         return FakeTensor
-    made: Any = types.new_class(
+    faked: Any = types.new_class(
         kind.__name__, (kind, _FakeOfKind), exec_body=lambda names: names.update(__module__=kind.__module__)
     )
-    made.__torch_function__ = inspect.getattr_static(kind, "__torch_function__")
-    return cast("type", made)
+    faked.__torch_function__ = inspect.getattr_static(kind, "__torch_function__")
+    return cast("type", faked)
 
 
 def _shown_device(tensor: FakeTensor) -> torch.device:

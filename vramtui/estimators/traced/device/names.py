@@ -246,19 +246,19 @@ def _parameters(patches: Patches) -> None:
         if not isinstance(tensor, FakeTensor):
             return plain_as(tensor, kind)  # type: ignore[no-any-return] # torch's own
         with torch._C.DisableTorchFunctionSubclass():
-            made: torch.Tensor = torch.ops.aten.alias.default(tensor)
-        made.__class__ = fake_kind(kind)
-        return made
+            alias: torch.Tensor = torch.ops.aten.alias.default(tensor)
+        alias.__class__ = fake_kind(kind)
+        return alias
 
     def make_fake(kind: Any, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
         """Tensors of a library's own class, over fake ones."""
         if not isinstance(data, FakeTensor):
             return make_subclass(kind, data, require_grad, **kwargs)  # type: ignore[no-any-return] # torch's own
-        made = data.detach().requires_grad_(require_grad)
-        made.__class__ = fake_kind(kind)
+        parameter = data.detach().requires_grad_(require_grad)
+        parameter.__class__ = fake_kind(kind)
         if issubclass(kind, torch.nn.Parameter):
-            made._is_param = True  # as in torch's Parameter
-        return made
+            parameter._is_param = True  # as in torch's Parameter
+        return parameter
 
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
     patches.set(torch.Tensor, "as_subclass", as_subclass)

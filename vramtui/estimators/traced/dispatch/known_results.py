@@ -23,20 +23,20 @@ class _UnknownKindError(Exception):
     """An argument that is no part of a key."""
 
 
-def fake_of(mode: Any, made: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A fake tensor over `made`, which is on "meta": as `FakeTensor(mode, made, device)`, whose attributes it has.
+def fake_of(mode: Any, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A fake tensor over `meta`, which is on "meta": as `FakeTensor(mode, meta, device)`, whose attributes it has.
 
     Without dispatch, as that.
     """
     if mode.__class__.__module__.startswith("torch."):
-        return FakeTensor(mode, made, device)
+        return FakeTensor(mode, meta, device)
     template = _templates.get((id(mode), device))
     if template is None:
-        out = FakeTensor(mode, made, device)
+        out = FakeTensor(mode, meta, device)
         _templates[id(mode), device] = dict(vars(out))
         return out
     fake: torch.Tensor = _make_subclass(
-        FakeTensor, made, made.requires_grad, dispatch_device=True, device_for_backend_keys=device
+        FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=device
     )
     torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
     fake.__dict__.update(template)
@@ -90,9 +90,9 @@ class KnownResults:
         else:
             given = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, torch.Tensor)]
             recipe = _recipe(out, {tensor.untyped_storage()._cdata for tensor in given})
-            made = next((value for value in _flat((out,)) if isinstance(value, FakeTensor)), None)
-            if made is not None:
-                self._mode = made.fake_mode
+            first = next((value for value in _flat((out,)) if isinstance(value, FakeTensor)), None)
+            if first is not None:
+                self._mode = first.fake_mode
         self._known[key] = recipe
 
 

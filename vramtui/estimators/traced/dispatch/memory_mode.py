@@ -67,12 +67,12 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             with torch._C._PreserveDispatchKeyGuard():
                 torch._C._set_meta_in_tls_dispatch_include(True)
-                made = func(*args, **kwargs)
+                view = func(*args, **kwargs)
         finally:
             mode.in_kernel_invocation = before
-        if isinstance(made, torch.Tensor):
-            return fake_of(mode, made, device)
-        return type(made)(fake_of(mode, part, device) for part in made)
+        if isinstance(view, torch.Tensor):
+            return fake_of(mode, view, device)
+        return type(view)(fake_of(mode, part, device) for part in view)
 
 
 class Call:
@@ -361,10 +361,10 @@ def _body(func: Any) -> Any:
     """The Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes: what it
     allocates is followed as any other code's.
     """
-    made = OPDEFS.get(func.name())
-    if made is None or made._abstract_fn is not None:
+    opdef = OPDEFS.get(func.name())
+    if opdef is None or opdef._abstract_fn is not None:
         return None
-    return made._backend_fns.get("cuda") or made._backend_fns.get(None)
+    return opdef._backend_fns.get("cuda") or opdef._backend_fns.get(None)
 
 
 def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def plain_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if shape is None or not (kwargs.keys() <= _KEYWORDS or _copies_plainly(kwargs)):
         return NotImplemented
     with torch._C._DisableTorchDispatch():
-        made = torch.empty(shape, dtype=first.dtype, device="meta")
-        return fake_of(first.fake_mode, made, first._fake_device)
+        meta = torch.empty(shape, dtype=first.dtype, device="meta")
+        return fake_of(first.fake_mode, meta, first._fake_device)
 
 
 def _normed(first: Any, sizes: Any, weight: Any, bias: Any, _eps: float) -> Any:

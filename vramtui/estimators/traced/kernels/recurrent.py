@@ -77,7 +77,7 @@ def backward(call: Any) -> Any:
     first = how[4] and not how[8]
     if first:
         call.scratch(sequence.numel() * sequence.element_size())
-    made = [None if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
+    grads = [None if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
     workspace = workspace_bytes(sizes, dropout=dropout > 0)
     call.drop(call.scratch(workspace))
     parts: list[torch.Tensor] = []
@@ -86,4 +86,4 @@ def backward(call: Any) -> Any:
         parts = parts_of(flat, weights)
         call.drop(call.scratch(workspace))
     none = sequence.new_empty(0)
-    return (*(none if one is None else one for one in made), parts)
+    return (*(none if one is None else one for one in grads), parts)

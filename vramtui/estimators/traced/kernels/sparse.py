@@ -110,8 +110,8 @@ def _compressed(like: torch.Tensor, parts: Sequence[torch.Tensor], layout: Any, 
     with torch._C._DisableTorchDispatch():
         meta = [torch.empty(part.shape, dtype=part.dtype, device="meta") for part in parts]
         counts, numbers, held = meta
-        made = torch.sparse_compressed_tensor(counts, numbers, held, shape, layout=layout, check_invariants=False)
-        out: torch.Tensor = FakeTensor(mode, made, device)
+        answer = torch.sparse_compressed_tensor(counts, numbers, held, shape, layout=layout, check_invariants=False)
+        out: torch.Tensor = FakeTensor(mode, answer, device)
     vars(out)["parts"] = tuple(parts)
     return out
 
@@ -181,8 +181,8 @@ def _each(call: Any) -> Any:
     *places, held = _parts(tensor)
     places = [part.clone() for part in places]
     args = [held if one is tensor else one for one in call.args]
-    made = call.func(*args, **{key: one for key, one in call.kwargs.items() if key != "memory_format"})
-    return _again(call, tensor, (*places, made))
+    answer = call.func(*args, **{key: one for key, one in call.kwargs.items() if key != "memory_format"})
+    return _again(call, tensor, (*places, answer))
 
 
 def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -314,9 +314,9 @@ def _add(call: Any) -> Any:
 
 def _into(call: Any, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """`target`, which holds other places from now on."""
-    made = _coo(call, target, parts)
+    answer = _coo(call, target, parts)
     with torch._C._DisableTorchDispatch():
-        torch._C._swap_tensor_impl(target, made)
+        torch._C._swap_tensor_impl(target, answer)
     vars(target).pop("places", None)
     return target
 

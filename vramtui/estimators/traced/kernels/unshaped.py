@@ -13,13 +13,13 @@ PADDED = "nn.TransformerEncoder computes padding here; its fast path for inferen
 
 
 def _empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    made: torch.Tensor = torch.ops.aten.empty.memory_format(list(shape), dtype=like.dtype, device=like.device)
-    return made
+    out: torch.Tensor = torch.ops.aten.empty.memory_format(list(shape), dtype=like.dtype, device=like.device)
+    return out
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = torch.ops.aten.empty_like.default(tensor)
-    return made
+    out: torch.Tensor = torch.ops.aten.empty_like.default(tensor)
+    return out
 
 
 @kernel("_sample_dirichlet", "_standard_gamma_grad", "_dirichlet_grad", "binomial", "_masked_softmax",

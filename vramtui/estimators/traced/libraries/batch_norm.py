@@ -26,10 +26,10 @@ def install(patches: Patches) -> None:
         if kwargs or not _takes_cudnn(tensor, rest):
             return plain(tensor, *rest, **kwargs)
         form = _memory_format(tensor)
-        made = plain(tensor.contiguous(memory_format=form), *rest)
-        if made.requires_grad:
-            made.register_hook(lambda grad: grad.contiguous(memory_format=form))
-        return made
+        answer = plain(tensor.contiguous(memory_format=form), *rest)
+        if answer.requires_grad:
+            answer.register_hook(lambda grad: grad.contiguous(memory_format=form))
+        return answer
 
     _builtins._register_builtin(batch_norm, "aten::batch_norm")  # what torch.jit.script takes it for
     patches.set(torch, "batch_norm", batch_norm)

@@ -81,13 +81,13 @@ class BlockwiseOptimizer(torch.optim.Optimizer):
 @functools.cache
 def _kinds() -> dict[str, Any]:
     """The optimizers by the names that the package gives them."""
-    made: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for name, states in (("Adam", 2), ("AdamW", 2), ("Lion", 1)):
         for paged in (False, True):
             for suffix, bits in (("", 32), ("8bit", 8), ("32bit", 32)):
                 full = f"{'Paged' if paged else ''}{name}{suffix}"
-                made[full] = type(full, (BlockwiseOptimizer,), {"states": states, "bits": bits, "paged": paged})
-    return made
+                kinds[full] = type(full, (BlockwiseOptimizer,), {"states": states, "bits": bits, "paged": paged})
+    return kinds
 
 
 def _missing(name: str) -> Any:

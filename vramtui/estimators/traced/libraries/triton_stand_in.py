@@ -27,8 +27,8 @@ def install(
     patches: Patches, launch: Callable[[], None], tune: Callable[..., Any], driver: Callable[[], SimpleNamespace]
 ) -> None:
     """Answer imports of triton; `launch` is told of each launch, `tune` stands for timing one configuration."""
-    made = _top(launch, tune, driver)
-    patches.set(sys, "meta_path", [*sys.meta_path, StandInFinder(made)])
+    top = _top(launch, tune, driver)
+    patches.set(sys, "meta_path", [*sys.meta_path, StandInFinder(top)])
 
 
 class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

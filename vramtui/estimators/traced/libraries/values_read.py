@@ -76,5 +76,5 @@ def _pickle(patches: Patches) -> None:
 
 
 def _rebuilt(layout: tuple[Any, Any], kind: dict[str, Any], parameter: bool) -> torch.Tensor:
-    made = torch.empty_strided(*layout, **kind)
-    return torch.nn.Parameter(made.detach(), requires_grad=kind["requires_grad"]) if parameter else made
+    tensor = torch.empty_strided(*layout, **kind)
+    return torch.nn.Parameter(tensor.detach(), requires_grad=kind["requires_grad"]) if parameter else tensor

@@ -77,19 +77,19 @@ def build_from_config(config: dict[str, Any], *, attention: str, again: bool) ->
     import transformers  # noqa: PLC0415 - it takes seconds to load, and most traces need none of it
 
     try:
-        made = transformers.AutoConfig.for_model(**config)
+        model_config = transformers.AutoConfig.for_model(**config)
     except Exception as error:  # noqa: BLE001 - a config's own checks raise what they like
         raise UserError(f"model.config: transformers cannot read it: {_sentence(error)}") from None
     if attention == "eager":
-        made._attn_implementation = "eager"
+        model_config._attn_implementation = "eager"
     builders: list[Any] = [transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText]
-    fitting = [one for one in builders if type(made) in one._model_mapping]
+    fitting = [one for one in builders if type(model_config) in one._model_mapping]
     if not fitting:
         kind = config["model_type"]
         raise UserError(f"model.config: transformers has no causal language model of the type {kind!r}")
     try:
         build: Any = fitting[0].from_config
-        model = build(made)
+        model = build(model_config)
     except Exception as error:  # noqa: BLE001 - as above, and a model's code does the same
         raise UserError(f"model.config: transformers cannot build it: {_sentence(error)}") from None
     if again:

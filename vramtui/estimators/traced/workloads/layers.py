@@ -72,15 +72,15 @@ class Builder:
         Raises:
             UserError: a layer does not take what comes in.
         """
-        made: list[nn.Module] = []
+        modules: list[nn.Module] = []
         for layer in layers:
             if isinstance(layer, Repeat):
                 for _ in range(layer.times):
                     inner = [self.one(part) for part in layer.layers]
-                    made.append(Stretch(inner, residual=layer.residual, again=self._again))
+                    modules.append(Stretch(inner, residual=layer.residual, again=self._again))
             else:
-                made.append(self.one(layer))
-        return nn.Sequential(*made)
+                modules.append(self.one(layer))
+        return nn.Sequential(*modules)
 
     def one(self, layer: Layer) -> nn.Module:
         """One layer; `shape` moves on behind it."""
@@ -219,7 +219,7 @@ def build_convnet(model: ConvNetModel, *, again: bool) -> nn.Module:
     """A ResNet from its stages."""
     wide = 4 if model.block == "bottleneck" else 1
     channels = model.embedding_size
-    made: list[nn.Module] = [
+    modules: list[nn.Module] = [
         nn.Conv2d(model.num_channels, channels, 7, 2, 3, bias=False),
         nn.BatchNorm2d(channels),
         nn.ReLU(inplace=model.inplace),
@@ -229,6 +229,6 @@ def build_convnet(model: ConvNetModel, *, again: bool) -> nn.Module:
         for block in range(stage.blocks):
             stride = stage.stride if block == 0 else 1
             residual = Residual(channels, stage.channels, stride, wide=wide, inplace=model.inplace)
-            made.append(Stretch([residual], residual=False, again=True) if again else residual)
+            modules.append(Stretch([residual], residual=False, again=True) if again else residual)
             channels = wide * stage.channels
-    return nn.Sequential(*made, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, model.num_classes))
+    return nn.Sequential(*modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, model.num_classes))

@@ -33,21 +33,21 @@ def of_images(config: Fields) -> Table:
     layers, latent = _blocks(config, "layers_per_block", 1), config.whole("latent_channels", 4)
     _check_blocks(config)
     attention = config.flag("mid_block_add_attention", default=True)
-    given, made = config.whole("in_channels", 3), config.whole("out_channels", 3)
+    channels_in, channels_out = config.whole("in_channels", 3), config.whole("out_channels", 3)
     image = _Images(TensorList())
-    image.encoder(channels, layers, given, attention=attention)
+    image.encoder(channels, layers, channels_in, attention=attention)
     image.conv("conv_out", channels[-1], 2 * latent)
     for numbers, key in ((2 * latent, "use_quant_conv"), (latent, "use_post_quant_conv")):
         if config.flag(key, default=True):
             image.conv(key.removeprefix("use_"), numbers, numbers, kernel=1)
     image.conv("conv_in", latent, channels[-1])
-    image.decoder(channels, layers, made, attention=attention)
+    image.decoder(channels, layers, channels_out, attention=attention)
     return {
         "design": "images",
         "block_out_channels": channels,
         "layers_per_block": layers,
         "latent_channels": latent,
-        "out_channels": made,
+        "out_channels": channels_out,
         "attention": attention,
         "force_upcast": config.flag("force_upcast", default=True),
         "spatial_factor": 2 ** (len(channels) - 1),
@@ -128,7 +128,7 @@ class _Images:
         self.middle(channels[-1], attention=attention)
         self.norm(channels[-1])
 
-    def decoder(self, channels: list[int], layers: int, made: int, *, attention: bool) -> None:
+    def decoder(self, channels: list[int], layers: int, channels_out: int, *, attention: bool) -> None:
         self.middle(channels[-1], attention=attention)
         for level in reversed(range(len(channels))):
             width = channels[level]
@@ -137,7 +137,7 @@ class _Images:
             if level:
                 self.conv("upsampler", width, width)
         self.norm(channels[0])
-        self.conv("conv_out", channels[0], made)
+        self.conv("conv_out", channels[0], channels_out)
 
     def middle(self, width: int, *, attention: bool) -> None:
         self.resnet(width, width)
@@ -200,7 +200,7 @@ class _Video:
         self.tensors.norm("norm", width)
         self.conv("conv_out", width, 2 * latent)
 
-    def decoder(self, sizes: _Sizes, made: int, up: Sequence[bool]) -> None:
+    def decoder(self, sizes: _Sizes, channels_out: int, up: Sequence[bool]) -> None:
         levels = sizes.channels[::-1]
         self.conv("conv_in", sizes.latent, levels[0])
         self.middle(levels[0])
@@ -216,7 +216,7 @@ class _Video:
                 if up[level]:
                     self.time(outer, 2 * outer)
         self.tensors.norm("norm", width)
-        self.conv("conv_out", width, made)
+        self.conv("conv_out", width, channels_out)
 
 
 def whole_numbers(config: Fields, key: str, default: tuple[int, ...]) -> list[int]:

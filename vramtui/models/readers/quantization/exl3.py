@@ -33,10 +33,10 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
     for said in (bits, head):
         if said is None or not LEAST <= said <= MOST:
             raise Damaged(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
-    made: list[Table] = []
+    tables: list[Table] = []
     for group in groups:
-        made += _stored(group, head if group["name"] == "lm_head" else bits)
-    return made
+        tables += _stored(group, head if group["name"] == "lm_head" else bits)
+    return tables
 
 
 def _stored(group: Table, bits: float) -> Iterator[Table]:

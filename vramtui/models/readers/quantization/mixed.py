@@ -103,23 +103,23 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
     counts = {str(group["name"]): group.get("count", 1) for group in tensors}
     # Gemma 4's stand beside the MLP, not in it.
     beside = counts.get("gate_proj", 0) + counts.get("experts_down_proj", 0) > layers
-    made: list[Table] = []
+    tables: list[Table] = []
     for group in tensors:
         kind = kind_of(group)
         if group.get("place") == "tower":
-            made.append(group | {"bits": UNQUANTIZED} if left.towers else group)
+            tables.append(group | {"bits": UNQUANTIZED} if left.towers else group)
         elif kind is None:
-            made.append(group)
+            tables.append(group)
         elif listed:
             own = listed.get(kind, UNQUANTIZED)
-            made.append(group if own is None else group | {"bits": own})
+            tables.append(group if own is None else group | {"bits": own})
         elif rest is not None:
-            made.append(group if kind == "experts" else group | {"bits": rest})
+            tables.append(group if kind == "experts" else group | {"bits": rest})
         elif quantization == "mxfp4" and not in_all_layers(how):
-            made.append(group)  # of which experts alone are kept in it
+            tables.append(group)  # of which experts alone are kept in it
         else:
-            made += _split(group, _left_count(group, kind, layers, left, beside=beside), bits)
-    return made
+            tables += _split(group, _left_count(group, kind, layers, left, beside=beside), bits)
+    return tables
 
 
 def in_all_layers(how: Fields) -> bool:
