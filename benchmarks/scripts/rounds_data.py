@@ -363,10 +363,10 @@ def weights_of(module: str, net: str, file: Path, part: str = "") -> None:
     torch.save((getattr(made, part) if part else made).state_dict(), file)
 
 
-def voc_boxes(clone: Path) -> None:
-    """Three folders of PASCAL VOC with 60 pictures of two boxes each, and MobileNetV2's weights (pytorch-ssd)."""
-    for part in ("VOC2007", "VOC2012", "test/VOC2007"):
-        root = clone / "made" / part
+def voc_boxes_in(folder_of_all: Path, parts: tuple[str, ...]) -> None:
+    """PASCAL VOC's folders `parts` with 60 pictures of two boxes each."""
+    for part in parts:
+        root = folder_of_all / part
         for folder in ("ImageSets/Main", "Annotations"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         names = [f"{number:06}" for number in range(60)]
@@ -380,6 +380,11 @@ def voc_boxes(clone: Path) -> None:
             (root / "Annotations" / f"{name}.xml").write_text(f"<annotation>{boxes}</annotation>")
         for listed in ("trainval", "test"):
             (root / "ImageSets" / "Main" / f"{listed}.txt").write_text("\n".join(names) + "\n")
+
+
+def voc_boxes(clone: Path) -> None:
+    """Three folders of PASCAL VOC with 60 pictures of two boxes each, and MobileNetV2's weights (pytorch-ssd)."""
+    voc_boxes_in(clone / "made", ("VOC2007", "VOC2012", "test/VOC2007"))
     sys.path.insert(0, str(clone))
     weights_of("vision.nn.mobilenet_v2", "MobileNetV2", clone / "models" / "mb2-imagenet-71_8.pth", "features")
 
@@ -722,6 +727,244 @@ def road_speeds(clone: Path) -> None:
     (clone / "data" / "metr-la" / "vel.csv").write_text("\n".join(rows) + "\n")
 
 
+def coco_with_font(clone: Path) -> None:
+    """COCO as YOLO reads it, beside the clone, its pictures' font, the weights that it tries AMP with (yolov3)."""
+    root = clone.parent / "datasets" / "coco"
+    for part in ("train2017", "val2017"):
+        names = []
+        for number in range(80):
+            image(root / "images" / part / f"{number:012}.jpg", 640, 480)
+            names.append(f"./images/{part}/{number:012}.jpg")
+            labels = root / "labels" / part / f"{number:012}.txt"
+            labels.parent.mkdir(parents=True, exist_ok=True)
+            labels.write_text("".join(f"{at} 0.{at + 2} 0.{at + 2} 0.2 0.3\n" for at in range(5)))
+        (root / f"{part}.txt").write_text("\n".join(names) + "\n")
+    sys.path.insert(0, str(clone))
+    net = importlib.import_module("models.yolo").Model(str(clone / "models" / "yolov3-tiny.yaml"))
+    torch.save({"model": net, "ema": None}, clone / "yolov3-tiny.pt")
+    fonts = Path(importlib.import_module("matplotlib").get_data_path()) / "fonts" / "ttf"
+    for folder in (clone / "made" / "config", clone / "made" / "config" / "Ultralytics"):
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(fonts / "DejaVuSans.ttf", folder / "Arial.ttf")
+
+
+def mattes(clone: Path) -> None:
+    """Films of people with mattes, backgrounds, segmented people and films of them (RobustVideoMatting)."""
+    root = clone.parent / "matting-data"
+    for part in ("train", "valid"):
+        for number in range(24):
+            for kind, top in (("fgr", None), ("pha", 256)):
+                image(root / "VideoMatte240K_JPEG_SD" / part / kind / "0001" / f"{number:05}.jpg", 768, 432, top)
+            image(root / "Backgrounds" / part / f"{number}.png", 768, 512)
+            image(root / "BackgroundVideos" / part / "0000" / f"{number:04}.jpg", 768, 432)
+    people, films = [], []
+    for number in range(32):
+        image(root / "coco" / "train2017" / f"{number}.jpg", 640, 480)
+        image(root / "coco" / "panoptic_train2017" / f"{number}.png", 640, 480)
+        people.append({"file_name": f"{number}.png", "segments_info": [{"id": 1, "category_id": 1}]})
+        image(root / "SuperviselyPersonDataset" / "img" / f"{number}.png", 640, 480)
+        image(root / "SuperviselyPersonDataset" / "seg" / f"{number}.png", 640, 480, 256)
+        image(root / "YouTubeVIS" / "train" / "JPEGImages" / "film" / f"{number:05}.jpg", 640, 480)
+        films.append(f"film/{number:05}.jpg")
+    (root / "coco" / "annotations").mkdir(exist_ok=True)
+    (root / "coco" / "annotations" / "panoptic_train2017.json").write_text(json.dumps({"annotations": people}))
+    mask = {"counts": [640 * 200, 640 * 280], "size": [480, 640]}
+    one = {"category_id": 26, "video_id": 1, "segmentations": [mask] * len(films)}
+    film = {"id": 1, "file_names": films, "height": 480, "width": 640}
+    (root / "YouTubeVIS" / "train" / "instances.json").write_text(json.dumps({"annotations": [one], "videos": [film]}))
+    torchvision_weights(clone / "made" / "torch", "mobilenet_v3_large-8738ca79.pth", "mobilenet_v3_large")
+
+
+def sung(clone: Path) -> None:
+    """One speaker's 24 and 2 waves with their spectrograms' companions, settings from the template (so-vits-svc)."""
+    soundfile = importlib.import_module("soundfile")
+    folder = clone / "dataset" / "44k" / "speaker"
+    folder.mkdir(parents=True, exist_ok=True)
+    (clone / "filelists").mkdir(exist_ok=True)
+    for part, count in (("train", 24), ("val", 2)):
+        names = [f"./dataset/44k/speaker/{part}{number}.wav" for number in range(count)]
+        for name in names:
+            soundfile.write(clone / name, ROLL.uniform(-0.5, 0.5, 512 * 400).astype(np.float32), 44100)
+            np.save(clone / f"{name}.f0.npy", np.stack([ROLL.uniform(100, 300, 400), np.ones(400)]))
+            np.save(clone / f"{name}.vol.npy", ROLL.random(400, dtype=np.float32))
+            torch.save(torch.randn(1, 768, 232), clone / f"{name}.soft.pt")
+        (clone / "filelists" / f"{part}.txt").write_text("\n".join(names) + "\n")
+    text = json.loads((clone / "configs_template" / "config_template.json").read_text())
+    text["spk"], text["model"]["n_speakers"] = {"speaker": 0}, 1
+    text["model"]["ssl_dim"] = text["model"]["filter_channels"] = text["model"]["gin_channels"] = 768
+    text["model"]["speech_encoder"] = "vec768l12"
+    (clone / "configs" / "config.json").write_text(json.dumps(text))
+
+
+def words_and_vocabulary(clone: Path) -> None:
+    """4,000 pairs of sentences, their vocabulary, and the command that pip installs (BERT-pytorch)."""
+    (clone / "bert").write_text("from bert_pytorch.__main__ import train\n\ntrain()\n")
+    for name in ("data", "output"):
+        (clone / name).mkdir(exist_ok=True)
+    pairs = (
+        "\t".join(" ".join(f"w{number}" for number in ROLL.integers(0, 5000, 9)) for _ in range(2)) for _ in range(4000)
+    )
+    (clone / "data" / "corpus.small").write_text("\n".join(pairs) + "\n")
+    sys.path.insert(0, str(clone))
+    vocabulary = importlib.import_module("bert_pytorch.dataset.vocab").WordVocab
+    with (clone / "data" / "corpus.small").open() as lines:
+        vocabulary(lines).save_vocab(clone / "data" / "vocab.small")
+
+
+def cifar_hundred(clone: Path) -> None:
+    """CIFAR-100's files with noise under made/ (temperature_scaling); made/site lets torchvision take them."""
+    cifar(clone)
+    folder = clone / "made" / "cifar-100-python"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 8000), ("test", 500)):
+        pixels = ROLL.integers(0, 256, (count, 3072), dtype=np.uint8)
+        labels = [int(label) for label in ROLL.integers(0, 100, count)]
+        (folder / part).write_bytes(pickle.dumps({"data": pixels, "fine_labels": labels}))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [str(number) for number in range(100)]}))
+
+
+def rolls_of_the_road(clone: Path) -> None:
+    """604 drives of 40 moments in 96x96 colours (world-models), and the folder that its README makes."""
+    for number in range(604):
+        folder = clone / "datasets" / "carracing" / f"thread_{number % 8}"
+        folder.mkdir(parents=True, exist_ok=True)
+        seen = ROLL.integers(0, 256, (40, 96, 96, 3), dtype=np.uint8)
+        rest = {"rewards": np.zeros(40), "actions": np.zeros((40, 3)), "terminals": np.zeros(40, dtype=bool)}
+        np.savez(folder / f"rollout_{number}.npz", observations=seen, **rest)
+    (clone / "exp_dir").mkdir(exist_ok=True)
+
+
+def coco_beside(clone: Path) -> None:
+    """COCO as YOLO reads it, beside the clone (PyTorch_YOLOv4)."""
+    root = clone.parent / "coco"
+    for part in ("train2017", "val2017"):
+        for number in range(64):
+            image(root / "images" / part / f"{number:012}.jpg", 640, 480)
+            labels = root / "labels" / part / f"{number:012}.txt"
+            labels.parent.mkdir(parents=True, exist_ok=True)
+            labels.write_text("".join(f"{at} 0.{at + 2} 0.{at + 2} 0.2 0.3\n" for at in range(5)))
+        names = (f"./images/{part}/{number:012}.jpg" for number in range(64))
+        (root / f"{part}.txt").write_text("\n".join(names) + "\n")
+
+
+def said(clone: Path) -> None:
+    """200 sayings of 3 to 9 seconds in Emilia's form (F5-TTS)."""
+    soundfile, datasets = importlib.import_module("soundfile"), importlib.import_module("datasets")
+    root = clone / "data" / "Emilia_ZH_EN_pinyin"
+    (root / "wavs").mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(200):
+        name, seconds = str(root / "wavs" / f"{number}.wav"), 3 + number % 7
+        soundfile.write(name, ROLL.uniform(-0.5, 0.5, 24000 * seconds).astype(np.float32), 24000)
+        rows.append({"audio_path": name, "text": "the quick brown fox jumps " * seconds, "duration": float(seconds)})
+    datasets.Dataset.from_list(rows).save_to_disk(str(root / "raw"))
+    (root / "duration.json").write_text(json.dumps({"duration": [row["duration"] for row in rows]}))
+
+
+def freebase(clone: Path) -> None:
+    """60,000 triples among Freebase's own entities, and vectors for these (relationPrediction)."""
+    folder = clone / "data" / "FB15k-237"
+    names = [[line.split()[0] for line in (folder / f"{kind}2id.txt").read_text().splitlines() if len(line.split()) > 1]
+             for kind in ("entity", "relation")]  # fmt: skip
+    drawn = [ROLL.integers(0, len(names[at]), 60000) for at in (0, 1, 0)]
+    triples = [f"{names[0][a]}\t{names[1][b]}\t{names[0][c]}" for a, b, c in zip(*drawn, strict=True)]
+    (folder / "train.txt").write_text("\n".join(triples) + "\n")
+    vectors = ROLL.normal(0, 0.1, (len(names[0]), 100)).round(5)
+    (folder / "entity2vec.txt").write_text("\n".join("\t".join(map(str, row)) for row in vectors) + "\n")
+    (clone / "checkpoints" / "fb" / "out").mkdir(parents=True, exist_ok=True)
+
+
+def places_visited(clone: Path) -> None:
+    """Eight of Gowalla's 40,981 places for each of its users (NGCF-PyTorch)."""
+    lines = (f"{user} {' '.join(map(str, ROLL.choice(40981, 8, replace=False)))}" for user in range(29858))
+    (clone / "Data" / "gowalla" / "train.txt").write_text("\n".join(lines) + "\n")
+
+
+def brains(clone: Path) -> None:
+    """A list (iSeg's) of 1,024 and 128 cubes of two scans and a mask, made from 8, beside the clone (MedicalZoo)."""
+    nibabel = importlib.import_module("nibabel")
+    folder = clone.parent / "datasets" / "iseg_2017" / "iSeg-2017-Training"
+    folder.mkdir(parents=True, exist_ok=True)
+    scan = nibabel.analyze.AnalyzeImage(np.zeros((144, 192, 256), dtype=np.int16), np.eye(4))
+    nibabel.save(scan, folder / "subject-1-T1.img")
+    cubes = []
+    for number in range(8):
+        names = tuple(str(folder / f"{number}_{kind}.npy") for kind in ("T1", "T2", "seg"))
+        for name in names:
+            cube = ROLL.integers(0, 4, (64, 64, 64)) if "seg" in name else ROLL.normal(size=(64, 64, 64))
+            np.save(name, cube.astype(np.float32))
+        cubes.append(names)
+    for part, count in (("train", 1024), ("val", 128)):
+        listed = pickle.dumps([cubes[number % 8] for number in range(count)])
+        (folder / f"iseg2017-list-{part}-samples-{count}.txt").write_bytes(listed)
+
+
+def smiles_with_vocabulary(clone: Path) -> None:
+    """4,000 molecules in SMILES and their signs (REINVENT)."""
+    parts = ["C", "c1ccccc1", "C(=O)N", "O", "N", "C(F)(F)", "S", "CC", "C(Cl)"]
+    lines = ["".join(ROLL.choice(parts, int(ROLL.integers(5, 14)))) + "C" for _ in range(4000)]
+    (clone / "data" / "mols_filtered.smi").write_text("\n".join(lines) + "\n")
+    if not (clone / "data" / "Voc").exists():
+        signs = ["R", "C", "c", "1", "(", "=", ")", "O", "N", "F", "S", "L"]
+        (clone / "data" / "Voc").write_text("\n".join(signs) + "\n")
+
+
+def detectors(clone: Path) -> None:
+    """PEMS08's 17,856 readings of 170 detectors with the hour and the day (BasicTS)."""
+    folder = clone / "datasets" / "PEMS08"
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = (17856, 170, 3)
+    np.memmap(folder / "data.dat", dtype=np.float32, mode="w+", shape=shape)[:] = ROLL.random(shape, dtype=np.float32)
+    settings = {"INPUT_LEN": 12, "OUTPUT_LEN": 12, "TRAIN_VAL_TEST_RATIO": [0.6, 0.2, 0.2], "NORM_EACH_CHANNEL": False,
+                "RESCALE": True, "NULL_VAL": 0.0}  # fmt: skip
+    description = {"name": "PEMS08", "shape": shape, "num_time_steps": shape[0], "regular_settings": settings}
+    (folder / "desc.json").write_text(json.dumps(description))
+
+
+def aligned(clone: Path) -> None:
+    """3,000 aligned proteins of 200 residues, under the names of the example (EVE)."""
+    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
+    rows = list(csv.DictReader((clone / "data" / "mappings" / "example_mapping.csv").open()))
+    focus = "".join(letters[ROLL.integers(0, 20, 200)])
+    lines = [">P/1-200", focus]
+    for number in range(3000):
+        lines += [f">q{number}/1-200", "".join(np.where(ROLL.random(200) < 0.4, letters[ROLL.integers(0, 20, 200)],
+                                                        list(focus)))]  # fmt: skip
+    (clone / "data" / "MSA").mkdir(exist_ok=True)
+    (clone / "data" / "MSA" / rows[0]["msa_location"]).write_text("\n".join(lines) + "\n")
+
+
+def imagenet_with_quantizer(clone: Path) -> None:
+    """ImageNet's folders with 1,200 pictures where VAR looks for them, and its quantizer's weights."""
+    for part, count in (("train", 1200), ("val", 40)):
+        for number in range(count):
+            file = clone.parent / "made" / "imagenet" / part / f"n{number % 10}" / f"{number}.JPEG"
+            image(file, 300, 300)
+    sys.path.insert(0, str(clone))
+    net = importlib.import_module("models").VQVAE(vocab_size=4096, z_channels=32, ch=160, test_mode=True,
+        share_quant_resi=4, v_patch_nums=(1, 2, 3, 4, 5, 6, 8, 10, 13, 16))  # fmt: skip
+    torch.save(net.state_dict(), clone / "vae_ch160v4096z32.pth")
+
+
+def voc_boxes_and_vgg(clone: Path) -> None:
+    """Two folders of PASCAL VOC with 60 pictures of two boxes each, and VGG's weights without its head (SSD)."""
+    voc_boxes_in(clone / "datasets", ("VOC2007", "VOC2012"))
+    sys.path.insert(0, str(clone))
+    vgg = importlib.import_module("ssd.modeling.backbone.vgg")
+    (clone / "made" / "torch" / "models").mkdir(parents=True, exist_ok=True)
+    net = torch.nn.ModuleList(vgg.add_vgg(vgg.vgg_base["300"]))
+    torch.save(net.state_dict(), clone / "made" / "torch" / "models" / "vgg16_reducedfc.pth")
+
+
+def clicks_in_shops(clone: Path) -> None:
+    """6,000 sessions of 2 to 9 clicks among Diginetica's articles, their graph by its own command (GCE-GNN)."""
+    folder = clone / "datasets" / "diginetica"
+    sessions = [[int(one) for one in ROLL.integers(1, 43098, int(ROLL.integers(2, 10)))] for _ in range(6000)]
+    (folder / "train.txt").write_bytes(pickle.dumps((sessions, [session[0] for session in sessions])))
+    subprocess.run([sys.executable, "build_graph.py", "--dataset", "diginetica", "--sample_num", "12"], cwd=clone,
+                   check=True)  # fmt: skip
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -732,7 +975,10 @@ MAKERS = {
                 digits, films_with_masks, spoken_frames, noise_series, energies, energies_with_copper,
                 mnist_beside, voc_lists, scans, libri_lists, sample_visits, compiled_sampler,
                 bytes_of_text, small_and_large_faces,
-                coco_for_dfine, road_speeds)
+                coco_for_dfine, road_speeds, coco_with_font, mattes, sung, words_and_vocabulary, cifar_hundred,
+                rolls_of_the_road, coco_beside,  said, freebase, places_visited, brains,
+                smiles_with_vocabulary, detectors, aligned, imagenet_with_quantizer,
+ voc_boxes_and_vgg, clicks_in_shops)
 }  # fmt: skip
 
 
