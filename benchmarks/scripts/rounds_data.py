@@ -946,14 +946,17 @@ def imagenet_with_quantizer(clone: Path) -> None:
     torch.save(net.state_dict(), clone / "vae_ch160v4096z32.pth")
 
 
-def voc_boxes_and_vgg(clone: Path) -> None:
-    """Two folders of PASCAL VOC with 60 pictures of two boxes each, and VGG's weights without its head (SSD)."""
-    voc_boxes_in(clone / "datasets", ("VOC2007", "VOC2012"))
-    sys.path.insert(0, str(clone))
-    vgg = importlib.import_module("ssd.modeling.backbone.vgg")
-    (clone / "made" / "torch" / "models").mkdir(parents=True, exist_ok=True)
-    net = torch.nn.ModuleList(vgg.add_vgg(vgg.vgg_base["300"]))
-    torch.save(net.state_dict(), clone / "made" / "torch" / "models" / "vgg16_reducedfc.pth")
+def coco_lists(clone: Path) -> None:
+    """Lists of 256 and 64 pictures with a text file of five boxes beside each, and settings (Yolo-FastestV2)."""
+    text = (clone / "data" / "coco.data").read_text()
+    for part, count in (("train", 256), ("val", 64)):
+        names = [str(clone / "made" / part / f"{number:012}.jpg") for number in range(count)]
+        for name in names:
+            image(Path(name), 640, 480)
+            boxes = "".join(f"{at} 0.{at + 2} 0.{at + 2} 0.2 0.3\n" for at in range(5))
+            Path(name).with_suffix(".txt").write_text(boxes)
+        (clone / "made" / f"{part}2017.txt").write_text("\n".join(names) + "\n")
+    (clone / "made" / "coco.data").write_text(re.sub(r"=.*/((?:train|val)2017.txt)", r"=made/\1", text))
 
 
 def clicks_in_shops(clone: Path) -> None:
@@ -978,7 +981,7 @@ MAKERS = {
                 coco_for_dfine, road_speeds, coco_with_font, mattes, sung, words_and_vocabulary, cifar_hundred,
                 rolls_of_the_road, coco_beside,  said, freebase, places_visited, brains,
                 smiles_with_vocabulary, detectors, aligned, imagenet_with_quantizer,
- voc_boxes_and_vgg, clicks_in_shops)
+ coco_lists, clicks_in_shops)
 }  # fmt: skip
 
 
