@@ -829,8 +829,13 @@ def rolls_of_the_road(clone: Path) -> None:
         folder = clone / "datasets" / "carracing" / f"thread_{number % 8}"
         folder.mkdir(parents=True, exist_ok=True)
         seen = ROLL.integers(0, 256, (40, 96, 96, 3), dtype=np.uint8)
-        rest = {"rewards": np.zeros(40), "actions": np.zeros((40, 3)), "terminals": np.zeros(40, dtype=bool)}
-        np.savez(folder / f"rollout_{number}.npz", observations=seen, **rest)
+        np.savez(
+            folder / f"rollout_{number}.npz",
+            observations=seen,
+            rewards=np.zeros(40),
+            actions=np.zeros((40, 3)),
+            terminals=np.zeros(40, dtype=bool),
+        )
     (clone / "exp_dir").mkdir(exist_ok=True)
 
 
