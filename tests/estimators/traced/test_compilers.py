@@ -52,3 +52,33 @@ def test_a_graph_runs_the_model_once_and_leaves_it_as_it_was(tmp_path: Path, wid
         result = traced(tmp_path, WRITER.format(graph=graph), None, str(width))
         assert result.peak_allocated == plain.peak_allocated
         assert any("no graph is written" in note for note in result.warnings)
+
+
+SAVES = """
+    import sys, torch
+    class Net(torch.nn.Sequential):
+        {own}
+        def forward(self, x):
+            {read}
+            return super().forward(x)
+    width = int(sys.argv[1])
+    net = Net(torch.nn.Linear(width, width)).cuda()
+    x = torch.randn(2, width, device="cuda")
+    {graph}
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("width", [1, 65, 1_025])
+@pytest.mark.parametrize(
+    ("own", "read"), [("save = [0]", "assert 0 in self.save"), ("def save(self): return 0", "assert self.save() == 0")]
+)
+def test_a_model_that_was_traced_keeps_a_save_of_its_own(tmp_path: Path, own: str, read: str, width: int) -> None:
+    plain, after = (
+        traced(tmp_path, SAVES.format(own=own, read=read, graph=graph), None, str(width))
+        for graph in ("", "torch.jit.trace(net, x, strict=False)")
+    )
+    assert after.peak_allocated == plain.peak_allocated

@@ -76,6 +76,9 @@ def _or_as_it_is(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def give_save(module: Any) -> None:
-    """Let what stands for a traced module or function have the method `save` of one."""
+    """Let what stands for a traced module or function have the method `save` of one, but for one of the code's own,
+    which the code goes on to read (yolov3's list of layers).
+    """
     target = vars(module)  # not as a child of itself
-    target["save"] = lambda file, *_args, **_kwargs: torch.jit.save(module, file)
+    if not hasattr(module, "save"):
+        target["save"] = lambda file, *_args, **_kwargs: torch.jit.save(module, file)
