@@ -28,12 +28,15 @@ def scratch_of(call: Callable[[], object], result: int) -> int:
     return int(peak - before - result)
 
 
-def workspaces(form: dict[str, Any], row: list[int]) -> list[int]:
+def workspaces(
+    form: dict[str, Any], row: list[int], scratch: Callable[[Callable[[], object], int], Any] = scratch_of
+) -> list[Any]:
     """Of one convolution, forward, for the input's gradient and for the weight's; in bytes.
 
     Args:
         form: its type, window, stride, dilation, groups and layout.
         row: images, channels of the input and of the output, the input's sides, the padding of each.
+        scratch: of a call and the bytes of its result.
     """
     images, inputs, outputs, *sides = row
     size, padding = sides[: len(sides) // 2], sides[len(sides) // 2 :]
@@ -45,14 +48,14 @@ def workspaces(form: dict[str, Any], row: list[int]) -> list[int]:
     none = [1] * len(size)
     stride, dilation = form.get("stride", none), form.get("dilation", none)
 
-    def forward() -> torch.Tensor:
+    def forward(device: str = "cuda") -> torch.Tensor:
         found: torch.Tensor = torch.ops.aten.convolution(
-            tensor, weight, None, stride, padding, dilation, False, [0] * len(size), groups
+            tensor.to(device), weight.to(device), None, stride, padding, dilation, False, [0] * len(size), groups
         )
         return found
 
-    gradient = torch.empty_like(forward())
-    found = [scratch_of(forward, gradient.nbytes)]
+    gradient = torch.empty_like(forward("meta"), device="cuda")
+    found = [scratch(forward, gradient.nbytes)]
     for at, result in ((0, tensor), (1, weight)):
         wanted = [at == 0, at == 1, False]
 
@@ -61,7 +64,7 @@ def workspaces(form: dict[str, Any], row: list[int]) -> list[int]:
                 gradient, tensor, weight, None, stride, padding, dilation, False, [0] * len(size), groups, wanted
             )
 
-        found.append(scratch_of(backward, result.nbytes))
+        found.append(scratch(backward, result.nbytes))
     return found
 
 

@@ -1,39 +1,40 @@
 """Workspaces of cuDNN's convolutions as they were measured, and of others by the nearest of these.
 
-`convolutions_h200.json` is **measured** with PyTorch 2.13's CUDA build and cuDNN 9.20 on a model of that card, and
-goes before the thresholds of `convolution_workspaces.py`: convolutions of public nets (ResNets, VGG, UNets, GANs,
-TCNs, those for MNIST and CIFAR; batches of 4 to 256), layers of one dimension (wav2vec 2.0, Whisper, WaveNet, EnCodec,
-Conformer, nets for electrocardiograms …) and of three (R3D, C3D, 3D UNets, patches of films) by their published sizes,
-and random ones. What is asked for in one of them is taken as it is. A convolution near one of them is taken to run on
-the same kernel. Each left out in turn, of those with a neighbour within two octaves (63 % of two dimensions, 61 of
-three, 29 of one) this meets within 5 % or 64 KiB, forward, input and weight, in brackets the thresholds over all:
+`convolutions_h100.json.gz` is **measured** on a real H100 (benchmarks/card/convolutions_of_nets.py: PyTorch 2.11,
+cuDNN 9.19, driver 580.159, 26 November 2026) and holds for Hopper: 100,315 convolutions, namely the 3,593 described
+below and those of torchvision's models and of usual UNets, YOLOs, GANs, patch embeddings and speech encoders at nine
+batches from 1 to 256, each in fp32 (as TF32), fp16 and bf16, contiguous and channels-last, as far as a card's minutes
+reached. What is asked for in one of them is taken as it is; a convolution near one of them is taken to run on the
+same kernel. 1,500 of them left out at random are met by the rest within 5 % or 1 MiB, forward, input and weight:
 
-    two dimensions, fp32     84, 92, 81 %   (69, 84, 67)      fp16     92, 94, 82 %   (87, 91, 74)
-    one dimension, fp32      84, 88, 80 %   (70, 83, 66)      fp16     97, 90, 90 %   (86, 86, 77)
-    three dimensions, fp32   86, 91, 86 %   (61, 87, 77)      fp16     74, 93, 87 %   (72, 93, 78)
+    fp32   contiguous 90, 95, 80 %   channels-last 89, 91, 78
+    fp16   contiguous 96, 96, 84 %   channels-last 96, 96, 87
+    bf16   contiguous 97, 97, 86 %   channels-last 98, 97, 83
 
-`convolutions_a100.json`, `_l4`, `_rtx4090` and `_t4` hold the same 3,593 convolutions as far as the card can run them,
-measured by benchmarks/convolutions.py on emulated cards with PyTorch 2.13's CUDA build: cuDNN's own answers for the
-card that is described to it. By the nearest in the same way, fp32 of two dimensions: A100 77, 88 and 74 %, where the
-thresholds meet 44, 76 and 51; L4 73, 84, 71 (43, 66, 49); T4, which has no TF32, 77, 81, 100 (no workspace at all: 62,
-74, 97); fp16 on the T4 73, 71, 60. None of these was held against such a card. The convolutions of the nets in
-docs/scripts.md are among the measured ones, so that their errors say nothing about other nets.
+`convolutions_h200.json` and `_a100`, `_l4`, `_rtx4090`, `_t4` are what cuDNN 9.20 of PyTorch 2.13 says of 3,593
+convolutions **without a device** where such a card is described to it (`run --on`, benchmarks/convolutions.py): of
+public nets (ResNets, VGG, UNets, GANs, TCNs, those for MNIST and CIFAR; batches of 4 to 256), layers of one dimension
+(wav2vec 2.0, Whisper, WaveNet, EnCodec, Conformer …) and of three (R3D, C3D, 3D UNets …) by their published sizes, and
+random ones.
 
-The H200's are figures of a model of that card. A real H200 with cuDNN 9.19 (PyTorch 2.11, `tests/golden/card`) asked
-within a MiB of the table for 765 of its convolutions in 85, 84 and 66 % with fp16 (forward, input, weight), in 76, 77
-and 61 % with fp32 and in 49, 51 and 54 % with bf16: whether it is the older cuDNN or the model is not known.
+Without a device cuDNN leaves out engines that it has on a card; its log says of each that its heuristics name it and
+that it is not supported: 58, 62 and 63 for windows of 1, which work in next to nothing, and 3, 17, 18 and 50, of which
+one took 9 GB. Of the 3,593 the H100 has within 5 % or 64 KiB in fp32 85, 83 and 69 %, in fp16 85, 86 and 73 %, in bf16
+53, 51 and 56 %; the rest is smaller on the card forward, and larger in one weight's gradient of four. The other cards
+were not measured; what is said of these is likely to be wrong as often.
 
 Another cuDNN takes other kernels: three in four of these convolutions have another workspace with 9.24, which PyTorch
 2.14 brings, and nine of them yet another with 2.15's 9.26. `convolutions_h200_9.24.json` and `_9.26.json` hold the rows
-that differ from the cuDNN before, measured on those CUDA builds by benchmarks/convolutions.py (with 2.13's it finds
-none that does). The thresholds are 9.20's for all.
+that differ from the cuDNN before, without a device. On Hopper they replace what the card said where the older cuDNN
+says without a device what the card said. The thresholds of `convolution_workspaces.py` are 9.20's for all.
 
 With `torch.backends.cudnn.benchmark` the first call of each convolution takes the largest workspace of all kernels that
 cuDNN finds, times them and empties the allocator's cache. That largest workspace is measured too where the row has
-six figures; which kernel is fastest is not, for nothing is computed where these are measured.
+six figures, on the H100 with fourteen others at work on it, so that larger ones may have found no room; which kernel is
+fastest only a card tells.
 """
 
-import json
+import gzip
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import log2, prod
@@ -63,6 +64,10 @@ NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
 NEWER_ON: MeasuredCard = "h200"
 """Where other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest, as near ones."""
+REAL: MeasuredCard = "h100"
+"""The one card that was there."""
+SAME_BYTES, SAME_SHARE = 1 << 16, 0.05
+"""Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases."""
 
 
 class MeasuredConvolution(msgspec.Struct, frozen=True):
@@ -81,15 +86,48 @@ def _rows(card: MeasuredCard, cudnn: Pair) -> dict[ConvolutionForm, list[list[in
     with the rows that differ in their place, where they were measured.
     """
     if cudnn == OLDEST_CUDNN:
-        return _read(f"convolutions_{card}.json", card, cudnn)
+        return _read(f"convolutions_{card}.json{'.gz' if card == REAL else ''}", card, cudnn)
+    if card == REAL:
+        return _real_of_newer(cudnn)
     before = max(one for one in CUDNN if one < cudnn)
     other = {} if card != NEWER_ON else _read(f"convolutions_{card}_{cudnn[0]}.{cudnn[1]}.json", card, cudnn)
     forms = ((msgspec.structs.replace(form, cudnn=cudnn), rows) for form, rows in _rows(card, before).items())
     return {form: _replaced(rows, other.get(form, []), _sizes(form)) for form, rows in forms}
 
 
+def _real_of_newer(cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
+    """What the card said, with a newer cuDNN's answer without a device where the older one's is the card's."""
+    made = {}
+    for form, rows in _rows(REAL, OLDEST_CUDNN).items():
+        sizes = _sizes(form)
+        older, newer = (
+            {
+                tuple(row[:sizes]): row[sizes : sizes + len(_DIRECTIONS)]
+                for row in _rows(NEWER_ON, one).get(msgspec.structs.replace(form, card=NEWER_ON, cudnn=one), ())
+            }
+            for one in (OLDEST_CUDNN, cudnn)
+        )
+        made[msgspec.structs.replace(form, cudnn=cudnn)] = [
+            [*row[:sizes], *_of_newer(row[sizes:], older[at], newer[at])]
+            if (at := tuple(row[:sizes])) in older
+            else row
+            for row in rows
+        ]
+    return made
+
+
+def _of_newer(real: list[int], older: list[int], newer: list[int]) -> list[int]:
+    """Bytes of each direction, and what was tried."""
+    asked = [
+        new if abs(old - seen) <= max(SAME_BYTES, SAME_SHARE * seen) else seen
+        for seen, old, new in zip(real, older, newer, strict=False)
+    ]
+    return asked + real[len(asked) :]
+
+
 def _read(name: str, card: MeasuredCard, cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
-    read = json.loads((Path(__file__).parent / name).read_bytes())
+    data = (Path(__file__).parent / name).read_bytes()
+    read = msgspec.json.decode(gzip.decompress(data) if name.endswith(".gz") else data)
     return {_form(form | {"card": card, "cudnn": cudnn}): rows for form, rows in read}
 
 
@@ -154,7 +192,7 @@ def _is_held(convolved: Convolved) -> bool:
     """Whether the form's cuDNN itself was asked: newer ones only about pictures, on one card."""
     form = convolved.form
     picture = len(convolved.size) == PLANE and convolved.size[0] > 1
-    return form is None or form.cudnn == OLDEST_CUDNN or (form.card == NEWER_ON and picture)
+    return form is None or form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture)
 
 
 @lru_cache(maxsize=4096)
@@ -162,6 +200,9 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
     if convolved.form is None:
         return None
+    sizes = _sizes_of(convolved)
+    if sizes in (known := _by_sizes(convolved.form)):
+        return _measured(convolved.form)[known[sizes]], float(not _is_held(convolved))
     place = _place(convolved)
     for form in _forms(convolved.form):
         far = [_distance(one, place) for one in _places(form)]
@@ -226,6 +267,16 @@ def _place(convolved: Convolved) -> _Place:
         shape=tuple(one / next_one for one, next_one in pairwise(convolved.size)),
         padded=max(convolved.padding) > 0,
     )
+
+
+def _sizes_of(convolved: Convolved) -> tuple[Any, ...]:
+    return convolved.images, convolved.inputs, convolved.outputs, convolved.size, convolved.padding
+
+
+@cache
+def _by_sizes(form: ConvolutionForm) -> dict[tuple[Any, ...], int]:
+    """Where the measured convolution of just these sizes stands."""
+    return {_sizes_of(one.convolved): at for at, one in reversed(list(enumerate(_measured(form))))}
 
 
 @cache
