@@ -6,6 +6,7 @@ import msgspec
 
 from tests.warm_torch import ask
 from vramtui.core.base.errors import UserError
+from vramtui.estimators.torch_facts.convolution_workspaces import WITHOUT_DEVICE
 from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
 
 
@@ -18,8 +19,10 @@ class WarmTraces:
         Raises:
             UserError: the code cannot be traced.
         """
-        of_torch = {name: value for name, value in os.environ.items() if name.startswith("TORCH_")}
-        answer = self.answer(request, f"import os; os.environ.update({of_torch!r})")
+        kept = {
+            name: value for name, value in os.environ.items() if name.startswith("TORCH_") or name == WITHOUT_DEVICE
+        }
+        answer = self.answer(request, f"import os; os.environ.update({kept!r})")
         if answer.result is None:
             raise UserError(answer.error or "no answer")
         return answer.result

@@ -106,7 +106,7 @@ def test_a_convolution_has_the_workspaces_of_the_cudnn_that_its_pytorch_brings()
 
 @pytest.mark.parametrize(
     ("name", "measured"),
-    [("H100", "h200"), ("A100-80GB", "a100"), ("L4", "l4"), ("RTX4060", "l4"), ("L40S", "rtx4090"), ("T4", "t4")],
+    [("H100", "h100"), ("A100-80GB", "a100"), ("L4", "l4"), ("RTX4060", "l4"), ("L40S", "rtx4090"), ("T4", "t4")],
 )
 def test_a_card_has_the_convolutions_of_the_measured_one_of_its_capability(name: str, measured: str) -> None:
     limits = card_limits(card(name))

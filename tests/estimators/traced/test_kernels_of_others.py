@@ -306,6 +306,7 @@ def test_families_of_convolutions_ask_for_what_cudnn_asked_for() -> None:
 
 
 LEFT_OUT = GOLDEN.with_name("convolutions_left_out.json.gz")
+ON_CARD = GOLDEN.with_name("card") / "convolutions_left_out.json.gz"
 DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 
 
@@ -313,6 +314,7 @@ def _left_out(case: list[Any]) -> tuple[Convolved, int]:
     """A convolution of LEFT_OUT and its dimensions."""
     dimensions, dtype, images, inputs, outputs, size, padding, window, stride, dilation, after, _ = case
     form = ConvolutionForm(
+        card="h100",
         dtype=dtype,
         window=sides_of([window] * dimensions, 1),
         stride=sides_of([stride] * dimensions, 1),
@@ -329,21 +331,53 @@ def _left_out(case: list[Any]) -> tuple[Convolved, int]:
 
 
 def test_the_note_on_convolutions_far_from_measured_ones_is_true_of_those_left_out() -> None:
-    """3,000 of cuDNN 9.20 on an H200, drawn after rules and measured ones stood, and used for neither."""
+    """3,000 as an H100 ran them, drawn after rules and measured ones stood, and used for neither."""
     right = larger = much_larger = cases = 0
-    for case in json.loads(gzip.decompress(LEFT_OUT.read_bytes())):
+    truths = json.loads(gzip.decompress(ON_CARD.read_bytes()))["rows"]
+    for case, asked in zip(json.loads(gzip.decompress(LEFT_OUT.read_bytes())), truths, strict=True):
         convolved, dimensions = _left_out(case)
         if measured_workspace(convolved, "forward") is not None:
             continue
         tensors = copies(convolved, ("input", "weight", "output"))
-        for direction, truth in zip(DIRECTIONS, case[-1], strict=True):
+        for direction, truth in zip(DIRECTIONS, asked, strict=True):
             missing = truth - convolution_workspace(convolved, direction, dimensions)
             close = abs(missing) <= max(1 << 20, 0.05 * truth)
             cases, right = cases + 1, right + close
             larger += missing > 0 and not close
             much_larger += missing > 1.01 * tensors and not close
-    assert cases > 8_000
+    assert cases > 7_000
     assert tuple(round(count / cases, 2) for count in (right, larger, much_larger)) == (RIGHT, LARGER, MUCH_LARGER)
+
+
+def test_those_left_out_that_have_a_measured_one_near_are_as_the_card_ran_them() -> None:
+    """571 of the 3,000: 85, 86 and 70 % within 5 % or 1 MiB."""
+    met: list[list[bool]] = []
+    truths = json.loads(gzip.decompress(ON_CARD.read_bytes()))["rows"]
+    for case, asked in zip(json.loads(gzip.decompress(LEFT_OUT.read_bytes())), truths, strict=True):
+        near = [measured_workspace(_left_out(case)[0], direction) for direction in DIRECTIONS]
+        if near[0] is not None:
+            pairs = zip(near, asked, strict=True)
+            met.append([abs(guess[0] - truth) <= max(1 << 20, 0.05 * truth) for guess, truth in pairs if guess])
+    assert len(met) > 500
+    shares = [sum(right) / len(met) for right in zip(*met, strict=True)]
+    assert all(share >= least for share, least in zip(shares, (0.84, 0.85, 0.69), strict=True)), shares
+
+
+def test_a_weight_gradient_that_takes_much_on_a_card_takes_it_here() -> None:
+    """The last layer but one of PyTorch-GAN's lsgan at its batch: 432 MB on an H100, 51 MB for cuDNN without a device.
+
+    A newer cuDNN takes over what the older said rightly without a device, and nothing else.
+    """
+    shapes = (64, 128, 32, 32), (64, 128, 3, 3), (64, 64, 32, 32)
+    asked = {}
+    for model, cudnn in (("h100", (9, 20)), ("h200", (9, 20)), ("h100", (9, 26)), ("h200", (9, 26))):
+        form = ConvolutionForm(card=model, cudnn=cudnn, dtype="float32", window=(3, 3))  # type: ignore[arg-type] # literals
+        convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+        answers = [measured_workspace(convolved, direction) for direction in DIRECTIONS]
+        asked[model, cudnn] = [answer[0] for answer in answers if answer is not None]
+    assert asked["h100", (9, 20)] == [50_626_576, 50_626_707, 432_013_312]
+    assert asked["h200", (9, 20)] == [50_626_576, 50_626_707, 50_626_576]
+    assert asked["h100", (9, 26)] == [*asked["h200", (9, 26)][:2], 432_013_312]
 
 
 FAR = """

@@ -38,6 +38,8 @@ PLANE = 2
 """Dimensions of a picture."""
 MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
 """A real H100, or models of cards that cuDNN was told of without a device."""
+REAL: MeasuredCard = "h100"
+"""The one card that was there."""
 WITHOUT_DEVICE = "VRAMTUI_CUDNN_WITHOUT_DEVICE"
 """The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `run --on` and
 the CUDA build on a stubbed driver have them: what is held against these sets it.
@@ -63,7 +65,7 @@ def measured_card(capability: Pair, multiprocessors: int) -> MeasuredCard | None
     nearer in multiprocessors.
     """
     if capability[0] == HOPPER:
-        return "h200" if os.environ.get(WITHOUT_DEVICE) else "h100"
+        return "h200" if WITHOUT_DEVICE in os.environ else REAL
     ada: MeasuredCard = "l4" if multiprocessors * multiprocessors < _L4 * _RTX4090 else "rtx4090"
     cards: dict[Pair, MeasuredCard] = {(7, 5): "t4", (8, 0): "a100", (8, 9): ada}
     return cards.get(capability)

@@ -35,6 +35,7 @@ fastest only a card tells.
 """
 
 import gzip
+import json
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import log2, prod
@@ -51,6 +52,7 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     HEADER,
     OLDEST_CUDNN,
     PLANE,
+    REAL,
     ConvolutionForm,
     Convolved,
     Direction,
@@ -64,8 +66,6 @@ NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
 NEWER_ON: MeasuredCard = "h200"
 """Where other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest, as near ones."""
-REAL: MeasuredCard = "h100"
-"""The one card that was there."""
 SAME_BYTES, SAME_SHARE = 1 << 16, 0.05
 """Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases."""
 
@@ -127,7 +127,7 @@ def _of_newer(real: list[int], older: list[int], newer: list[int]) -> list[int]:
 
 def _read(name: str, card: MeasuredCard, cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
     data = (Path(__file__).parent / name).read_bytes()
-    read = msgspec.json.decode(gzip.decompress(data) if name.endswith(".gz") else data)
+    read = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)  # a traced job may have no msgspec
     return {_form(form | {"card": card, "cudnn": cudnn}): rows for form, rows in read}
 
 
