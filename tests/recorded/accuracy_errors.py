@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tests.golden_workloads import LAYER_LISTS, TRANSFORMERS, WORKLOADS
+from tests.recorded.cudnn import cudnn_without_device
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.workload import Workload
@@ -71,6 +72,7 @@ def measure() -> list[Measured]:
     ]
 
 
+@cudnn_without_device()
 def _measured(name: str, folder: str) -> Measured:
     true = json.loads((RECORDED / folder / f"{name}.json").read_text(encoding="utf-8"))
     workload, device = WORKLOADS[name], card(CARDS[folder])

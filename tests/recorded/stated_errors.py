@@ -16,6 +16,7 @@ import msgspec
 
 from tests.golden_workloads import RECORDED
 from tests.recorded.architectures import preset_from
+from tests.recorded.cudnn import cudnn_without_device
 from tests.recorded.stated_jobs import RESNETS, Job
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
@@ -69,6 +70,7 @@ def workload_of(job: Job) -> Workload:
 
 
 @cache
+@cudnn_without_device()
 def measured() -> tuple[tuple[Run, ...], tuple[str, ...]]:
     """Every job with an answer that is estimated, and a sentence for each that is refused."""
     runs, refused = [], []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.recorded.cudnn import cudnn_without_device
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.convolution_workspaces import (
@@ -201,7 +202,8 @@ def test_convolutions_peak_where_the_cuda_build_does(tmp_path: Path, benchmark: 
     """
     script = tmp_path / "script.py"
     script.write_text(CONVOLUTIONS.replace("BENCHMARK", benchmark), encoding="utf-8")
-    result = WARM.trace(TraceRequest(path=str(script), device=card("H200")))
+    with cudnn_without_device():
+        result = WARM.trace(TraceRequest(path=str(script), device=card("H200")))
     assert (result.peak_allocated, result.peak_reserved) == peaks
     assert not result.unseen
     assert any(note.startswith("torch.backends.cudnn.benchmark") for note in result.warnings) is (benchmark == "True")

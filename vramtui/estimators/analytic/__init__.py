@@ -24,6 +24,7 @@ from vramtui.estimators.analytic.sizes import runtime
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED, has_allocator_settings, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
+from vramtui.estimators.torch_facts.convolution_workspaces import is_without_device
 from vramtui.models.specs.adapters import own_names
 from vramtui.models.specs.decoder import decoder_spec
 
@@ -57,12 +58,14 @@ class Analytic:
             UserError: the workload is contradictory, or of a kind that is not modelled here.
             CannotStartError: the card cannot run it.
         """
-        return _answer(workload, device, runtime.ASSUMED)
+        return _answer(workload, device, (*runtime.ASSUMED, is_without_device()))
 
 
 @lru_cache(maxsize=KEPT)
-def _answer(workload: Workload, device: Device, _assumed: tuple[int, int]) -> Estimate:
-    """What is kept is kept for the release of PyTorch that a job is taken to run under where it names none."""
+def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool]) -> Estimate:
+    """What is kept is kept for the release of PyTorch that a job is taken to run under where it names none, and for
+    whose workspaces of convolutions are taken.
+    """
     check_card(workload, device)
     workload = with_own_names(workload)
     estimate = _estimate(workload, device)

@@ -35,6 +35,7 @@ from vramtui.estimators.analytic.tape.simulated_job import Peaks
 from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits, cuda_context_bytes
+from vramtui.estimators.torch_facts.convolution_workspaces import is_without_device
 from vramtui.models.specs.decoder import decoder_spec
 
 # More than a map of Plan has cells. One holds a workload and three numbers.
@@ -125,7 +126,8 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
         job = program_of(model, run, device)
     config = allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
-    asked = _Simulation(_alike(workload), device.capability, _scratch(job, card_limits(device)), total, torch_of(run))
+    scratch = (*_scratch(job, card_limits(device)), is_without_device())
+    asked = _Simulation(_alike(workload), device.capability, scratch, total, torch_of(run))
     peaks = _PEAKS.get(asked)
     if peaks is None:
         peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)

@@ -60,12 +60,17 @@ def cudnn_of(release: Pair) -> Pair:
     return max(cudnn for cudnn, since in CUDNN.items() if release >= since)
 
 
+def is_without_device() -> bool:
+    """Whether cuDNN's answers without a device are asked for; what is kept is kept for one of the two."""
+    return WITHOUT_DEVICE in os.environ
+
+
 def measured_card(capability: Pair, multiprocessors: int) -> MeasuredCard | None:
     """The card whose measured workspaces hold for one of that compute capability; of two alike in it the one that is
     nearer in multiprocessors.
     """
     if capability[0] == HOPPER:
-        return "h200" if WITHOUT_DEVICE in os.environ else REAL
+        return "h200" if is_without_device() else REAL
     ada: MeasuredCard = "l4" if multiprocessors * multiprocessors < _L4 * _RTX4090 else "rtx4090"
     cards: dict[Pair, MeasuredCard] = {(7, 5): "t4", (8, 0): "a100", (8, 9): ada}
     return cards.get(capability)

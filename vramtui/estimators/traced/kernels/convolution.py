@@ -1,6 +1,5 @@
 """Convolutions: the native ones unfold the image into columns; cuDNN's workspaces are measured or fitted."""
 
-import os
 from typing import Any
 
 import torch
@@ -9,12 +8,12 @@ from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     FLOAT,
     REAL,
-    WITHOUT_DEVICE,
     ConvolutionForm,
     Direction,
     convolution_workspace,
     convolved_of,
     cudnn_of,
+    is_without_device,
     measured_card,
     sides_of,
 )
@@ -100,7 +99,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     measured = None
     if on_tensor_cores or (tensor.element_size() == FLOAT and not _has_tf32(memory.device)):
         measured = measured_workspace(convolved, at)
-    if card not in (None, REAL) and WITHOUT_DEVICE not in os.environ:
+    if card not in (None, REAL) and not is_without_device():
         memory.warn(MODEL_NOTE)
     if measured is None or not measured[1]:
         memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
