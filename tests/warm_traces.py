@@ -29,7 +29,7 @@ class WarmTraces:
 
     def answer(self, request: TraceRequest, before: str = "") -> ChildLine:
         """The trace's last line, after `before`, which is Python, has run in the fork as it is."""
-        own = {"XDG_RUNTIME_DIR": os.environ["XDG_RUNTIME_DIR"]}  # of this worker; it ends with it
+        own = {name: os.environ[name] for name in ("XDG_RUNTIME_DIR",) if name in os.environ}  # of this worker
         reader, writer = os.pipe()
         ask("trace", [own, before, msgspec.json.encode(request).decode()], [writer, 2], transformers=True)
         os.close(writer)

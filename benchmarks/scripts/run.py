@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.scripts.page import figures, got_worse, moved, with_rounds, with_table
 from vramtui.core.base import toml
+from vramtui.estimators.torch_facts.convolution_workspaces import WITHOUT_DEVICE
 
 HERE = Path(__file__).resolve().parent
 TIME_OUT = 560
@@ -87,7 +88,7 @@ def environment(script: dict[str, Any], root: Path) -> dict[str, str]:
     paths = [script.get("numpy_at"), str(root / script["path"]) if "path" in script else None]
     if any(paths):
         extra |= {"PYTHONPATH": os.pathsep.join([*filter(None, paths), os.environ.get("PYTHONPATH", "")])}
-    extra |= script.get("env", {})
+    extra |= script.get("env", {}) | {WITHOUT_DEVICE: "1"}  # the truths' cuDNN had none
     if "TORCH_HOME" in extra:
         extra |= {"TORCH_HOME": str(root / extra["TORCH_HOME"])}
     return extra

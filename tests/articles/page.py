@@ -1,5 +1,6 @@
 """Writes docs/articles.md: `python -m tests.articles.page > docs/articles.md`."""
 
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from tests.articles.reader import quiet_reader
 from tests.articles.statements import ARTICLES, Answer, answer, statements
+from tests.warm_torch import FOLDER
 
 INTRODUCTION = """# The five articles, statement by statement
 
@@ -63,5 +65,6 @@ def markdown(answers: Sequence[Answer]) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, quiet_reader(Path(folder)):
+        os.environ.setdefault(FOLDER, folder)
         page = markdown([answer(each) for each in statements()])
     sys.stdout.write(page)
