@@ -97,7 +97,7 @@ def _rows(card: MeasuredCard, cudnn: Pair) -> dict[ConvolutionForm, list[list[in
 
 def _real_of_newer(cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
     """What the card said, with a newer cuDNN's answer without a device where the older one's is the card's."""
-    made = {}
+    combined = {}
     for form, rows in _rows(REAL, OLDEST_CUDNN).items():
         sizes = _sizes(form)
         older, newer = (
@@ -107,13 +107,13 @@ def _real_of_newer(cudnn: Pair) -> dict[ConvolutionForm, list[list[int]]]:
             }
             for one in (OLDEST_CUDNN, cudnn)
         )
-        made[msgspec.structs.replace(form, cudnn=cudnn)] = [
+        combined[msgspec.structs.replace(form, cudnn=cudnn)] = [
             [*row[:sizes], *_of_newer(row[sizes:], older[at], newer[at])]
             if (at := tuple(row[:sizes])) in older
             else row
             for row in rows
         ]
-    return made
+    return combined
 
 
 def _of_newer(real: list[int], older: list[int], newer: list[int]) -> list[int]:
