@@ -23,6 +23,7 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
     _know_objects(torch, reads)
+    _let_go_of_collectives(torch)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
     if os.environ.get(socket_dir.VALUES) == "ones":
         read_ones(torch, reads)
@@ -40,7 +41,24 @@ OBJECTS = (
 )
 MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "fast_all")
 MOST_KNOWN = 1 << 20  # numbers of a tensor that the host computes with
+WATCHDOG_SLEEPS = 0.1  # seconds
 LONGEST_WAIT = 300  # seconds for ranks that do not come to a barrier
+
+
+def _let_go_of_collectives(torch: Any) -> None:
+    """Wait after each step of an optimizer as long as NCCL's watchdog sleeps, 100 ms, and once more: what a collective
+    held it lets go of then (kWatchdogThreadSleepMillis, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, 2.13). A card
+    takes longer for a step; without this the first buckets of DDP are there in some runs while the second are made.
+    """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    distributed = torch.distributed
+
+    def wait(*_: Any) -> None:
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == "nccl":
+            time.sleep(2 * WATCHDOG_SLEEPS)
+
+    register_optimizer_step_post_hook(wait)
 
 
 def _know_objects(torch: Any, reads: Reads) -> None:
