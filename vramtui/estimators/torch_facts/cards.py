@@ -131,8 +131,9 @@ def cuda_context_spread(capability: tuple[int, int], loading: ModuleLoading = "l
 def loaded_context_spread(capability: tuple[int, int]) -> int:
     """By how much a context differs, in bytes, whose parts are counted as they are loaded (`driver/c/context.c`).
 
-    On an H200 the parts that were measured on an H100 (`tests/golden/card/context_steps.json`) come within 21 MiB in 26
-    jobs: 740 MiB and what cuDNN loads, for 742 to 762; one more generates. Elsewhere they are taken in proportion.
+    The parts were measured on an H100 (`tests/golden/card/context_steps.json`). Of 23 jobs that trained there
+    (`beside.json`) and 25 on an H200 the context was 742 to 762 MiB, where these parts add up to 740 to 760; one public
+    UNet had 632, which they do not explain. Elsewhere they are taken in proportion.
     """
     return 25 * MIB if capability == (9, 0) else cuda_context_spread(capability)
 
