@@ -26,7 +26,7 @@ OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
 CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
 KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
 # Where no character takes two columns: before the first, and dashes and signs (EastAsianWidth.txt of Unicode 16).
-FIRST_WIDE, NARROW = "\u1100", ("\u2000", "\u231a")
+FIRST_WIDE, NARROW = 0x1100, range(0x2000, 0x231A)
 _east_asian_width = late("unicodedata:east_asian_width")  # a megabyte of tables, for what is not ASCII
 TRUE_COLOUR = {"truecolor", "24bit"}
 
@@ -119,7 +119,7 @@ def _cut(line: str, width: int) -> str:
     """`line` in at most `width` columns; with a mark at its end where some of it is left out."""
     taken, room = 0, 0
     for place, character in enumerate(line):
-        is_narrow = character < FIRST_WIDE or NARROW[0] <= character < NARROW[1]
+        is_narrow = ord(character) < FIRST_WIDE or ord(character) in NARROW
         taken += 1 if is_narrow or _east_asian_width(character) not in "WF" else 2
         if taken > width:
             return f"{line[:room]}…"
