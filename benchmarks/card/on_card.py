@@ -2,6 +2,7 @@
 
 Each section writes OUT/SECTION.json as soon as it has something, so that a call that is cut off leaves what it had.
 Needs torch, transformers, torchvision, peft, diffusers, nvidia-ml-py and what vramtui itself needs; no network.
+Workspaces of convolutions are measured by convolutions_of_nets.py.
 
 | section | what it writes |
 |---|---|
@@ -10,7 +11,6 @@ Needs torch, transformers, torchvision, peft, diffusers, nvidia-ml-py and what v
 | `context_steps` | the same of one thing a process: what a product, a transform or Triton adds |
 | `beside` | jobs.py and, in `--checkouts`, dry_runs.toml: the card's figures and those of `run --on` it |
 | `sdpa` | which kernel scaled_dot_product_attention takes, over types, widths, masks and dropout |
-| `convolutions` | workspaces of a third of `convolutions_h200.json` |
 | `dashboards` | vramtui and nvitop in a pty beside a job: processor, bytes, memory, last screen |
 | `jobs` | jobs.py under `vramtui run`: torch's counters, NVML, and what the report says |
 | `scripts` | the same of public scripts in `--checkouts` |
@@ -323,55 +323,6 @@ def sdpa(notes: Notes) -> None:
     notes["rows"] = rows
 
 
-def convolutions(notes: Notes, every: int = 3) -> None:
-    """Each third measured convolution: what it takes beside its result, forward and in both backward passes."""
-    import torch  # noqa: PLC0415 - the other sections do without
-
-    table = ROOT / "vramtui" / "estimators" / "torch_facts" / "convolutions_h200.json"
-    notes["columns"] = ["form", "sizes and padding", "in the table", "on the card"]
-    found, at = [], 0
-    for form, rows in json.loads(table.read_bytes()):
-        for row in rows:
-            at += 1
-            if at % every == 0:
-                found.append([form, row[:7], row[7:10], _workspaces(form, row, torch)])
-    notes["cudnn"] = torch.backends.cudnn.version()
-    notes["rows"] = found
-
-
-def _workspaces(form: dict[str, Any], row: list[int], torch: Any) -> list[int] | str:  # noqa: ANN401 - the module
-    images, inputs, outputs, height, width, *padding = row[:7]
-    groups, dtype = form.get("groups", 1), getattr(torch, form["dtype"])
-    layout = torch.channels_last if form.get("channels_last") else torch.contiguous_format
-    steps = {"stride": form.get("stride", [1, 1]), "padding": padding, "dilation": form.get("dilation", [1, 1])}
-    try:
-        torch.cuda.empty_cache()
-        x = torch.randn(images, inputs, height, width, device="cuda", dtype=dtype).to(memory_format=layout)
-        w = torch.randn(outputs, inputs // groups, *form["window"], device="cuda", dtype=dtype)
-        w = w.to(memory_format=layout)
-        grad = torch.randn_like(torch.nn.functional.conv2d(x, w, groups=groups, **steps))
-        taken = [_beside(lambda: torch.nn.functional.conv2d(x, w, groups=groups, **steps), torch)]
-        for wanted in ([True, False, False], [False, True, False]):
-            arguments = (None, *steps.values(), False, [0, 0], groups, wanted)
-            taken.append(_beside(lambda a=arguments: torch.ops.aten.convolution_backward(grad, x, w, *a), torch))  # type: ignore[misc] # bound in the loop
-    except RuntimeError as error:
-        return str(error)[:100]
-    return taken
-
-
-def _beside(call: Callable[[], Any], torch: Any) -> int:  # noqa: ANN401 - as above
-    """Bytes of the peak beside what the call gives back, in whole blocks."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    made = call()
-    torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated()
-    results = [made] if isinstance(made, torch.Tensor) else [one for one in made if one is not None]
-    held: int = sum(-(-one.numel() * one.element_size() // 512) * 512 for one in results)
-    return int(peak) - int(before) - held
-
-
 DASHBOARDS = {
     "vramtui": ["-m", "vramtui"],
     "vramtui --monitor": ["-m", "vramtui", "--monitor"],
@@ -497,7 +448,7 @@ def main() -> None:
     parser.add_argument("--checkouts", type=Path)
     options = parser.parse_args()
     known: dict[str, Callable[..., None]] = {
-        "monitor": monitor, "context": context, "sdpa": sdpa, "convolutions": convolutions, "dashboards": dashboards,
+        "monitor": monitor, "context": context, "sdpa": sdpa, "dashboards": dashboards,
         "jobs": jobs, "probe": probe, "context_steps": context_steps,
     }  # fmt: skip
     for section in options.sections:
