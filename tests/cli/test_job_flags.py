@@ -197,6 +197,8 @@ def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> 
         ("--serve --optimizer adamw", "--serve is for a server and --optimizer for training"),
         ("--batch-size 0", "--batch-size=0: run.batch_size is 0; it must be at least 1"),
         ("--quant 5bit", "--quant=5bit: run.quantization is '5bit'; it is one of"),
+        ("--precision int4", "run.precision is 'int4' (did you mean --quant int4?); it is one of: bf16, "),
+        ("--quant fp16", "run.quantization is 'fp16' (did you mean --precision fp16?); it is one of: fp8, "),
         ("--train --quant 4bit", "add [run.lora] (--qlora)"),
         ("--set optimizer=adamm", "not a key of an inference run but of training: add --train, or kind=train"),
         ("--memory 24", "24 would be bytes; write 24GB or 24GiB"),

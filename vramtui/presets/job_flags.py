@@ -274,6 +274,11 @@ def flag_named(name: str) -> JobFlag | None:
     return BY_NAME.get(name.lstrip("-").lower().replace("_", "-"))
 
 
+def flag_with_value(text: str) -> JobFlag | None:
+    """The flag that always takes a value, and knows `text` as one."""
+    return next((flag for flag in FLAGS if flag.words and not flag.alone and flag.is_value(text)), None)
+
+
 def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
     """The kind of run that flags, by their names, ask for.
 

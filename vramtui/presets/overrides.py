@@ -15,7 +15,7 @@ from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun
 from vramtui.presets.importers.flags import spelled_option, whole
-from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, settings_of
+from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, flag_with_value, settings_of
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
 
 adapted_modules = late("vramtui.models.specs.adapters:adapted_modules")
@@ -142,6 +142,10 @@ def _sentence(fault: Fault, tables: Mapping[str, Any]) -> str:
         if having is not None and having != kind:
             plain = fault.sentence.partition(" (did you mean")[0]
             return f"{plain} but of {KINDS[having]}: add --{having}, or kind={having}"
+    value = (tables.get(fault.key[0]) or {}).get(fault.key[-1]) if len(fault.key) == 2 else None
+    meant = flag_with_value(value) if isinstance(value, str) else None
+    if meant is not None and meant.key != dotted(fault.key):
+        return fault.sentence.replace("; it is one of", f" (did you mean --{meant.name} {value}?); it is one of", 1)
     return fault.sentence
 
 
