@@ -142,10 +142,12 @@ def _sentence(fault: Fault, tables: Mapping[str, Any]) -> str:
         if having is not None and having != kind:
             plain = fault.sentence.partition(" (did you mean")[0]
             return f"{plain} but of {KINDS[having]}: add --{having}, or kind={having}"
-    value = (tables.get(fault.key[0]) or {}).get(fault.key[-1]) if len(fault.key) == 2 else None
-    meant = flag_with_value(value) if isinstance(value, str) else None
-    if meant is not None and meant.key != dotted(fault.key):
-        return fault.sentence.replace("; it is one of", f" (did you mean --{meant.name} {value}?); it is one of", 1)
+    match fault.key:
+        case (str() as table, name) if isinstance(value := (tables.get(table) or {}).get(name), str):
+            flag = flag_with_value(value)
+            if flag is not None and flag.key != dotted(fault.key):
+                meant = f" (did you mean --{flag.name} {value}?); it is one of"
+                return fault.sentence.replace("; it is one of", meant, 1)
     return fault.sentence
 
 
