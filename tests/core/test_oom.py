@@ -182,6 +182,25 @@ TORCHRUN = "  exitcode  : -9 (pid: 4211)"
         (CUDA, "CUDA", "outside", None),
         (NCCL, "NCCL", "outside", None),
         (TORCHRUN, "the kernel", "host", None),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", "the kernel", "host", None),
+        ("Killed", "the kernel", "host", None),
+        ("run.sh: line 3: 12345 Killed                  python train.py", "the kernel", "host", None),
+        ("[1]+  Killed                  python train.py", "the kernel", "host", None),
+        ("zsh: killed     python train.py", "the kernel", "host", None),
+        (
+            "RuntimeError: unable to write to file </torch_7_1>: No space left on device (28)",
+            "DataLoader",
+            "host",
+            None,
+        ),
+        (
+            "RuntimeError: unable to mmap 1234 bytes from file </dev/shm/torch>: Cannot allocate memory (12)",
+            "the host",
+            "host",
+            None,
+        ),
+        ("OSError: [Errno 12] Cannot allocate memory", "the host", "host", None),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "the host", "host", None),
     ],
 )
 def test_the_cause_is_told_apart(text: str, program: str, cause: str, asked: int | None) -> None:
@@ -263,8 +282,14 @@ def test_a_message_with_figures_explains_those_that_follow_from_it() -> None:
 
 
 def test_other_text_is_refused() -> None:
-    with pytest.raises(UserError, match="no out-of-memory message"):
-        read_oom("epoch 1: loss 2.3")
+    for text in (
+        "epoch 1: loss 2.3",
+        "Killed 3 monsters",
+        "reward: Killed",
+        "warning: failed to mlock 1234-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
+    ):
+        with pytest.raises(UserError, match="no out-of-memory message"):
+            read_oom(text)
 
 
 @given(st.text())

@@ -30,10 +30,26 @@ _KILLED = re.compile(
     r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,15}) \(([^)\n]{0,64})\)(?:[^\n]{0,300}?anon-rss:(\d{1,15})kB)?"
 )
 _CGROUP = re.compile(r"oom[-_]kill event|oom-kill:constraint|OOMKilled|[Ee]xceeded (?:job )?memory limit")
+# The last three are of aten/src/ATen/MapAllocator.cpp, PyTorch 2.13: a file in /dev/shm that finds no room there.
 _WORKERS = re.compile(
     r"DataLoader worker \(pid[^)\n]{0,40}\) is killed by signal: Bus error|insufficient shared memory \(shm\)"
+    r"|unable to (?:allocate shared memory\(shm\) for|write to|resize) file <[^>\n]{0,4096}>[^\n]{0,80}"
+    r"No space left on device"
 )
-_SIGKILL = re.compile(r"exitcode *: -9\b|SIGKILL|exit code:? 137\b")
+# Of Linux (errno 12), Python and C++. llama.cpp's "failed to mlock" with the same words is a warning, and not here.
+_NO_MEMORY = re.compile(
+    r"\[Errno 12\] Cannot allocate memory|Cannot allocate memory \(12\)|fork: Cannot allocate memory"
+    r"|^MemoryError$|std::bad_alloc",
+    re.MULTILINE,
+)
+# What a shell, torchrun, a container and PyTorch's DataLoader say of a process that signal 9 ended. A line that is
+# no more than "Killed" is the shell's; in the middle of a line the word may be any program's.
+_SIGKILL = re.compile(
+    r"exitcode *: -9\b|SIGKILL|exit code:? 137\b|is killed by signal: Killed"
+    r"|^(?:\[\d{1,9}\][+-]?\s{1,9}|zsh: |[^\s:]{1,4096}: line \d{1,9}: {1,9}\d{1,15} )?[Kk]illed"
+    r"(?: {2,40}[^\n]{0,4096})?$",
+    re.MULTILINE,
+)
 
 
 def _library(name: str) -> Callable[[str, "re.Match[str]"], OomReport]:
@@ -105,7 +121,10 @@ BLOCKS_AND_HOST = (
     ),
 )
 LIBRARIES = tuple(OomMessage(re.compile(pattern), _library(name)) for name, pattern in _LIBRARIES)
-SIGKILL = (
+WITHOUT_FIGURES = (
+    OomMessage(
+        _NO_MEMORY, _always("the host", "host", "Not GPU memory: the host had no memory left to give to the process")
+    ),
     OomMessage(
         _SIGKILL,
         _always(

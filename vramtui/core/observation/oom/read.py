@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.oom.arrays import ARRAYS
-from vramtui.core.observation.oom.elsewhere import BLOCKS_AND_HOST, LIBRARIES, SIGKILL
+from vramtui.core.observation.oom.elsewhere import BLOCKS_AND_HOST, LIBRARIES, WITHOUT_FIGURES
 from vramtui.core.observation.oom.messages import OomMessage, bytes_of, last, message_at, user_line, wording
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.oom.servers import SERVERS
@@ -96,7 +96,7 @@ PYTORCH = (OomMessage(_ASKED, _report),)
 
 
 # Messages with figures explain those behind them: NCCL's failure and the launcher's SIGKILL follow from an allocator's.
-_BY_WEIGHT = ((*PYTORCH, *SERVERS, *ARRAYS), BLOCKS_AND_HOST, LIBRARIES, SIGKILL)
+_BY_WEIGHT = ((*PYTORCH, *SERVERS, *ARRAYS), BLOCKS_AND_HOST, LIBRARIES, WITHOUT_FIGURES)
 _NO_FAILURE = re.compile(r"The caller indicates that this is not a failure")
 _ANY = re.compile(
     r"out of memory|RESOURCE_EXHAUSTED|Resource exhausted|OutOfMemoryError|OutOfDeviceMemory", re.IGNORECASE
