@@ -91,7 +91,7 @@ def test_matching_by_hand_and_back() -> None:
 
 def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
     state = state_with()
-    state.choose(key(5120, "GPU-1"), hold=True)
+    state.select(key(5120, "GPU-1"), freeze=True)
     state.panel_key = "qwen2.5-7b-serve"
     view = state.view()
     assert view.panel is not None
@@ -103,7 +103,7 @@ def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
 def test_another_row_of_the_same_gpu_keeps_the_comparison() -> None:
     state = state_with()
     state.view()
-    state.choose(key(977), hold=True)
+    state.select(key(977), freeze=True)
     view = state.view()
     assert view.panel is not None
     assert view.panel.process is not None
@@ -115,16 +115,16 @@ def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
     state = state_with(scenes.sample(scenes.gpu(0, small, large)))
     state.sort_by("now")
     assert pids(state.view()) == [2, 1]
-    state.choose(key(1), hold=True)
+    state.select(key(1), freeze=True)
     grown = msgspec.structs.replace(small, used_memory=9 * GIB)
     newcomer = scenes.process(3, 20 * GIB, "c")
     state.take(scenes.sample(scenes.gpu(0, grown, large, newcomer), at=1))
     view = state.view()
     assert pids(view) == [2, 1, 3]
-    assert view.held
-    assert state.let_go()
+    assert view.is_frozen
+    assert state.unfreeze_order()
     assert pids(state.view()) == [3, 1, 2]
-    assert not state.let_go()
+    assert not state.unfreeze_order()
 
 
 def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
@@ -194,7 +194,7 @@ def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> Non
     rows = [row for row in state.view().rows if row.gpu.index == 0 and row.predicted is not None]
     assert len(rows) == 2
     assert rows[0].predicted != rows[1].predicted
-    state.choose(rows[0].id, hold=True)
+    state.select(rows[0].id, freeze=True)
     state.view()
     state.step(("batch_size",), 1)
     panel = state.view().panel
@@ -287,9 +287,9 @@ def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
 def test_after_esc_the_cursor_stays_where_it_was() -> None:
     state = state_with(two_jobs())
     state.view()
-    state.choose(key(977), hold=True)
+    state.select(key(977), freeze=True)
     state.view()
-    assert state.let_go()
+    assert state.unfreeze_order()
     state.sort_by("now")
     view = state.view()
     assert view.chosen is not None

@@ -34,7 +34,7 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         await give(app, pilot, scenes.usual())
         row = next(row for row in app.state.view().rows if row.process is not None and row.process.pid == 977)
         assert row.preset == "derived:my model"
-        app.state.choose(row.id, hold=True)
+        app.state.select(row.id, freeze=True)
         await settle(app, pilot)
         shown = str(app.export_screenshot()).replace("&#160;", " ")
         assert "Estimate · derived:my model" in shown
@@ -86,7 +86,7 @@ async def test_a_selected_process_without_a_preset_is_said_to_have_none() -> Non
     async with dashboard([scenes.usual()]) as (app, pilot):
         without = next(row for row in app.state.view().rows if row.kind == "process" and row.preset is None)
         assert without.process is not None
-        app.state.choose(without.id, hold=True)
+        app.state.select(without.id, freeze=True)
         await settle(app, pilot)
         panel = app.state.view().panel
         assert panel is not None, "the estimate of before stays, so that nothing jumps"
@@ -94,6 +94,6 @@ async def test_a_selected_process_without_a_preset_is_said_to_have_none() -> Non
         assert f"pid {without.process.pid} has no preset" in shown
         assert "no running process uses" not in shown
         own = next(row for row in app.state.view().rows if row.kind == "process" and row.preset is not None)
-        app.state.choose(own.id, hold=True)
+        app.state.select(own.id, freeze=True)
         await settle(app, pilot)
         assert "has no preset" not in str(app.export_screenshot()).replace("&#160;", " ")

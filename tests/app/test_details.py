@@ -91,7 +91,7 @@ async def test_details_are_of_the_row_that_is_chosen_now_drawn_or_not() -> None:
     """As after keys in one burst, of which not each is drawn."""
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         other = next(row for row in app.state.view().rows if row.process is not None and row != app.state.view().chosen)
-        app.state.choose(other.id, hold=True)
+        app.state.select(other.id, freeze=True)
         await pilot.press("i")
         await settle(app, pilot)
         assert other.process is not None

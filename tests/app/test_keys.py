@@ -103,14 +103,14 @@ async def test_rows_by_keys_and_the_held_order() -> None:
         assert chosen(await press(driver, "k")) == 4213
         view = await press(driver, "end")
         assert view.chosen is view.rows[-1]
-        assert view.held
+        assert view.is_frozen
         view = await press(driver, "home")
         assert view.chosen is view.rows[0]
         view = await press(driver, "pagedown")
         assert view.chosen is view.rows[-1]
         view = await press(driver, "pageup")
         assert view.chosen is view.rows[0]
-        assert not (await press(driver, "escape")).held
+        assert not (await press(driver, "escape")).is_frozen
 
 
 async def test_filter() -> None:

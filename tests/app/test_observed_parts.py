@@ -140,7 +140,7 @@ def test_a_job_that_reports_is_looked_at_where_no_process_has_a_preset() -> None
     state.session.jobs = lambda: (job(2, "GPU-1"), job(3, "GPU-1"))
     state.take(sample(gpu(0, one), shrunk, at=1.0))
     assert pid() == 2, "whichever is larger"
-    state.choose(ProcessKey(host="gpu01", gpu_uuid="GPU-0", pid=1, started_at=one.started_at), hold=True)
+    state.select(ProcessKey(host="gpu01", gpu_uuid="GPU-0", pid=1, started_at=one.started_at), freeze=True)
     assert pid() == 1, "chosen by hand"
 
 

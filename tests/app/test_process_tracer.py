@@ -21,7 +21,7 @@ async def choose(driver: Driver, word: str) -> None:
     """Select the row whose command has this word."""
     app = driver[0]
     row = next(row for row in app.state.view().rows if row.process is not None and word in (row.process.command or ""))
-    app.state.choose(row.id, hold=True)
+    app.state.select(row.id, freeze=True)
     app.redraw.now()
     await settle(*driver)
 

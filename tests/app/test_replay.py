@@ -164,7 +164,7 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player, LONG[:300])
         await press(player, pilot, "down")
-        assert player.state.view().held
+        assert player.state.view().is_frozen
 
 
 async def test_a_click_on_the_bar_goes_there_and_one_on_the_sign_plays() -> None:
@@ -270,11 +270,11 @@ async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() 
             (found,) = (row for row in player.state.view().rows if row.id == training(LONG[0]))
             return found.preset, found.predicted
 
-        player.state.choose(training(LONG[0]), hold=True)
+        player.state.select(training(LONG[0]), freeze=True)
         assert row() == (key, 71 * GIB)
         await pass_time(player, pilot, clock, 100)
         assert row() == (f"{key} (recorded)", 77 * GIB)
-        player.state.choose(training(LONG[0]), hold=True)
+        player.state.select(training(LONG[0]), freeze=True)
         await settle(player, pilot)
         assert "estimate as recorded" in screen_text(player)
         assert f"{key} (recorded)" in screen_text(player)
@@ -311,7 +311,7 @@ async def test_what_the_job_had_told_then() -> None:
         [(LONG[0].taken_at, training(LONG[0]), recorded(PRESETS[0].key, 3, 60 * GIB))],
     )
     async with playing(tape) as (player, pilot, clock):
-        player.state.choose(training(LONG[0]), hold=True)
+        player.state.select(training(LONG[0]), freeze=True)
 
         def allocated() -> int | None:
             panel = player.state.view().panel

@@ -64,7 +64,7 @@ def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> N
     """Processes, drivers and what nobody accounts for, with rows or without; what MIG instances hold is in theirs."""
     totals, whole = listing_of(sample, whole=False).totals, list(listing_of(sample))
     every = sum(row.now or 0 for row in whole if row.kind != "instances")
-    assert totals.held + totals.driver + totals.unattributed == every
+    assert totals.of_processes + totals.driver + totals.unattributed == every
 
 
 def test_instances_of_one_size_are_told_apart() -> None:

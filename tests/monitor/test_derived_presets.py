@@ -37,13 +37,13 @@ def test_there_is_news_where_a_preset_was_found_and_only_then() -> None:
         return PRESETS[0] if pid == 3 else None
 
     derived = DerivedPresets(derive)
-    assert derived.beside(sample_with(1, 2), {}, {}) == {}
+    assert derived.with_derived(sample_with(1, 2), {}, {}) == {}
     wait_for(lambda: looked == [1, 2])
-    assert derived.beside(sample_with(1, 2), {}, {}) == {}
+    assert derived.with_derived(sample_with(1, 2), {}, {}) == {}
     assert not derived.has_news, "two processes without a model are nothing that would be said"
-    derived.beside(sample_with(1, 2, 3), {}, {})
+    derived.with_derived(sample_with(1, 2, 3), {}, {})
     wait_for(lambda: derived.has_news)
-    assert {key.pid for key in derived.beside(sample_with(1, 2, 3), {}, {})} == {3}
+    assert {key.pid for key in derived.with_derived(sample_with(1, 2, 3), {}, {})} == {3}
     assert not derived.has_news
     assert looked == [1, 2, 3], "each is looked into once"
 
@@ -59,9 +59,9 @@ def test_what_has_gone_is_not_looked_into() -> None:
         return None
 
     derived = DerivedPresets(derive)
-    derived.beside(sample_with(*range(1, 500)), {}, {})
+    derived.with_derived(sample_with(*range(1, 500)), {}, {})
     wait_for(lambda: looked == [1])
-    derived.beside(sample_with(1, 499), {}, {})
+    derived.with_derived(sample_with(1, 499), {}, {})
     may_go_on.set()
     wait_for(lambda: len(looked) == 2)
     assert looked == [1, 499]

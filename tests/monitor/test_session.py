@@ -251,16 +251,16 @@ def test_what_takes_its_time_is_derived_in_the_background() -> None:
 
     derived = DerivedPresets(derive)
     sample = scenes.usual()
-    assert derived.beside(sample, {}, {TRAINER: None}) == {}
+    assert derived.with_derived(sample, {}, {TRAINER: None}) == {}
     goes_on.set()
     assert done.wait(30)
     for _ in range(300):
-        found = derived.beside(sample, {}, {TRAINER: None})
+        found = derived.with_derived(sample, {}, {TRAINER: None})
         if found:
             break
         time.sleep(0.01)
     assert {key.pid for key in found} == {5120}
-    assert derived.beside(sample, {}, {}).keys() >= found.keys()
+    assert derived.with_derived(sample, {}, {}).keys() >= found.keys()
 
 
 def test_presets_of_who_stays_stay_and_of_who_comes_or_goes_are_known_at_once() -> None:

@@ -236,7 +236,7 @@ def test_a_processors_graphics_are_no_card_beside_one(machine: Machine) -> None:
         integrate(machine, number, 2 * GIB)
     assert len(machine.source().read().gpus) == 2  # nothing else is there to be shown
     with pytest.raises(SourceFailed):
-        AmdgpuSource(machine.sys, machine.proc, beside=True).read()
+        AmdgpuSource(machine.sys, machine.proc, stands_beside=True).read()
 
 
 def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(

@@ -48,7 +48,7 @@ def test_another_vendors_cards_stand_beside_the_first_that_answers(monkeypatch: 
     for other, name in ((Module(), "demo+demo"), (Module(SourceFailed("")), "demo")):
         monkeypatch.setitem(sys.modules, "vramtui.sources.other", other)
         monkeypatch.setitem(sys.modules, "vramtui.sources.way_0", Module())
-        ways = (SourceCandidate("Way 0", "way_0"), SourceCandidate("Other", "other", beside=True))
+        ways = (SourceCandidate("Way 0", "way_0"), SourceCandidate("Other", "other", stands_beside=True))
         assert pick_source(ways).name == name
 
 

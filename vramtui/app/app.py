@@ -89,7 +89,7 @@ class Dashboard(App[None]):
         self._vanish = services.leave
         self._view_only = services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
-        predictor = services.predictor(start.estimator, traces.kept, lambda: self.call_later(self.redraw.soon))
+        predictor = services.predictor(start.estimator, traces.store, lambda: self.call_later(self.redraw.soon))
         session = session_of(source, services, predictor, self.settings, interval)
         self.state = DashboardState(session, start.hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
@@ -244,7 +244,7 @@ class Dashboard(App[None]):
 
     def on_source_stuck(self) -> None:
         """Show the data's age; everything else continues."""
-        self.session.rest()
+        self.session.pause_sampling()
         self.feed.stall()
         self._mark_stale()
 

@@ -197,7 +197,7 @@ class DerivedPresets:
         self._changed = threading.Condition()
         self._is_running = False
 
-    def beside(
+    def with_derived(
         self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
     ) -> Mapping[ProcessKey, PresetFile]:
         """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`; or that

@@ -82,12 +82,12 @@ class FastSampler(threading.Thread):
         aims = self._aims
         for uuid, keys in aims.items():
             begun = self._clock()
-            held = self._source.look(uuid)
+            memory = self._source.look(uuid)
             at = self._clock()
             since = at - self._last.get(uuid, at - self._interval)
             self._last[uuid] = at
             for key in keys:
-                used = held.get(key.pid)
+                used = memory.get(key.pid)
                 if used is not None:
                     self._looks.append(FastSample(key, at, used, since))
             if at - begun > STALLED:

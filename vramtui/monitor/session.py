@@ -239,7 +239,7 @@ class MonitorSession:
             }
         if self._derived is None or not self.is_matching:
             return matched
-        return self._derived.beside(sample, matched, self.by_hand)
+        return self._derived.with_derived(sample, matched, self.by_hand)
 
     # --- fast sampling -------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class MonitorSession:
             return self.matched.keys()
         return self.matched.keys() | set(_keys_with({job.pid for job in self.jobs()}, sample))
 
-    def rest(self) -> None:
+    def pause_sampling(self) -> None:
         """The driver does not answer: ask it nothing more until there is a sample."""
         if self._sampler is not None:
             self._sampler.aim(())

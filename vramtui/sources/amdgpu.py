@@ -61,10 +61,10 @@ class AmdgpuSource:
         processes: ProcessReader | None = None,
         clock: Callable[[], float] = time.time,
         *,
-        beside: bool = False,
+        stands_beside: bool = False,
     ) -> None:
         self._sys = sys
-        self._beside = beside
+        self._stands_beside = stands_beside
         self._proc = proc
         self._processes = processes or ProcessReader()
         self._clock = clock
@@ -79,8 +79,8 @@ class AmdgpuSource:
         cards = self.cards()
         if not cards:
             raise SourceFailed("")  # what was asked before it has said what is missing
-        held, unseen = self._read_vram()
-        self._processes.update({pid for pids in held.values() for pid in pids})
+        vram, unseen = self._read_vram()
+        self._processes.update({pid for pids in vram.values() for pid in pids})
         version = _read(self._sys / "module/amdgpu/version") or os.uname().release
         problems: tuple[Problem, ...] = ()
         if unseen:
@@ -90,7 +90,7 @@ class AmdgpuSource:
             taken_at=self._clock(),
             source=self.name,
             host=self._read_host(version),
-            gpus=tuple(self._gpu(at, card, held) for at, card in enumerate(cards)),
+            gpus=tuple(self._gpu(at, card, vram) for at, card in enumerate(cards)),
             problems=problems,
         )
 
@@ -106,7 +106,7 @@ class AmdgpuSource:
         """
         devices = list(self._devices())
         cards = [device for device in devices if not _is_integrated(device)]
-        return cards if cards or self._beside else devices
+        return cards if cards or self._stands_beside else devices
 
     def _devices(self) -> Iterator[Path]:
         """All that the driver drives, in the order of their numbers."""
@@ -116,7 +116,7 @@ class AmdgpuSource:
             if _read(device / "vendor") == VENDOR and (device / "mem_info_vram_total").exists():
                 yield device
 
-    def _gpu(self, index: int, device: Path, held: dict[str, dict[int, int]]) -> Gpu:
+    def _gpu(self, index: int, device: Path, vram: dict[str, dict[int, int]]) -> Gpu:
         bus = _bus(device)
         total, used = _bytes(device / "mem_info_vram_total"), _bytes(device / "mem_info_vram_used")
         known = _metrics(device)
@@ -132,7 +132,7 @@ class AmdgpuSource:
             name=_name(device),
             vendor="AMD",
             memory=Memory(total=total, used=used, free=free) if "memory" not in absent else Memory(),
-            processes=tuple(self._rows(bus, held.get(bus, {}))),
+            processes=tuple(self._rows(bus, vram.get(bus, {}))),
             pci_bus_id=bus or None,
             absent=absent,
             **known,  # type: ignore[arg-type]  # each figure has its field's type, as _metrics has seen to
@@ -144,7 +144,7 @@ class AmdgpuSource:
 
     def _read_vram(self) -> tuple[dict[str, dict[int, int]], int]:
         """Bytes of VRAM that each pid holds on each card, by the card's address; how many pids may not be looked at."""
-        held: dict[str, dict[int, int]] = {}
+        vram: dict[str, dict[int, int]] = {}
         unseen = 0
         for folder in self._proc.iterdir():
             if not folder.name.isdigit():
@@ -157,13 +157,13 @@ class AmdgpuSource:
             except OSError:
                 continue  # it ended between the two looks
             for (bus, _), size in clients.items():
-                pids = held.setdefault(bus, {})
+                pids = vram.setdefault(bus, {})
                 pids[int(folder.name)] = pids.get(int(folder.name), 0) + size
         for bus, pid, size in self._compute():
-            pids = held.setdefault(bus, {})
+            pids = vram.setdefault(bus, {})
             # The files of KFD's count what a process holds through ROCm, which newer kernels' fdinfo has as well.
             pids[pid] = max(size, pids.get(pid, 0))
-        return {bus: {pid: size for pid, size in pids.items() if size} for bus, pids in held.items()}, unseen
+        return {bus: {pid: size for pid, size in pids.items() if size} for bus, pids in vram.items()}, unseen
 
     def _compute(self) -> Iterator[tuple[str, int, int]]:
         """Address of the card, pid and bytes of everything that ROCm holds; readable by everybody."""
@@ -273,7 +273,7 @@ def open_beside() -> AmdgpuSource:
     Raises:
         SourceFailed: there is none, or only the processor's own graphics.
     """
-    return _opened(AmdgpuSource(beside=True))
+    return _opened(AmdgpuSource(stands_beside=True))
 
 
 def _opened(source: AmdgpuSource) -> AmdgpuSource:

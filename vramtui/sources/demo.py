@@ -68,13 +68,15 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
     def memory(self, elapsed: float) -> int | None:
         """Bytes held, or None while it does not run."""
         into = elapsed - self.started(elapsed)
-        held = CONTEXT
+        memory = CONTEXT
         for stage in self.stages:
             if into < stage.seconds:
-                return held + int((stage.end - held) * into / stage.seconds) // MIB * MIB if stage.ramp else stage.end
+                return (
+                    memory + int((stage.end - memory) * into / stage.seconds) // MIB * MIB if stage.ramp else stage.end
+                )
             into -= stage.seconds
-            held = stage.end
-        return held if self.pause is None else None
+            memory = stage.end
+        return memory if self.pause is None else None
 
 
 CONTEXT = 752 * MIB  # a training job on an H200 takes 742 to 762 (tests/golden/card)
@@ -237,8 +239,8 @@ class DemoSource:
         processes = tuple(
             self._process(job, elapsed) for job in JOBS if job.gpu == index and job.memory(elapsed) is not None
         )
-        held = sum(process.used_memory or 0 for process in processes)
-        used = BASELINE + held + LEFT_BEHIND.get(index, 0)
+        by_processes = sum(process.used_memory or 0 for process in processes)
+        used = BASELINE + by_processes + LEFT_BEHIND.get(index, 0)
         noise = self._noise(f"gpu{index}", elapsed)
         busy = max((job.busy for job in JOBS if job.gpu == index and job.memory(elapsed) is not None), default=0)
         utilization = min(100, max(0, busy + noise.randrange(-3, 4))) if busy else 0

@@ -148,21 +148,21 @@ class SourceCandidate(NamedTuple):
         title: how a sentence calls it.
         module: its module in `vramtui.sources`, loaded when it is asked.
         program: what it runs. One that is there and fails knows more than that another's library is missing.
-        beside: it shows cards that no other does, which stand beside those of whichever answered before it: its
+        stands_beside: it shows cards that no other does, which stand beside those of whichever answered before it: its
             module has a function `open_beside` for that.
     """
 
     title: str
     module: str
     program: str = ""
-    beside: bool = False
+    stands_beside: bool = False
 
 
 # In the order in which they are asked.
 CANDIDATES = (
     SourceCandidate("NVML", "nvml.load"),
     SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
-    SourceCandidate("amdgpu", "amdgpu", beside=True),
+    SourceCandidate("amdgpu", "amdgpu", stands_beside=True),
     SourceCandidate("an emulated card", "emulated"),
 )
 
@@ -191,7 +191,7 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
 def _with_others(source: Source, later: tuple[SourceCandidate, ...]) -> Source:
     """The source, merged with every later one whose cards it does not show."""
     for way in later:
-        if way.beside:
+        if way.stands_beside:
             with contextlib.suppress(SourceFailed):
                 source = MergedSource(source, import_module(f"vramtui.sources.{way.module}").open_beside())
     return source
@@ -201,5 +201,5 @@ def _because(asked: tuple[SourceCandidate, ...], failures: list[SourceFailed], w
     """Why `way` is used and none of those that were asked before it."""
     if not failures:
         return None
-    said = " ".join(error.message for error in failures)
-    return Problem(where=asked[0].title, message=f"{said} {way.title} is used instead.", hint=failures[0].hint)
+    failed = " ".join(error.message for error in failures)
+    return Problem(where=asked[0].title, message=f"{failed} {way.title} is used instead.", hint=failures[0].hint)

@@ -41,8 +41,8 @@ def run_slurm(*arguments: str, environment: Mapping[str, str] | None = None) -> 
     except subprocess.TimeoutExpired:
         raise UserError(f"{arguments[0]} has not answered for {LIMIT:g} s; is slurmctld up?") from None
     if ended.returncode:
-        said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
-        raise UserError(f"{arguments[0]}: {printable(said[0][:200]) if said else f'status {ended.returncode}'}")
+        errors = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
+        raise UserError(f"{arguments[0]}: {printable(errors[0][:200]) if errors else f'status {ended.returncode}'}")
     return ended.stdout.decode(errors="replace")
 
 
@@ -55,8 +55,8 @@ def job_hosts(job: str) -> tuple[dict[str, str], str]:
     if _JOB.fullmatch(job) is None:
         raise UserError(f"--slurm takes a job's id, as 4711 or 4711_3; not {printable(job)!r}")
     # squeue(1): %A is the id of its own that a task of an array has, %T the state, %u the user, %N the nodes.
-    said = run_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%u|%N")
-    rows = [row for line in said.splitlines() if len(row := line.split("|", 3)) == 4]
+    output = run_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%u|%N")
+    rows = [row for line in output.splitlines() if len(row := line.split("|", 3)) == 4]
     hosts: dict[str, str] = {}
     user = ""
     for number, state, owner, nodes in rows:

@@ -130,11 +130,11 @@ class EditorController:
         path = str(draft.path)
         self.preset_saved(PresetFile(key=draft.name, path=path, bundled=False, preset=draft.preset))
         self._shared.redraw.now()
-        said = f"Read {printable(path)} again"
+        message = f"Read {printable(path)} again"
         if copied:
             stands = "it stands in for the bundled one"
-            said = f"From now on {printable(draft.name)} is yours: {stands}. Delete {printable(path)} to undo this."
-        self._app.notify(said, title="Preset", markup=False)
+            message = f"From now on {printable(draft.name)} is yours: {stands}. Delete {printable(path)} to undo this."
+        self._app.notify(message, title="Preset", markup=False)
 
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:
         from vramtui.app.editor.screen import EditorScreen  # loads the text area

@@ -64,8 +64,8 @@ class Totals(Lines[View], can_focus=True):
             return []
         lines = _wrong(look, palette, width)
         if look.estimate is None:
-            said = wrap(NOTHING_YET, width - 2)
-            return [*lines, *(strip([(f" {line}", palette.dim)], width, palette.text) for line in said)][:height]
+            hint = wrap(NOTHING_YET, width - 2)
+            return [*lines, *(strip([(f" {line}", palette.dim)], width, palette.text) for line in hint)][:height]
         closing = _closing(look, look.estimate, palette, width)
         rows = _rows(look, look.estimate, height - len(lines) - len(closing))
         largest = max((look.estimate.ledger.bytes_of(row) or 0 for row in rows if row not in TOTALS), default=0)
@@ -100,9 +100,9 @@ class TotalLine(Lines[View]):
             )
         first = look.problems[0] if look.problems else None
         if look.estimate is None or (first is not None and not first.key):
-            said = _sentence(first.line, first.sentence) if first is not None else NOTHING_YET
+            sentence = _sentence(first.line, first.sentence) if first is not None else NOTHING_YET
             room = width - sum(cell_len(text) for text, _ in pieces)
-            return [strip([*pieces, (fit(f" {said}", room), bar)], width, bar)]
+            return [strip([*pieces, (fit(f" {sentence}", room), bar)], width, bar)]
         total = f" {size_of(look.estimate.process)} "
         pieces.append((total, palette.ink("foreground" if look.is_current else "muted", "bar", bold=look.is_current)))
         change = _change(look, "process")
@@ -110,10 +110,10 @@ class TotalLine(Lines[View]):
             pieces.append((f"({change}) ", palette.ink("accent", "bar")))
         verdict = _verdict(look, look.estimate)
         line = _line(look, verdict)
-        said = line if look.is_current else f"last valid: {line}"
+        sentence = line if look.is_current else f"last valid: {line}"
         name = FIT_COLOURS[verdict.verdict] if look.is_current else "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
-        pieces.append((fit(said, room), palette.ink(name, "bar")))
+        pieces.append((fit(sentence, room), palette.ink(name, "bar")))
         return [strip(pieces, width, bar)]
 
 
@@ -273,9 +273,9 @@ class EditorPanels:
         mark = "*" if view.is_changed else ""
         self.form.entitle(f"Preset · {printable(view.name)}{mark}", view.where)
         title, count = f"TOML · {plain(place_of(self._open.draft))}", len(view.problems)
-        said = f"{count} error{'s' if count > 1 else ''}" if count else ""
-        if (self.area.border_title, self.area.border_subtitle) != (title, said):
-            self.area.border_title, self.area.border_subtitle = title, said
+        errors = f"{count} error{'s' if count > 1 else ''}" if count else ""
+        if (self.area.border_title, self.area.border_subtitle) != (title, errors):
+            self.area.border_title, self.area.border_subtitle = title, errors
 
     # --- form and text follow each other -------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ class HelpController:
 
         first = self._shared.screens.first
         if first is not None:
-            self._shared.app.push_screen(Problems(first.view, self._shared.notices.said))
+            self._shared.app.push_screen(Problems(first.view, self._shared.notices.earlier))
 
     def show_keys(self) -> None:
         """Every key; who has found the help needs no hint any more."""

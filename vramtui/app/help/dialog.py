@@ -50,10 +50,10 @@ class Problems(TextWindow):
         said: when what was said, the newest last; seconds since the epoch.
     """
 
-    def __init__(self, view: View, said: Iterable[tuple[float, str]] = ()) -> None:
+    def __init__(self, view: View, notices: Iterable[tuple[float, str]] = ()) -> None:
         super().__init__("Alerts and problems" if view.alerts else "Problems")
         self._view = view
-        self._said = tuple(said)
+        self._notices = tuple(notices)
 
     def text(self) -> Content:
         """One paragraph each; those that are the same but for where they are, in one."""
@@ -66,9 +66,9 @@ class Problems(TextWindow):
             pieces.append(Content(f"  {printable(message)}\n"))
             if hint:
                 pieces.append((f"  → {printable(hint)}\n", "$muted"))
-        if self._said:
+        if self._notices:
             pieces.append(("\nRecent\n", "bold $primary"))
-        for at, words in reversed(self._said):
+        for at, words in reversed(self._notices):
             clock = time.strftime("%H:%M:%S", time.localtime(at))
             pieces += [(f"  {clock} ", "$muted"), Content(f"{printable(words)}\n")]
         return Content.assemble(*pieces)

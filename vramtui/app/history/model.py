@@ -53,7 +53,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def report(self, kept: StoredRun) -> list[str]:
+    def report(self, stored: StoredRun) -> list[str]:
         """Write one to files and return their paths.
 
         Raises:
@@ -135,10 +135,10 @@ class HistoryModel(ColumnSort[RunColumn]):
     @property
     def selected(self) -> StoredRun | None:
         """The run under the cursor: the chosen one; where that has gone, the one that stands in its place."""
-        for at, kept in enumerate(self._shown):
-            if kept.id == self._chosen:
+        for at, stored in enumerate(self._shown):
+            if stored.id == self._chosen:
                 self._last_at = at
-                return kept
+                return stored
         return self._shown[min(self._last_at, len(self._shown) - 1)] if self._shown else None
 
     def view(self, now: float) -> HistoryView:
@@ -160,7 +160,7 @@ class HistoryModel(ColumnSort[RunColumn]):
         """The list and the errors of the runs in it, made once for each change."""
         some = filtered(self._every, RunFilter(words=self.filter))
         self._shown = tuple(in_order(some, self.sort, reverse=self.reverse))
-        runs = tuple(kept.run for kept in some)
+        runs = tuple(stored.run for stored in some)
         self._errors = tuple(
             Errors(spread, histogram(errors_of(runs, spread.method, spread.model_kind))) for spread in spreads(runs)
         )

@@ -116,7 +116,7 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
         return view.runs
 
     def cursor_of(self, view: HistoryView) -> int:
-        return next((at for at, kept in enumerate(view.runs) if kept is view.chosen), 0)
+        return next((at for at, stored in enumerate(view.runs) if stored is view.chosen), 0)
 
     def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
         now = self.view.now if self.view is not None else 0.0

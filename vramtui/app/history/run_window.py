@@ -213,14 +213,14 @@ class RunWindow(Window[None]):
 
     def __init__(
         self,
-        kept: StoredRun,
+        stored: StoredRun,
         palette: Palette,
         now: float,
         report: Callable[[], None],
         forget: Callable[[], None],
     ) -> None:
-        run = kept.run
-        title = f"Run {kept.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
+        run = stored.run
+        title = f"Run {stored.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
         super().__init__(title, "arrows scroll · s report · d delete · Esc close")
         self._run = run
         self._palette = palette

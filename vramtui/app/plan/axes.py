@@ -120,8 +120,10 @@ def _end_after(axis: Axis, other: Axis, any_fits: Callable[[Mapping[str, tuple[A
     """
     if axis.name not in SIZES:
         return axis
-    beside = other.amounts[:1] if other.name in SIZES else other.amounts
-    fitting = bisect_left(axis.amounts, 1, key=lambda amount: not any_fits({axis.name: (amount,), other.name: beside}))
+    other_amounts = other.amounts[:1] if other.name in SIZES else other.amounts
+    fitting = bisect_left(
+        axis.amounts, 1, key=lambda amount: not any_fits({axis.name: (amount,), other.name: other_amounts})
+    )
     end = max(fitting + BEYOND, LEAST_AMOUNTS, 0 if axis.present is None else axis.present + 1)
     return msgspec.structs.replace(axis, amounts=axis.amounts[:end], labels=axis.labels[:end])
 

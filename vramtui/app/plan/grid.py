@@ -113,19 +113,19 @@ class GridCells:
         """In each row both sides of the limit, then all else that may fit."""
         columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
         for y in range(rows):
-            while beside := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:
-                yield from self._refine(beside[0], y, near)
+            while at_limit := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:
+                yield from self._refine(at_limit[0], y, near)
         for x, y in spread(columns, rows, self.start):
             yield from self._refine(x, y, near)
 
     def _is_at_limit(self, x: int, y: int) -> bool:
         """Whether the limit of what fits runs beside a cell."""
         row = self.cells()[y]
-        beside = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
+        neighbours = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
         here = row[x]
         if here is None or here.process is None:
             return False
-        return any(other is not None and other.process is not None and other.fits != here.fits for other in beside)
+        return any(other is not None and other.process is not None and other.fits != here.fits for other in neighbours)
 
     def _refine(self, x: int, y: int, near: Estimator) -> Iterator[None]:
         """Make one answer nearer, where it may fit."""

@@ -100,10 +100,10 @@ class PlanScreen(ViewScreen):
         self.shown = self._plan.view()
         if view.view_only:
             self.shown = msgspec.structs.replace(self.shown, view_only=True)
-        beside = len(self.shown.maps) > 1
-        if beside != self.has_class("-beside"):
-            self.set_class(beside, "-beside")
-            if not beside and self.has_class("page-second"):
+        has_second = len(self.shown.maps) > 1
+        if has_second != self.has_class("-beside"):
+            self.set_class(has_second, "-beside")
+            if not has_second and self.has_class("page-second"):
                 self._turn_to("map")
             self.call_after_refresh(self.watch_view, view)
         return self.shown

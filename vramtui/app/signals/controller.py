@@ -28,12 +28,12 @@ LONGEST_COMMAND = 400
 
 
 class SignalOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that was sent a signal. `held` is what it had in bytes by GPU uuid; times are seconds of one clock."""
+    """A process that was sent a signal. `memory` is what it had, bytes by GPU uuid; times are seconds of one clock."""
 
     pid: int
     started_at: float | None
     name: SignalName
-    held: dict[str, int]
+    memory: dict[str, int]
     sent_at: float
     ended_at: float | None = None
     warned: bool = False
@@ -72,7 +72,7 @@ def _left(sent: SignalOutcome, sample: Sample | None, ended_at: float) -> int | 
     """Bytes that are still listed with it; None while there is no word from after its end."""
     if sample is None or sample.taken_at <= ended_at:
         return None
-    gpus = [gpu for gpu in sample.gpus if gpu.uuid in sent.held]
+    gpus = [gpu for gpu in sample.gpus if gpu.uuid in sent.memory]
     if any(gpu.state != "ok" or "processes" in gpu.absent for gpu in gpus):
         return None
     rows = [row for gpu in gpus for row in gpu.processes if row.pid == sent.pid]
@@ -81,7 +81,7 @@ def _left(sent: SignalOutcome, sample: Sample | None, ended_at: float) -> int | 
 
 def _ending(sent: SignalOutcome, ended_at: float, left: int | None) -> str:
     took = f"pid {sent.pid} ended {max(0.0, ended_at - sent.sent_at):.1f} s later"
-    had = sum(sent.held.values())
+    had = sum(sent.memory.values())
     if left is None or not had:
         return f"{took}."
     if left:
@@ -133,16 +133,16 @@ class SignalController:
             return
         from vramtui.app.signals.dialog import SignalWindow  # loads the list widgets
 
-        held = held_on(sample, process)
+        memory = held_on(sample, process)
         own = process.pid == signaller.own_pid
         window = SignalWindow(
             f"Send a signal to pid {process.pid}?",
-            question(process, held),
+            question(process, memory),
             "This is vramtui itself: it would end this dashboard." if own else "",
         )
-        self._app.push_screen(window, lambda name: self._send(name, process, held) if name else None)
+        self._app.push_screen(window, lambda name: self._send(name, process, memory) if name else None)
 
-    def _send(self, name: SignalName, process: Process, held: list[tuple[Gpu, int | None]]) -> None:
+    def _send(self, name: SignalName, process: Process, memory: list[tuple[Gpu, int | None]]) -> None:
         if self.signaller is None:
             return
         sent = self.signaller.send(process.pid, process.started_at, name)
@@ -150,9 +150,9 @@ class SignalController:
         self._app.notify(what_came_of_it(sent, process.pid, name), severity=severity, markup=False)
         if sent.outcome != "sent":
             return
-        held_now = {gpu.uuid: size for gpu, size in held if size is not None}
+        held_now = {gpu.uuid: size for gpu, size in memory if size is not None}
         at = self._shared.clock()
-        outcome = SignalOutcome(pid=process.pid, started_at=process.started_at, name=name, held=held_now, sent_at=at)
+        outcome = SignalOutcome(pid=process.pid, started_at=process.started_at, name=name, memory=held_now, sent_at=at)
         # A second signal to the same process takes over from the first.
         self.outcomes = (*(one for one in self.outcomes if one.pid != process.pid), outcome)
         if self._timer is None:
@@ -231,16 +231,16 @@ def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
     ]
 
 
-def question(process: Process, held: list[tuple[Gpu, int | None]]) -> str:
+def question(process: Process, memory: list[tuple[Gpu, int | None]]) -> str:
     """Who it is, and what would be free without it."""
     command = printable(process.command_or_name or "its command is not known")
     if len(command) > LONGEST_COMMAND:
         command = command[:LONGEST_COMMAND] + "…"
     parts = [
         f"{format_bytes(size)} on GPU {gpu.index}" if size is not None else f"GPU {gpu.index} (size unavailable)"
-        for gpu, size in held
+        for gpu, size in memory
     ]
-    known = [size for _, size in held if size is not None]
+    known = [size for _, size in memory if size is not None]
     total = f", {format_bytes(sum(known))} together" if len(known) > 1 else ""
     freed = f"Would free {', '.join(parts)}{total}." if parts else "It no longer uses a GPU."
     return f"pid {process.pid} of {printable(process.user or 'an unknown user')}\n{command}\n\n{freed}"

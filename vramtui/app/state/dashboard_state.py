@@ -67,15 +67,15 @@ class DashboardState:
         self._rare: frozenset[SortColumn] = frozenset()
         self.groups = GroupChoice(self._settings.group)
         # The order that rows keep while somebody looks at one of them.
-        self._held: dict[RowId, int] | None = None
+        self._frozen_order: dict[RowId, int] | None = None
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
         # The presets of the processes in what is shown, where that is not the latest sample.
-        self._held_matches: Mapping[ProcessKey, PresetFile] = {}
+        self._paused_matches: Mapping[ProcessKey, PresetFile] = {}
         # The row chosen by hand, the one with the cursor until one is, and (a filter may hide it) the last that had it.
         self._chosen: RowId | None = None
-        self._followed: RowId | None = None
-        self._last: tuple[RowId, str | None] | None = None
+        self._auto_selected: RowId | None = None
+        self._previous_selected: tuple[RowId, str | None] | None = None
         self._visible: SortedRows | None = None
 
     # --- what the session knows ----------------------------------------------------------------------------------
@@ -106,14 +106,15 @@ class DashboardState:
     def watch(self, session: MonitorSession) -> None:
         """Show another host from now on. What a person chose of the table stays; rows were of the host before."""
         self.session, self.paused = session, False
-        self._held = self._chosen = self._followed = self._last = self._visible = self._shown = self._listing = None
+        self._frozen_order = self._chosen = self._auto_selected = self._previous_selected = None
+        self._visible = self._shown = self._listing = None
         if session.sample is not None:
             self._show(session.sample)
 
     def take(self, sample: Sample) -> None:
         """Note a sample. While paused it goes into the session only."""
         if self.paused and self._shown is self.sample:
-            self._held_matches = self.session.matched
+            self._paused_matches = self.session.matched
         self.session.ingest(sample)
         if not self.paused or self._shown is None:
             self._show(self.sample or sample)  # the session's own says more: what could not be derived
@@ -148,24 +149,24 @@ class DashboardState:
 
     # --- what a person chooses -----------------------------------------------------------------------------------
 
-    def choose(self, row: RowId, *, hold: bool) -> None:
-        """Choose a row; with `hold` the rows keep their present order until `let_go`."""
+    def select(self, row: RowId, *, freeze: bool) -> None:
+        """Choose a row; with `freeze` the rows keep their present order until `unfreeze_order`."""
         self._chosen = row
-        if hold and self._held is None:
-            self._held = {one.id: at for at, one in enumerate(self._visible or ())}
+        if freeze and self._frozen_order is None:
+            self._frozen_order = {one.id: at for at, one in enumerate(self._visible or ())}
         preset_file = self._matches.get(row) if isinstance(row, ProcessKey) else None
         if preset_file is not None:
             self.panel_key = preset_file.key
 
-    def let_go(self) -> bool:
-        """Sort again; the cursor stays with its row. False when nothing was held."""
-        held, self._held = self._held is not None, None
-        return held
+    def unfreeze_order(self) -> bool:
+        """Sort again; the cursor stays with its row. False when it was not frozen."""
+        was_frozen, self._frozen_order = self._frozen_order is not None, None
+        return was_frozen
 
     def sort_by(self, column: SortColumn) -> None:
         """Sort by `column`; by the same one again: the other way round."""
         self.reverse = not self.reverse if column == self.sort else False
-        self.sort, self._held, self._is_sorted_by_hand = column, None, True
+        self.sort, self._frozen_order, self._is_sorted_by_hand = column, None, True
 
     def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
         """Sort by the column to the right (1) or left (-1) of the present one, among `columns` that are shown."""
@@ -173,7 +174,7 @@ class DashboardState:
 
     def set_filter(self, text: str) -> None:
         """Show only rows that hold every word of `text`."""
-        self.filter, self._held = text, None
+        self.filter, self._frozen_order = text, None
 
     def toggle_pause(self) -> bool:
         """Pause the display, or show the latest again; True when it is paused now."""
@@ -250,8 +251,10 @@ class DashboardState:
         if sample is None or listing is None:
             return View(panel=self._panel(None, []), hint=self.hint)
         predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
-        rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
-        grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
+        rows = self._visible = arranged(predicted, self.filter, self.sort, self._frozen_order, reverse=self.reverse)
+        grouped = self.groups.take(
+            rows, largest_first=self.sort == "now" and not self.reverse and self._frozen_order is None
+        )
         (at, chosen), matched = self._follow(), predicted.matched
         self._rare = rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen, matched)
@@ -273,7 +276,7 @@ class DashboardState:
             sort=self.sort,
             reverse=self.reverse,
             by_hand=self._chosen is not None,
-            held=self._held is not None,
+            is_frozen=self._frozen_order is not None,
             filter=self.filter,
             paused=self.paused,
             hint=self.hint,
@@ -284,23 +287,23 @@ class DashboardState:
         at, chosen = self._chosen_row()
         if chosen is None:
             return at, chosen
-        row, preset = self._last or (chosen.id, chosen.preset)
+        row, preset = self._previous_selected or (chosen.id, chosen.preset)
         moved = chosen.id != row or self.panel_key == preset != chosen.preset  # more is known of the job by now
         if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
             self.panel_key = chosen.preset
         # Until presets are read, no row is the one to look at.
         if chosen.preset is not None or self._chosen is not None:
-            self._last = chosen.id, chosen.preset
-            is_there = self._listing and self._followed and self._listing.has(self._followed)
+            self._previous_selected = chosen.id, chosen.preset
+            is_there = self._listing and self._auto_selected and self._listing.has(self._auto_selected)
             if not is_there or self._chosen is not None:
-                self._followed = chosen.id
+                self._auto_selected = chosen.id
         return at, chosen
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:
         """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
         if not self._visible:
             return 0, None
-        wanted = self._chosen if self._chosen is not None else self._followed
+        wanted = self._chosen if self._chosen is not None else self._auto_selected
         at = self._visible.selected_index(wanted, self.jobs)
         row = self.groups.find(wanted, self._visible[at].id)
         return (at, self._visible[at]) if row is None else row
@@ -308,11 +311,11 @@ class DashboardState:
     @property
     def _matches(self) -> Mapping[ProcessKey, PresetFile]:
         """The preset of each process in what is shown that has one."""
-        return self.session.matched if self._shown is self.sample else self._held_matches
+        return self.session.matched if self._shown is self.sample else self._paused_matches
 
     def _match_shown(self) -> None:
         if self._shown is not None and self._shown is not self.sample:
-            self._held_matches = self.session.match(self._shown)
+            self._paused_matches = self.session.match(self._shown)
 
     def known_preset(self, key: str) -> PresetFile | None:
         """The preset called so: of a file, or derived from a process that is shown."""
@@ -321,9 +324,9 @@ class DashboardState:
     def panel_preset(self) -> PresetFile | None:
         """The panel's preset, with the values of the process that it is set beside."""
         matched = self._visible.predicted.matched if self._visible is not None else []
-        return self._beside(self._chosen_row()[1], matched)[0]
+        return self._panel_row(self._chosen_row()[1], matched)[0]
 
-    def _beside(
+    def _panel_row(
         self, chosen: ProcessRow | None, matched: list[ProcessRow]
     ) -> tuple[PresetFile | None, ProcessRow | None]:
         preset_file = self.known_preset(self.panel_key or "")
@@ -334,7 +337,7 @@ class DashboardState:
         return (own if own is not None and own.key == preset_file.key else preset_file), row
 
     def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
-        chosen_panel, row = self._beside(chosen, matched)
+        chosen_panel, row = self._panel_row(chosen, matched)
         if chosen_panel is None or self.is_monitor:
             return None
         workload = self.workload(chosen_panel)

@@ -228,12 +228,12 @@ def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping,
     else:
         title = printable_line(first.process.command_or_name or "")
     ranks = job_words(members, "") if by == "job" else ""
-    held, predicted = together(members)
+    memory, predicted = together(members)
     return ProcessRow(
         "group",
         identity,
         first.gpu,
-        held,
+        memory,
         predicted=predicted,
         is_assumed=any(row.is_assumed for row in processes),
         is_quick=any(row.is_quick for row in processes),

@@ -110,12 +110,16 @@ def _split(estimate: Estimate | None, track: Track) -> Layers | None:
     if estimate is None:
         return None
     sizes = [(line, estimate.ledger.bytes_of(line) or 0) for line in LASTING]
-    held = [(line, size) for line, size in sizes if size]
-    if not held:
+    lasting = [(line, size) for line, size in sizes if size]
+    if not lasting:
         return None
     by = "traced" if estimate.method == "traced" else "estimated"
     return Layers(
-        tuple(line for line, _ in held), (track.first_seen,), tuple((size,) for _, size in held), "used", f"as {by}"
+        tuple(line for line, _ in lasting),
+        (track.first_seen,),
+        tuple((size,) for _, size in lasting),
+        "used",
+        f"as {by}",
     )
 
 
@@ -129,12 +133,12 @@ def _expected(
     if observed_job is None or estimate is None or not estimate.timeline or not estimate.allocated:
         return ()
     job, device = observed_job
-    held = _held_by(estimate)
+    by_phase = _held_by(estimate)
     began, most, steps = track.first_seen, 0, []
     for end in job.moments:
         if end.device != device or end.step >= FIRST_STEPS:
             continue
-        most = max(most, held.get((end.step, end.phase), 0))
+        most = max(most, by_phase.get((end.step, end.phase), 0))
         steps.append((began, most))
         began = end.at
     return (*steps, (began, estimate.process)) if steps else ()

@@ -237,8 +237,8 @@ class ProcessRows(list[ProcessRow]):
 def _totals(users: Mapping[str | None, int], folded: Sequence[ProcessRow]) -> HeldTotals:
     driver = sum(row.gpu.memory.reserved or 0 for row in folded if row.kind == "reserved")
     return HeldTotals(
-        held=sum(users.values()),
-        users=tuple(sorted(((user or "", held) for user, held in users.items()), key=lambda one: -one[1])),
+        of_processes=sum(users.values()),
+        users=tuple(sorted(((user or "", size) for user, size in users.items()), key=lambda one: -one[1])),
         driver=driver,
         unattributed=sum(row.now or 0 for row in folded if row.kind != "instances") - driver,
     )

@@ -211,28 +211,28 @@ def arranged(
     predicted: RowPredictions,
     wanted: str,
     column: SortColumn,
-    held: Mapping[RowId, int] | None,
+    frozen: Mapping[RowId, int] | None,
     *,
     reverse: bool,
 ) -> SortedRows:
     """The rows that fulfil every word of `wanted`, sorted by `column`.
 
     Numbers begin with the largest and text with the first of the alphabet, unless `reverse`. What is not known
-    comes last in both directions. Rows that are `held` keep that order, and others follow them.
+    comes last in both directions. Rows that are `frozen` keep that order, and others follow them.
 
     Args:
         predicted: all rows.
         wanted: words; every row where there are none.
         column: what is sorted by.
-        held: the places of rows that keep them.
+        frozen: the places of rows that keep them.
         reverse: the other way round.
     """
     words = conditions(wanted)
     rows = pick_rows(predicted.rows, words) if words else predicted.rows
-    if held is None:
+    if frozen is None:
         return SortedRows(_sorted(rows, column, reverse=reverse), predicted)
-    known = sorted((row for row in rows if row.id in held), key=lambda row: held[row.id])
-    others = _sorted([row for row in rows if row.id not in held], column, reverse=reverse)
+    known = sorted((row for row in rows if row.id in frozen), key=lambda row: frozen[row.id])
+    others = _sorted([row for row in rows if row.id not in frozen], column, reverse=reverse)
     return SortedRows([*known, *others], predicted)
 
 

@@ -168,7 +168,7 @@ class HeldTotals(msgspec.Struct, frozen=True):
     where each of them has a row, however small.
     """
 
-    held: int = 0
+    of_processes: int = 0
     users: tuple[tuple[str, int], ...] = ()
     driver: int = 0
     unattributed: int = 0
@@ -239,7 +239,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     sort: SortColumn = "gpu"
     reverse: bool = False
     by_hand: bool = False
-    held: bool = False
+    is_frozen: bool = False
     filter: str = ""
     paused: bool = False
     stale: float | None = None

@@ -33,12 +33,12 @@ class Largest(Framed[TimelineView]):
             strips = paragraph(NOTHING, palette, width) if estimate is None else _parts(estimate, palette, width)
             return strips[:height]
         rest = width - SIZE - WHAT - 3
-        lined = any(held.line for held in result.largest)
+        lined = any(allocation.line for allocation in result.largest)
         module = max(8, rest // 2) if lined else rest
-        unit, name = unit_of(max((held.bytes for held in result.largest), default=0))
+        unit, name = unit_of(max((allocation.bytes for allocation in result.largest), default=0))
         heading = right(name, SIZE) + "  " + fit("what", WHAT) + fit("made by", module) + ("made at" if lined else "")
         strips = [strip([(heading, palette.dim)], width, palette.text)]
-        strips += [_line(held, unit, module, palette, width) for held in result.largest]
+        strips += [_line(allocation, unit, module, palette, width) for allocation in result.largest]
         for warning in result.warnings:
             strips += paragraph(printable(warning), palette, width)
         return strips[:height]
@@ -79,17 +79,19 @@ def _parts(estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     return strips
 
 
-def _line(held: LiveAllocation, unit: int, module: int, palette: Palette, width: int) -> Strip:
-    category: Line | None = held.category if held.category in TITLES else None
-    made_by = held.module or MOVED.get(held.operator, held.operator.removeprefix("aten.").removesuffix(".default"))
+def _line(allocation: LiveAllocation, unit: int, module: int, palette: Palette, width: int) -> Strip:
+    category: Line | None = allocation.category if allocation.category in TITLES else None
+    made_by = allocation.module or MOVED.get(
+        allocation.operator, allocation.operator.removeprefix("aten.").removesuffix(".default")
+    )
     pieces: list[Piece] = [
-        (right(format_column(held.bytes, unit), SIZE), palette.text),
+        (right(format_column(allocation.bytes, unit), SIZE), palette.text),
         (
-            "  " + fit(TITLES[category] if category else printable(held.category), WHAT),
-            palette.ink(colour_of(held.category)),
+            "  " + fit(TITLES[category] if category else printable(allocation.category), WHAT),
+            palette.ink(colour_of(allocation.category)),
         ),
         (fit(printable(made_by), module - 1) + " ", palette.text),
-        (place(printable(held.line)), palette.dim),
+        (place(printable(allocation.line)), palette.dim),
     ]
     return strip(pieces, width, palette.text)
 

@@ -47,7 +47,7 @@ class TraceJobs(Feature):
         self._app = app
         self._tracer = tracer
         self._redraw = redraw
-        self.kept = Traces()
+        self.store = Traces()
         self._problems: dict[Job, str] = {}
         self._looked_for: set[Job] = set()
         self._running: tuple[Job | JobCommand, threading.Event] | None = None
@@ -60,7 +60,7 @@ class TraceJobs(Feature):
 
     def finished_trace(self, job: Job) -> FinishedTrace | None:
         """The finished trace of a workload on a card."""
-        return self.kept.get(job)
+        return self.store.get(job)
 
     def problem(self, job: Job) -> str:
         """Why its last trace ended early."""
@@ -69,7 +69,7 @@ class TraceJobs(Feature):
     def refusal(self, job: Job) -> str:
         if self._tracer is None:
             return NO_TRACER
-        return OF_A_JOB if self.kept.is_of_job(job[0]) else self._tracer.refusal(job[0])
+        return OF_A_JOB if self.store.is_of_job(job[0]) else self._tracer.refusal(job[0])
 
     def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
         """What is known of the panel's workload phase by phase; an earlier trace of it is looked for. A `chosen`
@@ -167,7 +167,7 @@ class TraceJobs(Feature):
         """Keep what came of a job's trace, and say why there is none."""
         self._running = None
         if traced is not None:
-            then(self.kept.take(traced))
+            then(self.store.take(traced))
         elif problem:
             self._app.notify(problem, title="Not traced", severity="warning", timeout=10, markup=False)
         self._redraw.now()
@@ -196,7 +196,7 @@ class TraceJobs(Feature):
     def _take(self, job: Job, traced: FinishedTrace | None, problem: str = "", *, recalled: bool = False) -> None:
         """Keep what came of it: a trace; or why it ended early, which is empty where it was cancelled."""
         if traced is not None:
-            self.kept.keep(job, traced)
+            self.store.keep(job, traced)
         elif problem:
             self._problems[job] = problem
         if self.running == job and not recalled:
@@ -229,8 +229,8 @@ def words_of(progress: Progress) -> str:
     if progress.notice:
         return progress.notice
     step = f"step {progress.step + 1}, " if progress.step >= 0 else ""
-    held = f"{format_bytes(progress.allocated)} held, {format_bytes(progress.peak_allocated)} at most"
-    return f"{step}{progress.phase} {'is running' if progress.events else 'is done'}: {held}"
+    memory = f"{format_bytes(progress.allocated)} held, {format_bytes(progress.peak_allocated)} at most"
+    return f"{step}{progress.phase} {'is running' if progress.events else 'is done'}: {memory}"
 
 
 LONGEST_COMMAND = 400

@@ -15,7 +15,7 @@ def colour_of(category: str) -> str:
 
 
 def stack(
-    categories: Mapping[str, int], held: int, peak: int, top: int, width: int, *, palette: Palette
+    categories: Mapping[str, int], allocated: int, peak: int, top: int, width: int, *, palette: Palette
 ) -> list[Piece]:
     """One bar: what is held by category, then quietly up to the peak; `width` columns are `top` bytes.
 
@@ -32,8 +32,8 @@ def stack(
             colour = colour_of(category)
             pieces.append((LETTERS[category], palette.ink("background", colour, bold=True)))
             pieces.append((HELD * (cells - 1), palette.ink(colour)))
-    rest = _cells(max(held, total), top, width) - drawn
-    beyond = _cells(max(peak, held, total), top, width) - drawn - rest
+    rest = _cells(max(allocated, total), top, width) - drawn
+    beyond = _cells(max(peak, allocated, total), top, width) - drawn - rest
     pieces += [(HELD * rest, palette.ink("muted")), (PEAK * beyond, palette.dim)]
     return pieces
 

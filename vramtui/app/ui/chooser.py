@@ -60,8 +60,8 @@ def ranked(
     answers = [(place, item) for place, item in ranks if place is not None]
     # Letters that merely follow each other are only asked for where nothing else was meant.
     best = min((place for place, _ in answers), default=0)
-    kept = [(place, item) for place, item in answers if place < 7 or best == 7]
-    return [item for _, item in sorted(kept, key=lambda one: (one[0], order(one[1])))]
+    best_answers = [(place, item) for place, item in answers if place < 7 or best == 7]
+    return [item for _, item in sorted(best_answers, key=lambda one: (one[0], order(one[1])))]
 
 
 def _in_order(words: list[str], parts: list[str]) -> bool:

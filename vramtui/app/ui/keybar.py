@@ -117,14 +117,14 @@ def fitting(hints: list[Hint], width: int) -> list[Hint]:
     """The hints for which there is room in `width` columns, each of them whole: of two that do not both fit the earlier
     one. The last two, help and the way out, come before all others.
     """
-    kept = hints[-2:]
-    room = width - sum(hint.width for hint in kept) - GAP * (len(kept) - 1)
+    last = hints[-2:]
+    room = width - sum(hint.width for hint in last) - GAP * (len(last) - 1)
     fitting_bindings = []
     for hint in hints[:-2]:
         if hint.width + GAP <= room:
             room -= hint.width + GAP
             fitting_bindings.append(hint)
-    return [*fitting_bindings, *kept]
+    return [*fitting_bindings, *last]
 
 
 KEPT = 30
@@ -155,7 +155,7 @@ class NoticeLine:
         self._app = app
         self._clock = clock
         self._newest: Notification | None = None
-        self.said: deque[tuple[float, str]] = deque(maxlen=KEPT)
+        self.earlier: deque[tuple[float, str]] = deque(maxlen=KEPT)
 
     def refresh(self) -> None:
         """Show the newest that is not over, in every key bar there is; the keys again where there is none."""
@@ -164,7 +164,7 @@ class NoticeLine:
         notes = list(self._app._notifications)  # noqa: SLF001 - Textual has no public list of them
         newest = max(notes, key=lambda note: note.raised_at, default=None)
         if newest is not None and newest is not self._newest:
-            self.said.append((self._clock(), one_line(newest)))
+            self.earlier.append((self._clock(), one_line(newest)))
             call_after(self._app, newest.time_left + 0.1, self.refresh)
         self._newest = newest
         for screen in self._app.screen_stack:

@@ -86,13 +86,13 @@ def title_of(row: ShownRow) -> str:
 
 def _fitting(rows: tuple[ShownRow, ...], height: int) -> list[ShownRow]:
     """The rows, without the smallest parts where there are too many lines; totals are never left out."""
-    kept = list(rows)
-    while len(kept) > max(3, height):
-        parts = [row for row in kept if _is_leaf(row)]
+    fitting = list(rows)
+    while len(fitting) > max(3, height):
+        parts = [row for row in fitting if _is_leaf(row)]
         if not parts:
             break
-        kept.remove(min(parts, key=lambda row: row.predicted or 0))
-    return kept
+        fitting.remove(min(parts, key=lambda row: row.predicted or 0))
+    return fitting
 
 
 def _row(row: ShownRow, largest: int, unit: int, more: Columns, palette: Palette, width: int) -> Strip:  # noqa: PLR0917 - a line and how it is drawn

@@ -27,17 +27,17 @@ class Banner(Lines[View]):
 
     def sentences(self, view: View) -> list[tuple[str, str]]:
         """What is to be said, and the colour to say it in."""
-        said = []
+        lines = []
         if view.failure:
-            said.append((view.failure, "error"))
+            lines.append((view.failure, "error"))
         elif view.stale is not None:
             age = format_duration(view.stale)
-            said.append((f"no answer from {view.asked} for {age}; showing data that old", "error"))
+            lines.append((f"no answer from {view.asked} for {age}; showing data that old", "error"))
         if view.banner:
-            said.append((view.banner, "accent"))
+            lines.append((view.banner, "accent"))
         if view.hint:
-            said.append((view.hint, "primary"))
-        return said
+            lines.append((view.hint, "primary"))
+        return lines
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         lines = []

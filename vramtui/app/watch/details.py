@@ -259,8 +259,10 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     if process.sm_percent is not None:
         facts.append(("GPU", f"busy {process.sm_percent} %"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))
-    held = process.host_memory
-    facts.append(("host memory", format_bytes(held, 2) if held is not None else why(process, "host_memory")))
+    host_memory = process.host_memory
+    facts.append(
+        ("host memory", format_bytes(host_memory, 2) if host_memory is not None else why(process, "host_memory"))
+    )
     return facts
 
 

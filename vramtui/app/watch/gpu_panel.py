@@ -81,10 +81,10 @@ class GpuPanel(Wheeled[View]):
         lines: list[Strip] = []
         self._owners = []
         for at in range(down):
-            beside = shown[at : down * columns : down]
-            bars = [_bar_lines(bar, name, palette, room, each) for bar, name in beside]
+            row = shown[at : down * columns : down]
+            bars = [_bar_lines(bar, name, palette, room, each) for bar, name in row]
             lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*bars, strict=True)]
-            self._owners += [tuple(bar.gpu.uuid for bar, _ in beside)] * each
+            self._owners += [tuple(bar.gpu.uuid for bar, _ in row)] * each
         if is_cut:
             hidden = len(shown) - down * columns
             lines.append(strip([(f"  ↓ {hidden} more: scroll", palette.dim)], width, palette.text))

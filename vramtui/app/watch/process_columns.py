@@ -87,13 +87,13 @@ def columns_for(
     shown = {column.name for column in every if column.name not in left_out}
     spare = breadth - sum(column.width for column in every if column.name in shown)
     part = COMMAND_PART_WIDE if breadth >= FULL else COMMAND_PART
-    kept = round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
-    spare -= kept
+    command_width = round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
+    spare -= command_width
     if spare < 0:
         every = _shortened(every, user)
         shown -= set() if user else {"user"}
     widths = {column.name: column.width for column in every}
-    given = 0 if predicts else max(0, kept - COMMAND_BESIDE_JOB)
+    given = 0 if predicts else max(0, command_width - COMMAND_BESIDE_JOB)
     for name in (name for name in optional if name not in RARE or name in rare):
         spare -= widths[name]
         if spare + (given if name == "job" else 0) < 0:

@@ -69,7 +69,9 @@ class Rows(CursorRows[View, ProcessRow]):
 
     def _cursor_style(self, at: int) -> str | None:
         return (
-            "cursor" if at == self._cursor and self.view is not None and self.view.held else super()._cursor_style(at)
+            "cursor"
+            if at == self._cursor and self.view is not None and self.view.is_frozen
+            else super()._cursor_style(at)
         )
 
 
@@ -112,10 +114,10 @@ class Foot(Lines[View]):
             return []
         rest = _without_rows(view.totals)
         end: list[Piece] = [(rest + " ", palette.dim)] if rest else []
-        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(view.totals.held)} GiB", palette.strong)]
+        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(view.totals.of_processes)} GiB", palette.strong)]
         room = width - sum(cell_len(text) for text, _ in [*start, *end]) - 1
-        for user, held in view.totals.users if len(view.totals.users) > 1 else ():
-            name, size = f"  {fit_name(user)} ", format_gib(held)
+        for user, of_user in view.totals.users if len(view.totals.users) > 1 else ():
+            name, size = f"  {fit_name(user)} ", format_gib(of_user)
             room -= cell_len(name) + len(size)
             if room < 0:
                 break
@@ -160,6 +162,6 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
             states.append(f"filter: {view.filter}")
         if view.is_monitor and view.group == "none":
             states.append(f"by {SORTED_BY[view.sort]}")
-        if view.held:
+        if view.is_frozen:
             states.append("sorting frozen · Esc resumes")
         return title, " · ".join(states)

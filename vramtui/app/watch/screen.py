@@ -118,8 +118,8 @@ class Watch(ViewScreen):
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
         is_beside = has_panel(view) and not self.has_class("-folded")
-        beside = next(taken for least, taken in BESIDE.items() if width >= least) if is_beside else 0
-        _set_height(gpus, gpus.lines_for(view, width - beside - 2, _most_gpus(height)), border=2)
+        panel_width = next(taken for least, taken in BESIDE.items() if width >= least) if is_beside else 0
+        _set_height(gpus, gpus.lines_for(view, width - panel_width - 2, _most_gpus(height)), border=2)
         super().show(view, palette)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -138,14 +138,14 @@ class Watch(ViewScreen):
     # --- the table -----------------------------------------------------------------------------------------------
 
     def on_row_chosen(self, message: RowChosen[RowId]) -> None:
-        self._state.choose(message.row, hold=True)
+        self._state.select(message.row, freeze=True)
         self._shared.redraw.for_key()
 
     def on_gpu_chosen(self, message: GpuChosen) -> None:
         """Choose the first row of a GPU."""
         row = next((row for row in self._state.view().rows if row.gpu.uuid == message.uuid), None)
         if row is not None:
-            self._state.choose(row.id, hold=True)
+            self._state.select(row.id, freeze=True)
             self._shared.redraw.now()
 
     def on_sort_chosen(self, message: SortChosen[SortColumn]) -> None:
@@ -175,7 +175,7 @@ class Watch(ViewScreen):
     def action_let_go(self) -> None:
         """Give up the hint; then the held order; then the filter."""
         state = self._state
-        if not state.dismiss_hint() and not state.let_go() and state.filter:
+        if not state.dismiss_hint() and not state.unfreeze_order() and state.filter:
             state.set_filter("")
         self._shared.redraw.now()
 

@@ -136,7 +136,7 @@ class Follower:
             elif isinstance(result, SourceFailed):
                 self._report.trouble(result.sentence)
             elif result is not None:
-                self._session.rest()
+                self._session.pause_sampling()
                 self._report.trouble(OVERDUE)
 
     def end(self) -> None:

@@ -141,17 +141,17 @@ class ProcessReader:
         return last
 
     def rows(
-        self, device: str, held: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None = None
+        self, device: str, uses: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None = None
     ) -> list[Process]:
         """All processes that a device lists, each as `row` gives it.
 
         Args:
             device: whose list it is.
-            held: what they hold there.
+            uses: what they hold there.
             busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
         """
         rows, held_rows = [], self._rows.setdefault(device, {})
-        for pid, use in held.items():
+        for pid, use in uses.items():
             used, share = use.used, None if busy is None else busy.get(pid, 0)
             row = held_rows.get(pid)
             if row is None or used is None or row.used_memory is None:

@@ -53,14 +53,14 @@ class Signals:
         return Sent(outcome=outcome)
 
     def _send(self, pid: int, started_at: float | None, number: signal.Signals) -> Outcome:
-        with _holding(pid) as held:
+        with _holding(pid) as pidfd:
             process = self._look(pid, started_at)
             if process is not None:
                 return process
-            if held is None:
+            if pidfd is None:
                 os.kill(pid, number)
             else:
-                signal.pidfd_send_signal(held, number)
+                signal.pidfd_send_signal(pidfd, number)
         return "sent"
 
     def is_there(self, pid: int, started_at: float | None) -> bool:
@@ -95,16 +95,16 @@ def _holding(pid: int) -> Iterator[int | None]:
         ProcessLookupError: there is no such process.
     """
     try:
-        held = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         raise
     except (AttributeError, OSError):
-        held = None
+        pidfd = None
     try:
-        yield held
+        yield pidfd
     finally:
-        if held is not None:
-            os.close(held)
+        if pidfd is not None:
+            os.close(pidfd)
 
 
 def _owner(pid: int) -> str:

@@ -203,8 +203,8 @@ class NvidiaSmiSource:
         apps = parse_apps(output.text)
         if output.code != 0 and not apps and "no running processes" not in output.text.lower():
             if output.code != NO_DEVICES:
-                said = _first_line(output.text).rstrip(".")
-                problems.append(Problem(where=PROGRAM, message=f"It does not tell the processes: {said}."))
+                reason = _first_line(output.text).rstrip(".")
+                problems.append(Problem(where=PROGRAM, message=f"It does not tell the processes: {reason}."))
             return None
         return apps
 
@@ -277,23 +277,23 @@ def _same_bus(one: str | None, other: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    said = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
-    return shortened(printable(said), LONGEST_SAID)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
+    return shortened(printable(first), LONGEST_SAID)
 
 
 def _failure(output: Output) -> SourceFailed:
     known = _CODES.get(output.code)
     if known is not None:
         return SourceFailed(f"{PROGRAM}: {known[0]}.", known[1])
-    said = _first_line(output.text).rstrip(".")
+    reason = _first_line(output.text).rstrip(".")
     if output.code == 0:
         return SourceFailed(
-            f"{PROGRAM} did not print a table: {said}.", f"Run `{PROGRAM}` by hand to see what it says."
+            f"{PROGRAM} did not print a table: {reason}.", f"Run `{PROGRAM}` by hand to see what it says."
         )
     if output.code == UNKNOWN_ERROR:
         hint = "In a container: start it again, as the host has taken the devices from its control group."
-        return SourceFailed(f"{PROGRAM} cannot reach the driver: {said}.", hint)
+        return SourceFailed(f"{PROGRAM} cannot reach the driver: {reason}.", hint)
     if output.code < 0 or KILLED < output.code <= KILLED + SIGNALS:
         number = -output.code if output.code < 0 else output.code - KILLED
-        return SourceFailed(f"{PROGRAM} was killed by signal {number}: {said}.", "Somebody, or a limit, ended it.")
-    return SourceFailed(f"{PROGRAM} failed with status {output.code}: {said}.")
+        return SourceFailed(f"{PROGRAM} was killed by signal {number}: {reason}.", "Somebody, or a limit, ended it.")
+    return SourceFailed(f"{PROGRAM} failed with status {output.code}: {reason}.")

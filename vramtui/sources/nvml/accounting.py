@@ -53,8 +53,8 @@ class Accounts:
             self.peaks = self._ask(caller, device, listed)
             self._next_peaks = now + ASK_PEAKS_EVERY
         elif gone or arrived:
-            kept = {pid: peak for pid, peak in self.peaks.items() if pid in listed}
-            self.peaks = kept | self._ask(caller, device, arrived)
+            still_listed = {pid: peak for pid, peak in self.peaks.items() if pid in listed}
+            self.peaks = still_listed | self._ask(caller, device, arrived)
         return last
 
     def _ask(self, caller: Caller, device: Device, pids: Collection[int]) -> dict[int, int]:

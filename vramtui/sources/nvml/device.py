@@ -327,13 +327,13 @@ class CardReader:
         memory, absent = read_memory(self.caller, self._handle)
         listing = self._list(self._identity["uuid"], self._handle, memory)
         if instances:
-            below = {pid for part in instances for pid in part.listing.held}
+            below = {pid for part in instances for pid in part.listing.uses}
             cut = {instance.gpu_instance for instance in self._instances} - {None}
-            listing.held = {
-                pid: row for pid, row in listing.held.items() if pid not in below and row.instance not in cut
+            listing.uses = {
+                pid: row for pid, row in listing.uses.items() if pid not in below and row.instance not in cut
             }
         if listing.absent is None and listing.trusted:
-            listing.final_peaks = self._accounts.read(self.caller, self._handle, listing.held, self._clock())
+            listing.final_peaks = self._accounts.read(self.caller, self._handle, listing.uses, self._clock())
             listing.peaks = self._accounts.peaks
             listing.busy = self._shares
         fields, reasons = dict(self._identity), dict(absent)

@@ -43,7 +43,7 @@ class ProcessList(msgspec.Struct, kw_only=True):
     `final_peaks` are the driver's own, where it keeps them.
     """
 
-    held: dict[int, ProcessUse] = {}
+    uses: dict[int, ProcessUse] = {}
     busy: Mapping[int, int] | None = None
     peaks: dict[int, int] = {}
     final_peaks: dict[int, int] = {}
@@ -118,7 +118,7 @@ class ProcessLists:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
             silent = None  # a device that knows no graphics has no graphics clients
-        return ProcessList(held=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
+        return ProcessList(uses=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
 
     def _list(
         self, caller: Caller, device: Device, kind: ProcessType, total: int | None
@@ -170,15 +170,15 @@ class ProcessLists:
         last = self._seen.get(kind)
         if last is not None and last[0] == data:
             return last[1]
-        held, odd = parse(data, stride, kind, total)
+        uses, odd = parse(data, stride, kind, total)
         if odd and real is None:
             raise _UnreadableError
         if odd:
             records = "1 record" if odd == 1 else f"{odd} records"
             self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
         else:
-            self._seen[kind] = (data, held)  # what is odd is told again each time
-        return held
+            self._seen[kind] = (data, uses)  # what is odd is told again each time
+        return uses
 
 
 def record_size(written: int, count: int) -> int | None:
@@ -216,14 +216,14 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tup
         pids = [pid for pid, _, _ in possible]
         known = [None if size is None or size > most else size for _, size, _ in possible]
         instances = [instance for _, _, instance in possible]
-    held: dict[int, ProcessUse] = {}
+    uses: dict[int, ProcessUse] = {}
     if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
         return dict(zip(pids, map(_USES[kind].__getitem__, known), strict=True)), odd
     for pid, used, instance_word in zip(pids, known, instances, strict=True):
         instance = instance_word & 0xFFFFFFFF
         row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
-        held[pid] = row if pid not in held else _larger(held[pid], row)
-    return held, odd
+        uses[pid] = row if pid not in uses else _larger(uses[pid], row)
+    return uses, odd
 
 
 def merge(compute: dict[int, ProcessUse], graphics: dict[int, ProcessUse]) -> dict[int, ProcessUse]:

@@ -71,7 +71,7 @@ class _SampledDevice:
         self._device = device
         self._lists = ProcessLists()
         self._looks = 0
-        self._held: dict[int, ProcessUse] = {}
+        self._uses: dict[int, ProcessUse] = {}
         self._used: dict[int, int] = {}
 
     def look(self, caller: Caller, total: int | None) -> Mapping[int, int]:
@@ -80,9 +80,9 @@ class _SampledDevice:
         self._looks += 1
         if not listing.trusted:
             return {}
-        if listing.held is not self._held:
-            self._held = listing.held
-            self._used = {pid: held.used for pid, held in listing.held.items() if held.used is not None}
+        if listing.uses is not self._uses:
+            self._uses = listing.uses
+            self._used = {pid: use.used for pid, use in listing.uses.items() if use.used is not None}
         return self._used
 
 
@@ -171,7 +171,7 @@ class NvmlSource:
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         listed: dict[int, ProcessUse] = {}  # in the order of the cards; there may be thousands
         for part in parts:
-            listed.update(part.listing.held)
+            listed.update(part.listing.uses)
         self._processes.update(listed if self._has_read else _largest_first(listed))
         self._has_read = True
         host = self._host.read(*self._versions)
@@ -261,7 +261,7 @@ class NvmlSource:
     def _finish(self, part: DeviceReading, problems: list[Problem], available: int | None) -> Gpu:
         """The card or instance with its processes; `available` bytes are what the host has to give."""
         gpu, listing = part.gpu, part.listing
-        rows = tuple(self._processes.rows(gpu.uuid, listing.held, listing.busy))
+        rows = tuple(self._processes.rows(gpu.uuid, listing.uses, listing.busy))
         if listing.peaks:
             peaks = listing.peaks
             rows = tuple(

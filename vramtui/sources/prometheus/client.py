@@ -170,10 +170,10 @@ class PrometheusClient:
         if code in (401, 403):
             return SourceFailed(f"{self.title} lets nobody in without a token (status {code}).", "See --token-file.")
         try:
-            said = msgspec.json.decode(body, type=_Answer).error
+            reason = msgspec.json.decode(body, type=_Answer).error
         except (msgspec.DecodeError, RecursionError):
-            said = ""
-        return SourceFailed(f"{self.title}: {printable(said)[:200] or f'status {code}'}.", "Is the address right?")
+            reason = ""
+        return SourceFailed(f"{self.title}: {printable(reason)[:200] or f'status {code}'}.", "Is the address right?")
 
 
 def is_loopback(name: str) -> bool:

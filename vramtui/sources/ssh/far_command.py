@@ -102,19 +102,19 @@ SHOWN = 200  # characters of what ssh said
 NO_SHELL = 127
 
 
-def failure_of(host: str, said: str, code: int | None) -> SourceFailed:
+def failure_of(host: str, errors: str, code: int | None) -> SourceFailed:
     """Why the connection to `host` ended.
 
     Args:
         host: as ssh was told of it.
-        said: what came on its standard error.
+        errors: what came on its standard error.
         code: its exit status; None where it was ended from here.
     """
-    lower = said.lower()
+    lower = errors.lower()
     for mark, sentence, hint in _KNOWN:
         if mark in lower:
             return SourceFailed(f"{host}: {sentence}.", hint.format(host=host))
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
+    last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
     if last:
         return SourceFailed(f"{host}: {printable(last.strip()[:SHOWN]).rstrip('.')}.")
     if code == NO_SHELL:

@@ -197,13 +197,13 @@ def _in_order(text: str, printed: Sequence[str], asked: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _status(said: bytes) -> int:
+def _status(output: bytes) -> int:
     """A shell's exit status.
 
     Raises:
         UserError: it is none.
     """
-    text = said.strip()
+    text = output.strip()
     if not re.fullmatch(rb"\d{1,3}", text):
         raise UserError(f"nvidia-smi's exit status cannot be read: {printable(text[:20].decode(errors='replace'))}")
     return int(text)

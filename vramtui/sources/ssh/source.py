@@ -43,7 +43,7 @@ PIECE = 1 << 16
 START_LIMIT = CONNECT_LIMIT + 20.0  # seconds to the first sample: the connection, and whatever starts there
 STEADY = 30.0  # seconds of a connection after which the next failure is a new one
 CLOCKS_APART = 10.0  # seconds, beyond what a slow connection explains
-MOST_SAID = 4096  # bytes of ssh's own words
+MOST_ERROR_BYTES = 4096  # bytes of ssh's own words
 
 
 @cache
@@ -187,7 +187,7 @@ class _Conversation:
         self._lines = lines
         self._limit = silence_limit(interval)
         self._splitter = LineSplitter()
-        self._said = b""
+        self._errors = b""
         assert process.stdout is not None
         assert process.stderr is not None
         self._out, self._err = process.stdout.fileno(), process.stderr.fileno()
@@ -230,9 +230,9 @@ class _Conversation:
         while (left := until - time.monotonic()) > 0:
             ready = {descriptor for descriptor, _ in self._poll.poll(left * 1000)}
             if self._err in ready:
-                said = os.read(self._err, PIECE)
-                self._said = (self._said + said)[-MOST_SAID:]
-                if not said:
+                piece = os.read(self._err, PIECE)
+                self._errors = (self._errors + piece)[-MOST_ERROR_BYTES:]
+                if not piece:
                     self._poll.unregister(self._err)
             if self._out in ready:
                 return os.read(self._out, PIECE)
@@ -252,9 +252,9 @@ class _Conversation:
             code = None
         with contextlib.suppress(KeyError):
             self._poll.unregister(self._out)
-        while self._poll.poll(0) and (said := os.read(self._err, PIECE)):
-            self._said = (self._said + said)[-MOST_SAID:]
-        return failure_of(self._host, self._said.decode(errors="replace"), code)
+        while self._poll.poll(0) and (piece := os.read(self._err, PIECE)):
+            self._errors = (self._errors + piece)[-MOST_ERROR_BYTES:]
+        return failure_of(self._host, self._errors.decode(errors="replace"), code)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

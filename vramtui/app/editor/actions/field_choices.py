@@ -53,12 +53,12 @@ def _text(field: FormField) -> tuple[str, str]:
 def _line(field: FormField, room: int) -> Content:
     """Its key, what it is now (dim: by default), and its help."""
     value = field.value if field.value is not None else field.default
-    said = printable((UNKNOWN if value is None else value).replace("\n", " "))
-    rest = max(0, room - max(KEY, cell_len(field.key) + 1) - VALUE - 1)
+    shown = printable((UNKNOWN if value is None else value).replace("\n", " "))
+    help_width = max(0, room - max(KEY, cell_len(field.key) + 1) - VALUE - 1)
     return Content.assemble(
         (f"{printable(field.key):<{KEY - 1}} ", "bold"),
-        (f"{fit(said, VALUE)} ", "" if field.value is not None else "$muted"),
-        (fit(printable(field.help), rest), "$muted"),
+        (f"{fit(shown, VALUE)} ", "" if field.value is not None else "$muted"),
+        (fit(printable(field.help), help_width), "$muted"),
     )
 
 

@@ -140,15 +140,15 @@ class FileActions:
             self._screen.app.clear_notifications()
             self._screen.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
         else:
-            said = f"Saved as {at_home(path)}"
+            message = f"Saved as {at_home(path)}"
             if bundled == path.stem:
                 key, undo = printable(bundled), f"Delete {at_home(path)} to undo this."
-                said = f"From now on {key} is yours: it stands in for the bundled one. {undo}"
+                message = f"From now on {key} is yours: it stands in for the bundled one. {undo}"
             elif bundled:
-                said += f"; the bundled {printable(bundled)} is unchanged."
-            self._is_saved(path, said, "information", then)
+                message += f"; the bundled {printable(bundled)} is unchanged."
+            self._is_saved(path, message, "information", then)
 
-    def _is_saved(self, path: Path | None, said: str, severity: str, then: Then | None) -> None:
+    def _is_saved(self, path: Path | None, message: str, severity: str, then: Then | None) -> None:
         self._open.estimator.remember(self._open.draft)
         if path is not None:
             preset = load_preset(path)
@@ -156,7 +156,7 @@ class FileActions:
         self._open.refresh()
         self._screen.app.clear_notifications()  # a failure before this one is over
         self._screen.notify(
-            said, title="Preset", severity="warning" if severity == "warning" else "information", markup=False
+            message, title="Preset", severity="warning" if severity == "warning" else "information", markup=False
         )
         if then is not None:
             then()
@@ -208,15 +208,15 @@ class FileActions:
             if name is None or name == before:
                 return
             if draft.path is None or draft.bundled:
-                said = f"Ctrl+S saves it as {printable(name)}."
+                message = f"Ctrl+S saves it as {printable(name)}."
             else:
                 self._host.preset_deleted(before)
                 with suppress(UserError):  # the file may be wrong as it stands; the draft says how
                     preset = load_preset(draft.path)
                     self._host.preset_saved(PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset))
-                said = f"{printable(before)} is now {at_home(draft.path)}."
+                message = f"{printable(before)} is now {at_home(draft.path)}."
             self._open.refresh()
-            self._screen.notify(said, title="Preset", markup=False)
+            self._screen.notify(message, title="Preset", markup=False)
 
         prompt = "New name of the preset, as commands use it:"
         self._screen.app.push_screen(Ask("Rename the preset", prompt, before, check), on_name)

@@ -99,10 +99,10 @@ class NewPreset:
 
     def _from_job_file(self, file: JobFile) -> None:
         name = PurePath(file.name).stem
-        said = name if NAME.fullmatch(name) else "job"
+        preset_name = name if NAME.fullmatch(name) else "job"
         offers = draft_from_file(file, self._host.known_presets)
         title = f"A new preset from {file.name} ({TITLES[file.kind]})"
-        self._offer(title, said, offers, tuple(filter(None, [not_read(file)])))
+        self._offer(title, preset_name, offers, tuple(filter(None, [not_read(file)])))
 
     def _from_process(self, pid: int, command: str) -> None:
         files, notes = files_of(command, finder_of(pid, command))
@@ -112,8 +112,8 @@ class NewPreset:
     def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         library = self._host.known_presets
         if not offers:
-            said = " ".join(("It has nothing that a preset could use.", *notes))
-            self._screen.notify(printable(said), title=title, markup=False)
+            message = " ".join(("It has nothing that a preset could use.", *notes))
+            self._screen.notify(printable(message), title=title, markup=False)
             return
 
         def check(name: str, taken: tuple[Offer, ...]) -> str:

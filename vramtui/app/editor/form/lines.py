@@ -44,12 +44,12 @@ def heading(group: FormGroup, palette: Palette, width: int, *, is_open: bool, in
     unset = group.line is None and bool(group.key) and not any(field.value is not None for field in group.fields)
     title = palette.ink("muted" if unset else "primary", on, bold=True)
     pieces: list[Piece] = [(f" {'▾' if is_open else '▸'} {group.title}", title)]
-    said = f"[{group.key}]" if group.key else ""
+    state = f"[{group.key}]" if group.key else ""
     if unset:
-        said += "  not set"
+        state += "  not set"
     elif not is_open:
-        said += f"  {sum(field.value is not None for field in group.fields)} set"
-    return strip([*pieces, (f"  {said}", palette.ink("muted", on))], width, palette.ink("muted", on))
+        state += f"  {sum(field.value is not None for field in group.fields)} set"
+    return strip([*pieces, (f"  {state}", palette.ink("muted", on))], width, palette.ink("muted", on))
 
 
 class FieldState(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,13 +80,13 @@ def line_of(field: FormField, place: FieldState, palette: Palette, width: int, t
         mark = ("✗", palette.ink("error", on, bold=True))
     elif place.is_changed:
         mark = ("*", palette.ink("accent", on))
-    said = field.value is not None or typed is not None
+    has_value = field.value is not None or typed is not None
     label = max(10, min(LABEL_MOST, width * 3 // 5 - 2))
     opener = ("▾ " if place.is_open else "▸ ") if field.items else ""
     pieces: list[Piece] = [
         (" ", palette.ink("muted", on)),
         mark,
-        (" " + fit("  " * place.depth + opener + field.label, label) + " ", _ink(palette, on, said=said)),
+        (" " + fit("  " * place.depth + opener + field.label, label) + " ", _ink(palette, on, has_value=has_value)),
     ]
     room = width - label - 4
     if typed is not None:
@@ -96,8 +96,8 @@ def line_of(field: FormField, place: FieldState, palette: Palette, width: int, t
     return strip(pieces, width, palette.ink("muted", on))
 
 
-def _ink(palette: Palette, on: str, *, said: bool) -> Style:
-    return palette.ink("foreground" if said else "muted", on)
+def _ink(palette: Palette, on: str, *, has_value: bool) -> Style:
+    return palette.ink("foreground" if has_value else "muted", on)
 
 
 def _value(field: FormField, place: FieldState, palette: Palette, room: int, on: str) -> list[Piece]:

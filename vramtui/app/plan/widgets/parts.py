@@ -21,8 +21,8 @@ class PlanParts(Framed[PlanView]):
         """Which cell, and what it is set beside."""
         if plan.side is None:
             return "Cell", ""
-        beside = f"{plan.other.what}: {plan.other.how}" if plan.other is not None else ""
-        return f"Cell · {plan.side.how}", beside
+        other_title = f"{plan.other.what}: {plan.other.how}" if plan.other is not None else ""
+        return f"Cell · {plan.side.how}", other_title
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many lines as fit; small parts give way to the totals."""
@@ -37,11 +37,11 @@ class PlanParts(Framed[PlanView]):
 
 def shown_lines(plan: PlanView, height: int) -> list[Line]:
     """The lines that either side has, without the smallest where there are too many; totals stay."""
-    kept = [line for line in LINES if _at(plan.side, line) or _at(plan.other, line)]
-    while len(kept) > max(1, height):
-        parts = [line for line in kept if line not in TOTALS] or kept[:-1]
-        kept.remove(min(parts, key=lambda line: max(_at(plan.side, line) or 0, _at(plan.other, line) or 0)))
-    return kept
+    lines = [line for line in LINES if _at(plan.side, line) or _at(plan.other, line)]
+    while len(lines) > max(1, height):
+        parts = [line for line in lines if line not in TOTALS] or lines[:-1]
+        lines.remove(min(parts, key=lambda line: max(_at(plan.side, line) or 0, _at(plan.other, line) or 0)))
+    return lines
 
 
 def _at(side: PlanSide | None, line: Line) -> int | None:
@@ -50,14 +50,14 @@ def _at(side: PlanSide | None, line: Line) -> int | None:
     return side.estimate.ledger.bytes_of(line)
 
 
-def _bar(width: int, *, beside: bool) -> int:
-    return max(0, min(30, width - 2 - NAME - SIDE * (3 if beside else 1)))
+def _bar(width: int, *, has_other: bool) -> int:
+    return max(0, min(30, width - 2 - NAME - SIDE * (3 if has_other else 1)))
 
 
 def _heading(plan: PlanView, unit: int, palette: Palette, width: int) -> Strip:
-    start = " " + fit(f"in {_NAMES[unit]}", NAME + _bar(width, beside=True))
-    beside = fit(plan.other.what, SIDE - 1) if plan.other is not None else ""
-    text = start + right("cell", SIDE) + right(beside.rstrip(), SIDE) + right("Δ", SIDE)
+    start = " " + fit(f"in {_NAMES[unit]}", NAME + _bar(width, has_other=True))
+    other_title = fit(plan.other.what, SIDE - 1) if plan.other is not None else ""
+    text = start + right("cell", SIDE) + right(other_title.rstrip(), SIDE) + right("Δ", SIDE)
     return strip([(text, palette.dim)], width, palette.text)
 
 
@@ -66,16 +66,19 @@ def _line(plan: PlanView, line: Line, scale: tuple[int, int], palette: Palette, 
     most, unit = scale
     total = line in TOTALS
     title = TITLES[line] if plan.device is None else title_of(line, plan.device.vendor)
-    beside = plan.other is not None
+    has_other = plan.other is not None
     count, other = _at(plan.side, line), _at(plan.other, line)
     style = palette.strong if total else palette.text
-    bar = _bar(width, beside=beside)
+    bar = _bar(width, has_other=has_other)
     pieces: list[Piece] = [
         (" " + fit(f"── {title}" if total else title, NAME), style),
         (fit("" if total else _filled(count or 0, most, bar), bar), palette.ink(line.replace("_", "-"))),
-        (right(format_column(count, unit) if beside else f"{format_column(count, unit)} {_NAMES[unit]}", SIDE), style),
+        (
+            right(format_column(count, unit) if has_other else f"{format_column(count, unit)} {_NAMES[unit]}", SIDE),
+            style,
+        ),
     ]
-    if beside:
+    if has_other:
         pieces += [(right(format_column(other, unit), SIDE), style), _difference(count, other, unit, palette)]
     return strip(pieces, width, palette.text)
 

@@ -53,17 +53,17 @@ def fullest(times: Sequence[float], values: Sequence[int], start: float, end: fl
     most: list[int | None] = []
     points = len(times)
     # The latest point at or before the stretch: in most stretches nothing is added to what that says.
-    held = bisect_right(times, (last - count + 1) * length) - 1
+    point = bisect_right(times, (last - count + 1) * length) - 1
     for k in range(last - count + 1, last + 1):
         stop_at = min((k + 1) * length, end)
-        later = held + 1
+        later = point + 1
         if later == points or times[later] > stop_at:
-            most.append(held if held >= 0 else None)
+            most.append(point if point >= 0 else None)
             continue
         stop = bisect_right(times, stop_at, later)
-        inside = range(max(held, 0), stop if stop_at == end else bisect_left(times, stop_at, later))
+        inside = range(max(point, 0), stop if stop_at == end else bisect_left(times, stop_at, later))
         most.append(max(inside, key=values.__getitem__, default=None))
-        held = stop - 1
+        point = stop - 1
     return most
 
 
