@@ -232,7 +232,7 @@ def test_what_it_said_and_where_it_failed_come_with_the_error(tmp_path: Path) ->
             load()
             """,
         )
-    assert caught.value.said[0] == "so far"
+    assert caught.value.output[0] == "so far"
     assert [frame.partition("script.py")[2] for frame in caught.value.frames] == [
         ":6 in <module>: load()",
         ':5 in load: torch.zeros(3, device="cuda") @ torch.zeros(4, device="cuda")',

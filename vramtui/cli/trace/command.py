@@ -321,7 +321,7 @@ def _tell(failed: "TraceFailedError") -> None:
     """What the code printed last, and the user's own lines that led to the error."""
     from vramtui.cli.trace.text import short_line
 
-    for text in failed.said:
+    for text in failed.output:
         sys.stderr.write(f"{printable(text)}\n")
     for frame in failed.frames:
         place, word, rest = frame.partition(" in ")

@@ -111,9 +111,9 @@ def estimate_of(result: TraceResult, workload: Workload) -> Estimate:
 def _part(category: Category, result: TraceResult) -> Part:
     size = result.peak_categories[category]
     most = max((row.categories.get(category, 0) for row in result.timeline), default=size)
-    largest = [held for held in result.largest if held.category == category]
+    largest = [allocation for allocation in result.largest if allocation.category == category]
     listed = ", ".join(map(_allocation_text, largest[:3]))
-    rest = size - sum(held.bytes for held in largest[:3])
+    rest = size - sum(allocation.bytes for allocation in largest[:3])
     formula = f"{format_bytes(size, 2)} alive at the peak"
     if listed:
         formula += f": {listed}" + (f", {format_bytes(rest, 2)} in smaller ones" if rest else "")
@@ -128,9 +128,9 @@ def _part(category: Category, result: TraceResult) -> Part:
     )
 
 
-def _allocation_text(held: LiveAllocation) -> str:
-    place = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
-    return f"{format_bytes(held.bytes, 2)} in {place}"
+def _allocation_text(allocation: LiveAllocation) -> str:
+    place = allocation.module or allocation.operator.removeprefix("aten.").removesuffix(".default")
+    return f"{format_bytes(allocation.bytes, 2)} in {place}"
 
 
 def _outside(line: str, size: int, result: TraceResult) -> Part:
@@ -200,14 +200,16 @@ def _assumptions(workload: Workload) -> tuple[str, ...]:
     model, run = workload.model, workload.run
     if isinstance(model, TorchModel):
         return ("The code is the preset's own file; its [run] table only says what it is about.",)
-    said = []
+    sentences = []
     if isinstance(run, TrainRun):
-        said.append("A plain loop: batch, forward, backward, step, zero_grad; the old batch lives until the new one.")
+        sentences.append(
+            "A plain loop: batch, forward, backward, step, zero_grad; the old batch lives until the new one."
+        )
     if run_attention(workload) == "flash" and isinstance(model, HuggingFaceModel):
-        said.append("Attention is as transformers picks it for this model: a fused kernel where it has one.")
+        sentences.append("Attention is as transformers picks it for this model: a fused kernel where it has one.")
     elif run_attention(workload) == "flash":
-        said.append("Attention is whichever fused kernel PyTorch picks on this card for these types.")
-    return tuple(said)
+        sentences.append("Attention is whichever fused kernel PyTorch picks on this card for these types.")
+    return tuple(sentences)
 
 
 def run_attention(workload: Workload) -> str | None:

@@ -125,7 +125,7 @@ class TraceSession:
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn
-        self._patches.set(Marks, "held", staticmethod(self.recorder.bytes_by_category))
+        self._patches.set(Marks, "categories", staticmethod(self.recorder.bytes_by_category))
         self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now

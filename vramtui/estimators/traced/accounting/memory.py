@@ -214,30 +214,30 @@ class SimulatedMemory:
 
     def lay_anew(self, tensor: torch.Tensor) -> bool:
         """What a tensor holds moves into new memory, and the old is given back; False where that is more."""
-        held = self.book.find(tensor)
-        if held is None or not held.birth or held.nbytes != tensor.numel() * tensor.element_size():
+        entry = self.book.find(tensor)
+        if entry is None or not entry.birth or entry.nbytes != tensor.numel() * tensor.element_size():
             return False
-        self._take_anew(tensor.untyped_storage()._cdata, held, held.nbytes)
-        self.release(held)
+        self._take_anew(tensor.untyped_storage()._cdata, entry, entry.nbytes)
+        self.release(entry)
         return True
 
-    def _take_anew(self, key: int, held: StorageEntry, nbytes: int) -> None:
-        """Other memory for the storage of `held`."""
+    def _take_anew(self, key: int, old: StorageEntry, nbytes: int) -> None:
+        """Other memory for the storage of `old`."""
         entry = StorageEntry(nbytes)
-        entry.ref, entry.category = held.ref, held.category
+        entry.ref, entry.category = old.ref, old.category
         self.book.entries[key] = entry
         self._born(entry)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
         self.only_once()
-        held = self.book.entries.get(storage._cdata)
+        entry = self.book.entries.get(storage._cdata)
         nbytes = storage.nbytes()
-        if held is None or not held.birth or (held.block is not None and held.nbytes == nbytes):
+        if entry is None or not entry.birth or (entry.block is not None and entry.nbytes == nbytes):
             return  # not the card's, or as large as before
-        self.release(held)
+        self.release(entry)
         if nbytes:
-            self._take_anew(storage._cdata, held, nbytes)
+            self._take_anew(storage._cdata, entry, nbytes)
 
     def _note(self, kind: str, entry: StorageEntry) -> None:
         stats = self.allocator.stats

@@ -211,8 +211,8 @@ class PhaseTracker:
         if first is None:
             return False
         if self._trains:
-            held = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
-            if not any(id(p) in held for p in module.parameters()):
+            optimized = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+            if not any(id(p) in optimized for p in module.parameters()):
                 return False
         self.models.add(module)
         return True

@@ -114,9 +114,9 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
     trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
     forwards = trained or [row for row in rows if row.phase == "forward"]  # validation's are of another size
     sizes = [row.categories.get("inputs", 0) for row in forwards]
-    held = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
+    activations = [size + row.categories.get("activations", 0) for size, row in zip(sizes, forwards, strict=True)]
     peak = max((row.peak_allocated for row in rows), default=0)
-    if sizes and max(sizes) > ALIKE * min(sizes) and max(held) - min(held) > (ALIKE - 1) * peak:
+    if sizes and max(sizes) > ALIKE * min(sizes) and max(activations) - min(activations) > (ALIKE - 1) * peak:
         yield (
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
             f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more (--largest-batch looks for it)"

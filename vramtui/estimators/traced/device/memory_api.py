@@ -82,7 +82,7 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, (current, peak) in whole.items():
         nested[name] = {"all": _counter(current, peak)} | {
-            f"{pool}_pool": _counter(held[name], held[name]) for pool, held in pools.items()
+            f"{pool}_pool": _counter(counters[name], counters[name]) for pool, counters in pools.items()
         }
     return nested | {
         "num_alloc_retries": stats.retries,

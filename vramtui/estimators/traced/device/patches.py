@@ -15,18 +15,18 @@ class Patches:
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name`; what makes an object says as before which arguments it takes."""
-        held = vars(owner).get(name, _ABSENT)
-        self._undo.append((owner, name, held))
-        if name == "__init__" and isinstance(held, FunctionType):
+        original = vars(owner).get(name, _ABSENT)
+        self._undo.append((owner, name, original))
+        if name == "__init__" and isinstance(original, FunctionType):
             # What reads settings files asks inspect.getfullargspec, which follows no `__wrapped__`.
-            value.__signature__ = inspect.signature(held)
+            value.__signature__ = inspect.signature(original)
         setattr(owner, name, value)
 
     def undo(self) -> None:
         """Put everything back, the last change first."""
         while self._undo:
-            owner, name, held = self._undo.pop()
-            if held is _ABSENT:
+            owner, name, original = self._undo.pop()
+            if original is _ABSENT:
                 delattr(owner, name)
             else:
-                setattr(owner, name, held)
+                setattr(owner, name, original)

@@ -61,9 +61,9 @@ class _WeightCache:
         )
         if not cacheable:
             return tensor.to(dtype)
-        held = self._casts.get(id(tensor))
-        if held is not None and held[0]() is tensor:
-            return held[1]
+        cached = self._casts.get(id(tensor))
+        if cached is not None and cached[0]() is tensor:
+            return cached[1]
         cast = tensor.to(dtype)
         self._casts[id(tensor)] = (weakref.ref(tensor), cast)
         return cast

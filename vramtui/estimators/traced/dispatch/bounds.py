@@ -110,8 +110,8 @@ def _packed(call: Any) -> Any:
     if known is None:
         call.memory.bound(batch * time, call.func, share=False)
     with torch._C._DisableTorchDispatch():
-        held = torch.full((batch,), time) if known is None else known
-        sizes = (held.unsqueeze(0) > torch.arange(int(held.max())).unsqueeze(1)).sum(1)
+        known_lengths = torch.full((batch,), time) if known is None else known
+        sizes = (known_lengths.unsqueeze(0) > torch.arange(int(known_lengths.max())).unsqueeze(1)).sum(1)
         rows = int(sizes.sum())
     return _make(call, [rows, *tensor.shape[2:]], tensor.dtype), sizes
 

@@ -49,8 +49,8 @@ def _group_norm(
     weight = None if weight is None else weight.contiguous()
     bias = None if bias is None else bias.contiguous()
     places = tensor.numel() // (batch * channels) if batch * channels else 0
-    held = tensor.contiguous()
-    return _OPS.native_group_norm(held, weight, bias, batch, channels, places, groups, epsilon)[0]
+    contiguous = tensor.contiguous()
+    return _OPS.native_group_norm(contiguous, weight, bias, batch, channels, places, groups, epsilon)[0]
 
 
 def _read_as(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None) -> tuple[torch.Tensor, int, bool]:

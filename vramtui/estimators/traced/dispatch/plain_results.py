@@ -65,12 +65,12 @@ def _normed(first: Any, sizes: Any, weight: Any, bias: Any, _eps: float) -> Any:
     outer = first.dim() - len(sizes)
     if outer < 0 or list(first.shape[outer:]) != list(sizes):
         return NotImplemented
-    kept = torch.float32 if first.dtype in {torch.half, torch.bfloat16} else first.dtype
+    statistics_dtype = torch.float32 if first.dtype in {torch.half, torch.bfloat16} else first.dtype
     one_each = (*first.shape[:outer], *(1 for _ in sizes))
     with torch._C._DisableTorchDispatch():
         return tuple(
             fake_of(first.fake_mode, torch.empty(shape, dtype=dtype, device="meta"), first._fake_device)
-            for shape, dtype in ((first.shape, first.dtype), (one_each, kept), (one_each, kept))
+            for shape, dtype in ((first.shape, first.dtype), (one_each, statistics_dtype), (one_each, statistics_dtype))
         )
 
 

@@ -74,9 +74,9 @@ def put(book: StorageBook, tensor: torch.Tensor, value: torch.Tensor) -> None:
     elif entry is not None and (entry.mirror is not None or _small(tensor)):
         if entry.mirror is None:
             entry.mirror = torch.UntypedStorage(max(entry.nbytes, tensor.element_size()))
-        held = value_of(book, tensor)
-        assert held is not None
-        held.copy_(value)
+        current = value_of(book, tensor)
+        assert current is not None
+        current.copy_(value)
         entry.guessed = False
 
 
@@ -150,9 +150,9 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
             entry.is_filled = tensor.dtype is torch.bool and (substitution.has_filled or result is None)
         if mutable and not known and call[0] is not _FINITE_CHECK:  # gradients are taken to be finite
             for tensor in written_tensors(call):
-                held = book.find(tensor)
-                if held is not None:
-                    held.guessed = True
+                owner = book.find(tensor)
+                if owner is not None:
+                    owner.guessed = True
 
 
 def exact_result(book: StorageBook, call: OperatorCall) -> Any:

@@ -12,10 +12,10 @@ class Marks:
     """Rows of an experiment; the file named on the command line gets all of them at its end.
 
     Attributes:
-        held: bytes by category at this moment, which a trace knows and a card does not.
+        categories: bytes by category at this moment, which a trace knows and a card does not.
     """
 
-    held: Callable[[], dict[str, int]] = staticmethod(dict)
+    categories: Callable[[], dict[str, int]] = staticmethod(dict)
 
     def __init__(self) -> None:
         self._rows: list[dict[str, object]] = []
@@ -31,7 +31,7 @@ class Marks:
                 "reserved": torch.cuda.memory_reserved(),
                 "peak_allocated": torch.cuda.max_memory_allocated(),
                 "peak_reserved": torch.cuda.max_memory_reserved(),
-                "categories": self.held(),
+                "categories": self.categories(),
             }
         )
         torch.cuda.reset_peak_memory_stats()

@@ -15,15 +15,15 @@ def main() -> None:
     """Measure."""
     module, function, rows, facts = sys.argv[1:5]
     has_cuda = torch.cuda.is_available()
-    said: dict[str, object] = {"torch": str(torch.__version__), "card": None}
+    facts_of_run: dict[str, object] = {"torch": str(torch.__version__), "card": None}
     if has_cuda:
         properties = torch.cuda.get_device_properties(0)
-        said["card"] = {
+        facts_of_run["card"] = {
             "name": properties.name,
             "capability": [properties.major, properties.minor],
             "total_memory": properties.total_memory,
         }
-    Path(facts).write_text(json.dumps(said), encoding="utf-8")
+    Path(facts).write_text(json.dumps(facts_of_run), encoding="utf-8")
     if has_cuda:
         sys.argv = [sys.argv[0], rows]
         getattr(importlib.import_module(f"{__package__}.{module}"), function)()

@@ -26,40 +26,40 @@ def embedding_backward(call: Any) -> Any:
     count, item = indices.numel(), indices.element_size()
     if count <= _UNSORTED_UP_TO and not by_frequency:
         return call.run()
-    held = [call.scratch(count * item), call.scratch(count * item)]
+    scratch = [call.scratch(count * item), call.scratch(count * item)]
     order = call.scratch(count * item)
     bits = max(int(rows).bit_length(), 1)
     temporary = call.scratch(cub.sort_pairs(count, item, item, bits, call.memory.device.capability))
     call.drop(temporary, order)
     if by_frequency:
-        held.append(call.scratch(count * item))
+        scratch.append(call.scratch(count * item))
         call.drop(call.scratch(cub.scan(count)))
         call.drop(call.scratch(cub.scan(count)))
     out = call.run()
     _sum_segments(call, count, item, rows, grad)
-    call.drop(*held)
+    call.drop(*scratch)
     return out
 
 
 def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tensor) -> None:
-    held = [call.scratch(count * item), call.scratch(8)]
+    scratch = [call.scratch(count * item), call.scratch(8)]
     keys = call.scratch(count * item)
     call.drop(call.scratch(cub.scan(count)), keys)
     segments = min(count, rows)
-    held += [call.scratch(segments * item), call.scratch(segments * item)]
+    scratch += [call.scratch(segments * item), call.scratch(segments * item)]
     call.drop(call.scratch(cub.scan(segments)))
     partials = count // _ROWS_PER_PARTIAL + segments
-    held += [call.scratch(8), call.scratch(partials * item)]
+    scratch += [call.scratch(8), call.scratch(partials * item)]
     width = grad.shape[-1]
     lowered = grad.dtype in (torch.float16, torch.bfloat16)
     precise = 4 if lowered else grad.element_size()
     if _adds_atomically(segments, partials, width, call.memory.device.limits.multiprocessors):
-        held.append(call.scratch(partials * item))
+        scratch.append(call.scratch(partials * item))
         if lowered:
-            held.append(call.scratch(rows * width * precise))
+            scratch.append(call.scratch(rows * width * precise))
     else:
-        held.append(call.scratch(partials * width * precise))
-    call.drop(*reversed(held))
+        scratch.append(call.scratch(partials * width * precise))
+    call.drop(*reversed(scratch))
 
 
 def _adds_atomically(segments: int, partials: int, width: int, multiprocessors: int) -> bool:

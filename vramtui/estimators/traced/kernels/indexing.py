@@ -90,11 +90,11 @@ def index_put(call: Any) -> Any:
     linear = call.scratch(count * _INDEX)
     if not source.is_contiguous():
         call.scratch(source.numel() * source.element_size())
-    held = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
+    scratch = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
     order = call.scratch(count * _INDEX)
     bits = max(int(target.numel()).bit_length(), 1)
     call.drop(call.scratch(cub.sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
-    call.drop(*held, linear)
+    call.drop(*scratch, linear)
     return out
 
 

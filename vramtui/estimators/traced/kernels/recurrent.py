@@ -59,8 +59,8 @@ def forward(call: Any) -> Any:
         )
     call.take((out, hidden, cell, buffer))
     call.scratch(workspace_bytes(sizes, dropout=dropout > 0))
-    kept = reserve_bytes(sizes, dropout=dropout > 0) if call.args[12] else 0
-    reserve = sequence.new_empty(kept, dtype=torch.uint8)
+    reserve_size = reserve_bytes(sizes, dropout=dropout > 0) if call.args[12] else 0
+    reserve = sequence.new_empty(reserve_size, dtype=torch.uint8)
     return out, hidden, cell, call.take(reserve), buffer
 
 

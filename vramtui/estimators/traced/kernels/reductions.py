@@ -100,12 +100,12 @@ def plan(
         return ReductionScratch()
     dimensions = merged(tensor, dims, out)
     reduced = [dim for dim in dimensions if dim.out == 0]
-    kept = dimensions[len(reduced) :]
+    remaining = dimensions[len(reduced) :]
     outputs = out.numel()
     inputs = tensor.numel() // outputs
-    along = not kept or not reduced or reduced[0].inp < kept[0].inp
+    along = not remaining or not reduced or reduced[0].inp < remaining[0].inp
     wide, high = (inputs, outputs) if along else (outputs, inputs)
-    fastest = (reduced or kept)[0].inp if along else kept[0].inp
+    fastest = (reduced or remaining)[0].inp if along else remaining[0].inp
     out_vector = 1
     if fastest == 1:
         if along and wide >= 128 and len(reduced) == 1:

@@ -91,10 +91,10 @@ def _plain(call: Any) -> Any:
 
 def _coo(call: Any, like: torch.Tensor, parts: Sequence[torch.Tensor], *, keeps_places: bool = False) -> torch.Tensor:
     """A COO tensor of `like`'s shape over indices and values; `keeps_places` where its places are those of `like`."""
-    indices, held = parts
+    indices, values = parts
     out: torch.Tensor = _MAKE_COO(
-        indices.shape[0], held.dim() - 1, like.shape, indices, held,
-        dtype=held.dtype, layout=torch.sparse_coo, device=held.device,
+        indices.shape[0], values.dim() - 1, like.shape, indices, values,
+        dtype=values.dtype, layout=torch.sparse_coo, device=values.device,
     )  # fmt: skip
     call.take(list(parts))
     if keeps_places:
@@ -109,8 +109,8 @@ def _compressed(like: torch.Tensor, parts: Sequence[torch.Tensor], layout: Any, 
     mode, device = like.fake_mode, like._fake_device  # type: ignore[attr-defined] # of a fake tensor
     with torch._C._DisableTorchDispatch():
         meta = [torch.empty(part.shape, dtype=part.dtype, device="meta") for part in parts]
-        counts, numbers, held = meta
-        answer = torch.sparse_compressed_tensor(counts, numbers, held, shape, layout=layout, check_invariants=False)
+        counts, numbers, values = meta
+        answer = torch.sparse_compressed_tensor(counts, numbers, values, shape, layout=layout, check_invariants=False)
         out: torch.Tensor = FakeTensor(mode, answer, device)
     vars(out)["parts"] = tuple(parts)
     return out
@@ -150,7 +150,7 @@ def _distinct(indices: torch.Tensor) -> int:
 def _coalesce(call: Any) -> Any:
     """args: a COO tensor that is not coalesced."""
     tensor = call.args[0]
-    indices, held = parts_of(tensor)
+    indices, values = parts_of(tensor)
     count = _count(tensor)
     if count < 2:
         out = _each(call)
@@ -162,15 +162,15 @@ def _coalesce(call: Any) -> Any:
     places = _places(tensor)
     if places is None:
         places = call.memory.bound(count, call.func)
-    kept = held.new_empty((places, *held.shape[1:]))
-    call.take(kept)
+    sums = values.new_empty((places, *values.shape[1:]))
+    call.take(sums)
     rows = indices.shape[0]
     if rows == 1:
         call.drop(flat)
     where = indices.new_empty((rows, places))
     call.take(where)
     call.drop(*order)
-    out = _coo(call, tensor, (where, kept))
+    out = _coo(call, tensor, (where, sums))
     _aten._coalesced_.default(out, True)
     return out
 
@@ -178,9 +178,9 @@ def _coalesce(call: Any) -> Any:
 def _each(call: Any) -> Any:
     """An operator that works on values alone, and copies the places: args: a sparse tensor first, or last."""
     tensor = next(one for one in call.args if isinstance(one, torch.Tensor) and one.layout is not torch.strided)
-    *places, held = _parts(tensor)
+    *places, values = _parts(tensor)
     places = [part.clone() for part in places]
-    args = [held if one is tensor else one for one in call.args]
+    args = [values if one is tensor else one for one in call.args]
     answer = call.func(*args, **{key: one for key, one in call.kwargs.items() if key != "memory_format"})
     return _again(call, tensor, (*places, answer))
 
@@ -248,8 +248,8 @@ def _transpose(call: Any) -> Any:
     if tensor.layout is not torch.sparse_coo:
         shape = tensor.shape[::-1]
         return _compressed(tensor, _parts(tensor), _TRANSPOSED[tensor.layout], shape)
-    indices, held = parts_of(tensor)
-    copies = [indices.clone(), held.clone()]
+    indices, values = parts_of(tensor)
+    copies = [indices.clone(), values.clone()]
     call.take(copies)
     call.scratch(_count(tensor) * _INDEX)
     out = _coo(call, tensor.new_empty(tensor.shape[::-1]), copies)
@@ -278,21 +278,21 @@ def _product(call: Any) -> Any:
 
 
 def _multiply_places(call: Any, tensor: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
-    kept: Any = None
+    coalesced: Any = None
     if not tensor.is_coalesced():
         before = call.args
         call.args = (tensor,)
-        kept = _coalesce(call)
+        coalesced = _coalesce(call)
         call.args = before
-    count = _count(tensor if kept is None else kept)
-    held = [call.scratch((tensor.shape[0] + 1) * _INT)]
+    count = _count(tensor if coalesced is None else coalesced)
+    scratch = [call.scratch((tensor.shape[0] + 1) * _INT)]
     call.drop(call.scratch(count * _INT))
-    held += [call.scratch(count * _INT), call.scratch(out.numel() * out.element_size())]
+    scratch += [call.scratch(count * _INT), call.scratch(out.numel() * out.element_size())]
     by_columns = dense.dim() == 2 and dense.stride(0) == 1 and dense.stride(1) == dense.shape[0]
     strided = dense.dim() == 2 and dense.stride(1) == 1 and dense.stride(0) != dense.shape[1]
     if not (by_columns or strided or dense.is_contiguous()):
-        held.append(call.scratch(dense.numel() * dense.element_size()))
-    call.drop(*reversed(held))
+        scratch.append(call.scratch(dense.numel() * dense.element_size()))
+    call.drop(*reversed(scratch))
 
 
 def _add(call: Any) -> Any:
@@ -324,8 +324,8 @@ def _into(call: Any, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> tor
 def _mask(call: Any) -> Any:
     """args: a tensor, the COO tensor whose places are taken out of it."""
     dense, mask = call.args[:2]
-    indices, held = parts_of(mask)
-    return _coo(call, mask, (indices.clone(), dense.new_empty(held.shape)), keeps_places=True)
+    indices, values = parts_of(mask)
+    return _coo(call, mask, (indices.clone(), dense.new_empty(values.shape)), keeps_places=True)
 
 
 def _dense(call: Any) -> Any:
@@ -343,10 +343,10 @@ def _to_rows(call: Any) -> Any:
         raise UnsupportedOperatorException(call.func)
     if not tensor.is_coalesced():
         tensor = _coalesce(call)
-    indices, held = parts_of(tensor)
-    parts = [indices.new_empty(tensor.shape[0] + 1), indices.new_empty(_count(tensor)), held.clone()]
+    indices, values = parts_of(tensor)
+    parts = [indices.new_empty(tensor.shape[0] + 1), indices.new_empty(_count(tensor)), values.clone()]
     call.take(parts)
-    return _compressed(held, parts, torch.sparse_csr, tensor.shape)
+    return _compressed(values, parts, torch.sparse_csr, tensor.shape)
 
 
 @kernel("_to_sparse", "_to_sparse_csr", "_to_sparse_csc")
@@ -356,18 +356,18 @@ def from_dense(call: Any) -> Any:
     known = values.certain_value(call.memory.book, dense)
     places = call.memory.bound(dense.numel(), call.func) if known is None else _filled(known)
     call.scratch(dense.dim() * places * _INDEX)
-    held = dense.new_empty(places)
+    taken = dense.new_empty(places)
     name = call.func.overloadpacket.__name__
     if call.kwargs.get("layout") not in (None, torch.sparse_coo):
         raise UnsupportedOperatorException(call.func)
     if name == "_to_sparse":
-        out = _coo(call, dense, (dense.new_empty((dense.dim(), places), dtype=torch.int64), held))
+        out = _coo(call, dense, (dense.new_empty((dense.dim(), places), dtype=torch.int64), taken))
         _aten._coalesced_.default(out, True)
         return out
     layout, counted = (torch.sparse_csr, 0) if name.endswith("csr") else (torch.sparse_csc, 1)
-    parts = [dense.new_empty(size, dtype=torch.int64) for size in (dense.shape[counted] + 1, places)] + [held]
+    parts = [dense.new_empty(size, dtype=torch.int64) for size in (dense.shape[counted] + 1, places)] + [taken]
     call.take(parts)
-    return _compressed(held, parts, layout, dense.shape)
+    return _compressed(taken, parts, layout, dense.shape)
 
 
 def _part(place: int) -> _Rule:

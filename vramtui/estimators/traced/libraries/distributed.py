@@ -218,14 +218,16 @@ class BucketReducer(_Silent):
         self._flat.clear()
         self._views.clear()
         for bucket in buckets:
-            held = [self._parameters[i] for i in bucket]
-            flat = torch.empty(sum(p.numel() for p in held), dtype=held[0].dtype, device=held[0].device)
+            parameters = [self._parameters[i] for i in bucket]
+            flat = torch.empty(
+                sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device
+            )
             entry = self._memory.book.find(flat)
             if entry is not None:
                 entry.category = "gradients"
             self._flat.append(flat)
-            pieces = flat.split([p.numel() for p in held])
-            self._views |= {i: piece.view(p.shape) for i, piece, p in zip(bucket, pieces, held, strict=True)}
+            slices = flat.split([p.numel() for p in parameters])
+            self._views |= {i: piece.view(p.shape) for i, piece, p in zip(bucket, slices, parameters, strict=True)}
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def ready(parameter: torch.Tensor) -> None:

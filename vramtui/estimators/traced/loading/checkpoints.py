@@ -42,9 +42,9 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
     saved: dict[str, bytes] = {}
 
     def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        kept = _marked(file) or saved.get(place_of(file))
-        if kept is not None:
-            again = pickle.loads(kept)  # noqa: S301 - a trace has made it
+        pickled = _marked(file) or saved.get(place_of(file))
+        if pickled is not None:
+            again = pickle.loads(pickled)  # noqa: S301 - a trace has made it
             return again if map_location is None else _moved(again, map_location, _place_of_tensor)
         places: dict[int, str] = {}
 
@@ -60,17 +60,17 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
         if sys._getframe(1).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
             plain_save(obj, f, *args, **kwargs)
             return
-        kept = io.BytesIO()
-        pickler = _Pickler(kept)
+        pickled = io.BytesIO()
+        pickler = _Pickler(pickled)
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError, NotImplementedError):
             pickler.dump(obj)
             if not pickler.without_values:
                 with _disable_current_modes():
                     plain_save(obj, f, *args, **kwargs)
                 return
-            saved[place_of(f)] = kept.getvalue()
+            saved[place_of(f)] = pickled.getvalue()
             if _lies_in_memory(f, memory) or shielded:
-                _write(f, _MARK + kept.getvalue())
+                _write(f, _MARK + pickled.getvalue())
 
     patches.set(torch.UntypedStorage, "from_buffer", staticmethod(_with_values(torch.UntypedStorage.from_buffer)))
     patches.set(torch, "load", load)
@@ -97,8 +97,8 @@ def _marked(file: Any) -> bytes | None:
                 return _marked(opened)
         if hasattr(file, "read") and hasattr(file, "seek"):
             if file.read(len(_MARK)) == _MARK:
-                kept: bytes = file.read()
-                return kept
+                content: bytes = file.read()
+                return content
             file.seek(0)
     return None
 

@@ -37,14 +37,14 @@ class LoaderSettings:
     def note(self, batch: Any) -> str:
         """What it would keep on the host, by one batch."""
         sizes = [tensor.numel() * tensor.element_size() for tensor in tensors_of(batch)]
-        kept = HostBatches(
+        batches = HostBatches(
             workers=self.workers,
             prefetch=self.prefetch,
             pinned=self.pinned,
             batch=sum(sizes),
             locked=sum(1 << (size - 1).bit_length() for size in sizes if size),
         )
-        return f"{kept.sentence}. None of it is on the card; the trace loads in its own process"
+        return f"{batches.sentence}. None of it is on the card; the trace loads in its own process"
 
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
@@ -57,7 +57,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(loader, *args, **kwargs)
         workers = given.arguments.get("num_workers") or 0
-        kept = LoaderSettings(
+        settings = LoaderSettings(
             workers, given.arguments.get("prefetch_factor") or PREFETCH, bool(given.arguments.pop("pin_memory", False))
         )
         if workers:
@@ -65,8 +65,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             for name in _OF_WORKERS:
                 given.arguments.pop(name, None)
         plain(*given.args, **given.kwargs)
-        if workers or kept.pinned:
-            unsaid[id(loader.dataset)] = kept
+        if workers or settings.pinned:
+            unsaid[id(loader.dataset)] = settings
 
     patches.set(DataLoader, "__init__", construct)
     for kind in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
@@ -79,9 +79,9 @@ def _fetch(plain: Any, unsaid: dict[int, LoaderSettings], memory: SimulatedMemor
     @functools.wraps(plain)
     def fetch(fetcher: Any, places: Any) -> Any:
         batch = _fetched(plain, fetcher, places)
-        kept = unsaid.pop(id(fetcher.dataset), None)
-        if kept is not None:
-            memory.warn(kept.note(batch))
+        settings = unsaid.pop(id(fetcher.dataset), None)
+        if settings is not None:
+            memory.warn(settings.note(batch))
         return batch
 
     return fetch

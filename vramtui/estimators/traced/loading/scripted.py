@@ -26,20 +26,20 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts, *, sh
     """Keep what is saved, give it back where it is loaded; `shielded` is whether files are thrown away, so that one is
     left for code that looks for it.
     """
-    kept: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
 
     def save(module: Any, file: Any, *_args: Any, **_kwargs: Any) -> None:
         memory.warn(_SAVED.format(where.user_line()))
-        kept[place_of(file)] = module
+        modules[place_of(file)] = module
         if hasattr(file, "write"):
-            mark = _MARK + f"{len(kept):08}".encode()
-            kept[str(mark)] = module
+            mark = _MARK + f"{len(modules):08}".encode()
+            modules[str(mark)] = module
             file.write(mark)
         if shielded and isinstance(file, (str, os.PathLike)):
             Path(file).touch()
 
     def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        module = kept.get(_mark_in(file) or place_of(file))
+        module = modules.get(_mark_in(file) or place_of(file))
         if module is None:
             with _disable_current_modes():
                 module = plain_load(file, "cpu", *args, **kwargs)

@@ -155,20 +155,20 @@ def trace_here(
     with session, signs:
         full: str | None = None
         try:
-            kept = _run(request, session) if code is None else code()
+            outcome = _run(request, session) if code is None else code()
             session.phases.finish()
             _note_guesses(session, request.steps)
         except TraceFinished as finished:
-            kept = finished
+            outcome = finished
         except BaseException as error:  # whatever stopped the code is put in words
-            kept = error
+            outcome = error
             full = out_of_memory(error, session)
             if full is None:
                 raise in_words(error, session) from error
             session.phases.abandon()
         result = session.recorder.result(context, full)
-        result = msgspec.structs.replace(result, cut_short=isinstance(kept, TraceFinished))
-        del kept
+        result = msgspec.structs.replace(result, cut_short=isinstance(outcome, TraceFinished))
+        del outcome
     return result
 
 

@@ -11,26 +11,26 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MUL
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 
 
-def words_of(said: IO[bytes] | None) -> str:
+def words_of(errors: IO[bytes] | None) -> str:
     """All that a process wrote to standard error, from the file that took it; "" where it went elsewhere."""
-    if said is None:
+    if errors is None:
         return ""
-    said.seek(0)
-    return said.read().decode(errors="replace")
+    errors.seek(0)
+    return errors.read().decode(errors="replace")
 
 
-def sentence(code: int, said: str) -> str:
+def sentence(code: int, errors: str) -> str:
     """How it ended, where the code was, and whose that is.
 
     Args:
         code: of its exit; below zero the signal's number.
-        said: what it wrote to standard error, with the frames that Python's faulthandler wrote; "" where nobody knows.
+        errors: its standard error, with the frames that Python's faulthandler wrote; "" where nobody knows.
     """
     plain = f"the traced process ended without an answer (exit code {code})"
     if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
         return plain
-    what = _WHAT.search(said)
-    frames = (match for match in _FRAME.finditer(said) if not _is_librarys(match["file"]))
+    what = _WHAT.search(errors)
+    frames = (match for match in _FRAME.finditer(errors) if not _is_librarys(match["file"]))
     frame = next(frames, None)
     place = f" at {frame['file']}:{frame['line']}" if frame else ""
     why = f": {what[1]}" if what else ""

@@ -264,8 +264,8 @@ def out_of_memory(error: BaseException, session: Any) -> str | None:
     if not isinstance(error, torch.OutOfMemoryError):
         return None
     line = _user_line(error, session)
-    said = str(error).removeprefix("out of memory: ")
-    return f"out of memory in {session.phases.now}{f' at {line}' if line else ''}: {said}"
+    message = str(error).removeprefix("out of memory: ")
+    return f"out of memory in {session.phases.now}{f' at {line}' if line else ''}: {message}"
 
 
 def in_words(error: BaseException, session: Any) -> UserError:

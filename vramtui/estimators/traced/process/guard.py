@@ -217,8 +217,8 @@ def _beside_descriptor(path: Any, keywords: dict[str, Any], name: str = "dir_fd"
     if descriptor is None or not isinstance(path, (str, bytes, os.PathLike)):
         return path, keywords
     folder = os.path.realpath(f"/proc/self/fd/{descriptor}")
-    rest = {key: value for key, value in keywords.items() if key != name}
-    return os.path.join(folder, os.fsdecode(path)), rest  # noqa: PTH118 - Path asks what asks this
+    others = {key: value for key, value in keywords.items() if key != name}
+    return os.path.join(folder, os.fsdecode(path)), others  # noqa: PTH118 - Path asks what asks this
 
 
 def _functions_of_os(copies: Copies) -> dict[str, Callable[..., Any]]:

@@ -168,8 +168,8 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
         lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
         lines.append(f"  peak of allocated, in {self.peak_phase}{step}: {format_bytes(self.peak_allocated, 2)}")
-        held = sorted(self.peak_categories.items(), key=lambda one: -one[1])
-        lines += [f"    {name.replace('_', ' '):<12}{format_bytes(size, 2):>12}" for name, size in held if size]
+        categories = sorted(self.peak_categories.items(), key=lambda one: -one[1])
+        lines += [f"    {name.replace('_', ' '):<12}{format_bytes(size, 2):>12}" for name, size in categories if size]
         return "\n".join([*lines, *filter(None, (self.out_of_memory,))])
 
     def __repr__(self) -> str:

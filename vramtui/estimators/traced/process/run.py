@@ -45,16 +45,16 @@ class TraceFailedError(UserError):
 
     Attributes:
         frames: the user's own lines that led there, outermost first.
-        said: the last lines that the code itself printed.
+        output: the last lines that the code itself printed.
         beyond_trace: whether it is, or may be, a limit of the trace and none of the code.
     """
 
     def __init__(
-        self, sentence: str, frames: tuple[str, ...] = (), said: tuple[str, ...] = (), *, beyond_trace: bool = False
+        self, sentence: str, frames: tuple[str, ...] = (), output: tuple[str, ...] = (), *, beyond_trace: bool = False
     ) -> None:
         super().__init__(sentence)
         self.frames = frames
-        self.said = said
+        self.output = output
         self.beyond_trace = beyond_trace
 
 
@@ -75,8 +75,8 @@ def split_target(target: str) -> tuple[str, str | None]:
         raise UserError(f"{path} is a folder; name a Python file in it")
     if not Path(path).is_file():
         folder = Path(path).parent
-        beside = [str(script) for script in folder.glob("*.py")] if folder.is_dir() else []
-        raise UserError(f"{path} does not exist{nearest(path, beside)}")
+        scripts = [str(script) for script in folder.glob("*.py")] if folder.is_dir() else []
+        raise UserError(f"{path} does not exist{nearest(path, scripts)}")
     return str(Path(path).resolve()), function or None
 
 
@@ -122,8 +122,8 @@ def trace(
     start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
     if show_output:
         return _trace(request, start, progress, cancel, timeout, None)
-    with tempfile.TemporaryFile() as said:
-        return _trace(request, start, progress, cancel, timeout, said)
+    with tempfile.TemporaryFile() as errors:
+        return _trace(request, start, progress, cancel, timeout, errors)
 
 
 def trace_job(
@@ -158,8 +158,8 @@ def trace_job(
         alloc_conf=alloc_conf_of(command.environment),
     )
     start = ChildStart(command.python, {**command.environment, **NO_GPU}, command.folder, is_idle=True)
-    with tempfile.TemporaryFile() as said:
-        return _trace(asked, start, progress, cancel, None, said)
+    with tempfile.TemporaryFile() as errors:
+        return _trace(asked, start, progress, cancel, None, errors)
 
 
 def alloc_conf_of(environment: Mapping[str, str]) -> str:
@@ -173,15 +173,15 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
     progress: Callable[[Progress], None] | None,
     cancel: threading.Event | None,
     timeout: float | None,
-    said: IO[bytes] | None,
+    errors: IO[bytes] | None,
 ) -> TraceResult:
-    """What the child answers; what the code prints goes to `said`, or through to standard error."""
+    """What the child answers; what the code prints goes to `errors`, or through to standard error."""
     with _scratch() as scratch:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
             [start.python, str(START), _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             env={**start.environment, **QUIET},
             cwd=start.folder,
             # Ctrl-C is for this process, which then ends the child and whatever it has started.
@@ -201,7 +201,7 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
         watcher.raise_reason()
     if answer.result is not None:
         return answer.result
-    text = words_of(said)
+    text = words_of(errors)
     words = tuple(text.splitlines()[-_LAST_LINES:])
     if answer.error is not None:
         raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)

@@ -86,12 +86,12 @@ class Mounts:
         self._call(os.devnull, device, "", MS_BIND, "")
 
 
-def protect(scratch: str, kept: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> tuple[str, ...]:
+def protect(scratch: str, unchanged: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Let this process and its children write to `scratch` instead of wherever they do, and reach no network.
 
     Args:
         scratch: an empty folder, which the caller removes afterwards.
-        kept: folders that stay what they are.
+        unchanged: folders that stay what they are.
         hidden: devices that nothing in here can open, where there is a namespace.
 
     Returns:
@@ -100,10 +100,10 @@ def protect(scratch: str, kept: tuple[str, ...] = (), hidden: tuple[str, ...] = 
     os.environ.update(OFFLINE)
     try:
         _leave_namespaces()
-        descriptors = [os.open(folder, os.O_PATH) for folder in kept]
+        descriptors = [os.open(folder, os.O_PATH) for folder in unchanged]
         mounts = Mounts(scratch)
         open_to_writes = _cover_all(mounts)
-        for folder, was in zip(kept, descriptors, strict=True):
+        for folder, was in zip(unchanged, descriptors, strict=True):
             mounts.keep(folder, was)
             os.close(was)
         for device in hidden:
@@ -111,8 +111,8 @@ def protect(scratch: str, kept: tuple[str, ...] = (), hidden: tuple[str, ...] = 
     except OSError as error:
         redirect(scratch, ("/",))
         refuse_network()
-        rest = REST_REFUSED if refuse_writes(scratch) else REST_OPEN
-        return (NO_NAMESPACE.format(error.strerror, rest),)
+        refusal = REST_REFUSED if refuse_writes(scratch) else REST_OPEN
+        return (NO_NAMESPACE.format(error.strerror, refusal),)
     os.chdir(Path.cwd())  # as it is seen now
     if not open_to_writes:
         return ()

@@ -86,7 +86,7 @@ class Observer:
 
     def unchanged(self) -> bool:
         """Whether the globals are what they were."""
-        return all(held.get(name, Observer) is value for held, name, value in self.names.values()) and all(
+        return all(namespace.get(name, Observer) is value for namespace, name, value in self.names.values()) and all(
             now == before for now, before in self.settings
         )
 
@@ -111,16 +111,16 @@ class Observer:
                 if name in frame.f_globals:
                     self._reads(frame.f_globals, name)
 
-    def _reads(self, held: dict[str, Any], name: str) -> None:
+    def _reads(self, namespace: dict[str, Any], name: str) -> None:
         """A function reads a global: a function, a class or a module, or something of plain values."""
-        value = held[name]
+        value = namespace[name]
         if not isinstance(value, (*CALLABLES, ModuleType)):
             try:
                 frozen(value, self.settings)
             except UnrecognisableError:
                 self.harmless = False
                 return
-        self.names[id(held), name] = held, name, value
+        self.names[id(namespace), name] = namespace, name, value
 
 
 _known: dict[int, tuple[bool, tuple[str, ...], CodeType]] = {}

@@ -77,23 +77,23 @@ class CallRecorder:
         """
         if not self.valid:
             return None
-        held: set[int] = set()
+        returned: set[int] = set()
         try:
-            result = self._describe(out, given, find, held)
+            result = self._describe(out, given, find, returned)
         except UnrecognisableError:
             return None
-        if held != {place for place, entry in enumerate(self.entries) if entry.block is not None}:
+        if returned != {place for place, entry in enumerate(self.entries) if entry.block is not None}:
             return None
         births = [event for event in self.events if isinstance(event, Birth)]
-        for place in held:
+        for place in returned:
             births[place].guessed = self.entries[place].guessed
-        return Record(tuple(self.events), tuple(sorted(held)), result)
+        return Record(tuple(self.events), tuple(sorted(returned)), result)
 
-    def _describe(self, out: Any, given: list[Any], find: Any, held: set[int]) -> Any:
+    def _describe(self, out: Any, given: list[Any], find: Any, returned: set[int]) -> Any:
         if type(out) in _PLAIN:
             return "value", out
         if type(out) in {tuple, list}:
-            return type(out), [self._describe(part, given, find, held) for part in out]
+            return type(out), [self._describe(part, given, find, returned) for part in out]
         if isinstance(out, torch.Tensor):
             for place, tensor in enumerate(given):
                 if out is tensor:
@@ -110,7 +110,7 @@ class CallRecorder:
         ):
             raise UnrecognisableError(_NOT_DESCRIBED)
         place = self._places[entry.birth]
-        held.add(place)
+        returned.add(place)
         return "tensor", place, tuple(out.shape), out.stride(), out.storage_offset(), out.dtype, out._fake_device
 
 
@@ -119,14 +119,14 @@ class Record:
 
     Attributes:
         events: allocations, and for each piece of memory given back the complement of which allocation it was.
-        held: which allocations the result keeps.
+        returned: which allocations the result keeps.
         result: how to make it.
     """
 
-    __slots__ = ("events", "held", "result")
+    __slots__ = ("events", "result", "returned")
 
-    def __init__(self, events: tuple[Any, ...], held: tuple[int, ...], result: Any) -> None:
-        self.events, self.held, self.result = events, held, result
+    def __init__(self, events: tuple[Any, ...], returned: tuple[int, ...], result: Any) -> None:
+        self.events, self.returned, self.result = events, returned, result
 
     def give(self, entries: list[StorageEntry], given: list[Any], mode: Any, book: Any) -> Any:
         """The result, whose memory is in `entries`; only without dispatch."""

@@ -69,17 +69,17 @@ class ModuleStructure:
         """
         if any(self._hooks) or any(now != before for now, before in self._settings):
             raise UnrecognisableError
-        for held in self._tensors:
-            for tensor in held.values():
+        for tensors in self._tensors:
+            for tensor in tensors.values():
                 if tensor is None:
                     parts.append(None)
                 else:
                     describe_tensor(tensor, parts)
 
     def _look_at(self, module: torch.nn.Module, tokens: list[Any]) -> None:
-        held = module.__dict__
-        tokens += (type(module), len(held))
-        for name, value in held.items():
+        attributes = module.__dict__
+        tokens += (type(module), len(attributes))
+        for name, value in attributes.items():
             if name in _OWN:
                 continue
             tokens.append(name)
@@ -87,9 +87,9 @@ class ModuleStructure:
         for name, child in module._modules.items():
             tokens += (name, -1 if child is None else self._places[id(child)])
         for part in _PARTS:
-            tokens.append(tuple(held[part]))
-            self._tensors.append(held[part])
-        self._hooks += [held[name] for name in _HOOKS]
+            tokens.append(tuple(attributes[part]))
+            self._tensors.append(attributes[part])
+        self._hooks += [attributes[name] for name in _HOOKS]
         if any(self._hooks[-len(_HOOKS) :]):
             raise UnrecognisableError
 
@@ -137,16 +137,16 @@ def frozen(value: Any, seen: list[tuple[Any, Any]]) -> Any:
     if kind in {list, set}:
         seen.append((value, kind(value)))
         return kind, tuple(frozen(item, seen) for item in value)
-    held = value if isinstance(value, dict) else _attributes(value)
-    seen.append((held, dict(held)))
-    return kind, tuple((name, frozen(item, seen)) for name, item in held.items())
+    items = value if isinstance(value, dict) else _attributes(value)
+    seen.append((items, dict(items)))
+    return kind, tuple((name, frozen(item, seen)) for name, item in items.items())
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    held = getattr(value, "__dict__", None)
-    if not isinstance(held, dict) or any(vars(kind).get("__slots__") for kind in type(value).__mro__):
+    attributes = getattr(value, "__dict__", None)
+    if not isinstance(attributes, dict) or any(vars(kind).get("__slots__") for kind in type(value).__mro__):
         raise UnrecognisableError
-    return held
+    return attributes
 
 
 def describe_tensor(tensor: Any, parts: list[Any]) -> None:
