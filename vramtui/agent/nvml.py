@@ -87,7 +87,7 @@ class Nvml:
 
     def processes(self, device: ctypes.c_void_p) -> tuple[dict[int, list[Any]], dict[str, str], bool]:
         """By pid: bytes, type and MIG instance; why there are none; and whether the lists can be trusted."""
-        held: dict[int, list[Any]] = {}
+        listed: dict[int, list[Any]] = {}
         absent: dict[str, str] = {}
         for kind, base in LISTS:
             rows, why = self._list(device, base)
@@ -96,13 +96,13 @@ class Nvml:
             if why and not (kind == "G" and why == "not_supported"):
                 absent["processes" if kind == "C" else "processes.graphics"] = why
             for pid, used, instance in rows:
-                known = held.get(pid)
+                known = listed.get(pid)
                 if known is None:
-                    held[pid] = [used, kind, instance]
+                    listed[pid] = [used, kind, instance]
                 else:
                     known[0] = max([size for size in (known[0], used) if isinstance(size, int)], default=None)
                     known[1] = kind if known[1] == kind else "C+G"
-        return held, absent, True
+        return listed, absent, True
 
     def _list(self, device: ctypes.c_void_p, base: str) -> tuple[list[tuple[int, int | None, int]] | None, str]:
         why = "driver_too_old"

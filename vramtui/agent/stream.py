@@ -112,9 +112,9 @@ class Card:
     def _row(self, device: ctypes.c_void_p | None, identity: dict[str, Any], below: set[object]) -> dict[str, Any]:
         assert device is not None
         memory, absent = self._nvml.memory(device)
-        held, why, trusted = self._nvml.processes(device)
+        listed, why, trusted = self._nvml.processes(device)
         rows = []
-        for pid, (used, kind, instance) in held.items():
+        for pid, (used, kind, instance) in listed.items():
             if below and (pid in below or instance != NO_INSTANCE):
                 continue
             row = dict(self._processes.row(pid), pid=pid, type=kind)

@@ -78,11 +78,11 @@ def entry_of(result: TraceResult, root: Path) -> BaselineEntry:
     """What a baseline keeps of a trace; files below `root` are named from there."""
     lines: dict[str, int] = {}
     at: dict[str, str] = {}
-    for held in result.largest:
-        place = _function_at(held.line, root) or held.module or "outside of the code"
-        name = f"{place} ({held.operator})"
-        lines[name] = lines.get(name, 0) + held.bytes
-        at.setdefault(name, held.line.replace(f"{root}/", ""))
+    for allocation in result.largest:
+        place = _function_at(allocation.line, root) or allocation.module or "outside of the code"
+        name = f"{place} ({allocation.operator})"
+        lines[name] = lines.get(name, 0) + allocation.bytes
+        at.setdefault(name, allocation.line.replace(f"{root}/", ""))
     return BaselineEntry(
         device=result.device,
         torch=result.torch.partition("+")[0],  # the build, +cpu or +cu130, allocates alike

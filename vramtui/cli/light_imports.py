@@ -114,12 +114,12 @@ def _user_downloads_path() -> "Path":
 @contextmanager
 def _holding(modules: Mapping[str, ModuleType | None]) -> Iterator[None]:
     """Put these in the place of modules that are not loaded yet while the block runs."""
-    held = {name: module for name, module in modules.items() if name not in sys.modules}
-    sys.modules.update(held)  # type: ignore[arg-type]  # None is how Python is told that there is no such module
+    stand_ins = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(stand_ins)  # type: ignore[arg-type]  # None is how Python is told that there is no such module
     try:
         yield
     finally:
-        for name, module in held.items():
+        for name, module in stand_ins.items():
             if sys.modules.get(name) is module:
                 sys.modules.pop(name, None)
 

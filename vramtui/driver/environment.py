@@ -80,12 +80,12 @@ def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Pat
         libraries: the folder of the compiled driver.
         reports: an empty folder for what the driver reports.
     """
-    kept = {key: value for key, value in environment.items() if key not in _CHOOSING}
-    return kept | {
+    others = {key: value for key, value in environment.items() if key not in _CHOOSING}
+    return others | {
         CARD: card.text,
         REPORT: str(reports),
-        "LD_LIBRARY_PATH": _joined(str(libraries), kept.get("LD_LIBRARY_PATH")),
-        "LD_PRELOAD": _joined(str(libraries / DRIVER), kept.get("LD_PRELOAD")),
+        "LD_LIBRARY_PATH": _joined(str(libraries), others.get("LD_LIBRARY_PATH")),
+        "LD_PRELOAD": _joined(str(libraries / DRIVER), others.get("LD_PRELOAD")),
         "TRITON_LIBCUDA_PATH": str(libraries),
         **dict.fromkeys(_NCCL_PATHS, str(libraries / DRIVER)),
     }

@@ -36,33 +36,33 @@ def announced(card: CardInUse) -> Iterator[None]:
     reach the folder, the job runs as well.
     """
     path = Path(listeners_folder()) / f"{os.getpid()}{SUFFIX}"
-    held: int | None = None
+    descriptor: int | None = None
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if private(str(path.parent)):
-            held = _locked(path, msgspec.json.encode(card))
+            descriptor = _locked(path, msgspec.json.encode(card))
     try:
         yield
     finally:
-        if held is not None:
+        if descriptor is not None:
             with suppress(OSError):
                 path.unlink()
-            os.close(held)
+            os.close(descriptor)
 
 
 def _locked(path: Path, content: bytes) -> int:
     """The descriptor of a new file at `path`, which is locked before anybody can find it."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)  # of a command that was killed, and had this pid
-    held = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        os.write(held, content)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, content)
         unfinished.replace(path)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         raise
-    return held
+    return descriptor
 
 
 def cards_in_use() -> tuple[CardInUse, ...]:

@@ -148,10 +148,10 @@ def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
         more: set[str] = set()
         for node in ast.walk(function):
             if isinstance(node, ast.stmt) and (node is statement or _uses(node, values)):
-                kept = _targets(node)
-                if kept is None:
+                names = _targets(node)
+                if names is None:
                     return None
-                more |= kept
+                more |= names
         if more <= values:
             return values
         values |= more
@@ -177,10 +177,10 @@ def _targets(node: ast.stmt) -> set[str] | None:
     names: set[str] = set()
     for target in targets:
         for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
-            held = one.value if isinstance(one, (ast.Subscript, ast.Starred)) else one
-            if not isinstance(held, ast.Name):
+            written = one.value if isinstance(one, (ast.Subscript, ast.Starred)) else one
+            if not isinstance(written, ast.Name):
                 return None
-            names.add(held.id)
+            names.add(written.id)
     return names
 
 

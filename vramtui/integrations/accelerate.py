@@ -31,12 +31,12 @@ def vram_guard(
     Raises:
         OutOfMemoryPredicted: it does not fit, and `on_overflow` is "stop".
     """
-    said: dict[str, object] = {"gradient_accumulation_steps": accelerator.gradient_accumulation_steps}
+    known: dict[str, object] = {"gradient_accumulation_steps": accelerator.gradient_accumulation_steps}
     inner = accelerator.unwrap_model(model) if hasattr(model, "parameters") else model
     if hasattr(inner, "parameters"):
         mixed = accelerator.mixed_precision
-        said["precision"] = precision_of(inner, bf16=mixed == "bf16", fp16=mixed == "fp16")
+        known["precision"] = precision_of(inner, bf16=mixed == "bf16", fp16=mixed == "fp16")
     guard = MemoryGuard(on_overflow, room, predict=predict, **settings)
-    guard.predict(inner, said)
+    guard.predict(inner, known)
     yield guard
     accelerator.log(guard.figures())

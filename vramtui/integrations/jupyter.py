@@ -49,8 +49,8 @@ def _line(line: str) -> object:
     if words:
         return _estimated(words)
     for gpu in sample().gpus:
-        held = f"{format_bytes(gpu.memory.used)} of {format_bytes(gpu.memory.total)}"
-        print(f"GPU {gpu.index} {gpu.name}: {held}, {len(gpu.processes)} processes")  # noqa: T201 - as above
+        memory = f"{format_bytes(gpu.memory.used)} of {format_bytes(gpu.memory.total)}"
+        print(f"GPU {gpu.index} {gpu.name}: {memory}, {len(gpu.processes)} processes")  # noqa: T201 - as above
     return None
 
 
@@ -60,6 +60,6 @@ def _estimated(words: list[str]) -> JobEstimate:
     Raises:
         UserError: there is no such preset, or it has no such key.
     """
-    said = (word.partition("=") for word in words[1:])
-    settings: dict[str, Any] = {key: int(value) if value.isdecimal() else value for key, _, value in said}
+    pairs = (word.partition("=") for word in words[1:])
+    settings: dict[str, Any] = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
     return estimate(words[0], **settings)

@@ -38,13 +38,13 @@ class VramCallback(Callback):  # type: ignore[misc] # Lightning's types are not 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Predict."""
         words = str(trainer.precision)
-        said: dict[str, object] = {
+        known: dict[str, object] = {
             "precision": precision_of(pl_module, bf16="bf16" in words, fp16="16" in words and "bf16" not in words),
             "gradient_accumulation_steps": trainer.accumulate_grad_batches,
             "max_grad_norm": trainer.gradient_clip_val or None,
         }
         model = self._model if self._model is not None else getattr(pl_module, "model", pl_module)
-        self.guard.predict(model, said)
+        self.guard.predict(model, known)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_told: Any) -> None:
         """Log."""

@@ -54,7 +54,7 @@ class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not r
 
     @staticmethod
     def _run(args: TrainingArguments, model: Any) -> dict[str, object]:
-        said: dict[str, object] = {
+        known: dict[str, object] = {
             "batch_size": args.per_device_train_batch_size,
             "gradient_accumulation_steps": args.gradient_accumulation_steps,
             "precision": precision_of(model, bf16=bool(args.bf16), fp16=bool(args.fp16)),
@@ -64,6 +64,6 @@ class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not r
         }
         optimizer = str(getattr(args.optim, "value", args.optim)).lower()
         if optimizer in OPTIMIZERS:
-            said["optimizer"] = OPTIMIZERS[optimizer]
-            said["optimizer_implementation"] = "fused" if optimizer.endswith("_fused") else "foreach"
-        return said
+            known["optimizer"] = OPTIMIZERS[optimizer]
+            known["optimizer_implementation"] = "fused" if optimizer.endswith("_fused") else "foreach"
+        return known

@@ -204,7 +204,7 @@ def _holds_on_card(check: Any) -> Any:
 
     @functools.wraps(check)
     def compared(first: Any, second: Any, *arguments: Any, **named: Any) -> Any:
-        held = check(first, second, *arguments, **named)
-        return held or (bool(getattr(first, "is_cuda", False)) and first.shape == second.shape)
+        holds = check(first, second, *arguments, **named)
+        return holds or (bool(getattr(first, "is_cuda", False)) and first.shape == second.shape)
 
     return compared

@@ -38,9 +38,9 @@ def answer_guards(ask: Any, reads: Any) -> Any:
         if guard is None or (not guard[1] and reads.is_of_torch(who)):
             return bool(ask(tensor))  # PyTorch's own code leaves where all is well: torch.testing, trunc_normal_
         answer, is_error = guard
-        held, is_known = reads.bring(lambda: bool(ask(tensor)))
+        holds, is_known = reads.bring(lambda: bool(ask(tensor)))
         if is_known and not hasattr(tensor, ANSWERED):
-            return bool(held)
+            return bool(holds)
         if not is_error:
             reads.count_here()  # which way a healthy job goes is a guess there
         return answer

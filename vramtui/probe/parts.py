@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def weights_of(optimizers: Iterable[Any], modules: Iterable[Any], torch: Any) -> Sizes:
     """Parameters that are trained, and those and the buffers of whole models, frozen ones among them."""
-    held = (tensor for module in modules for tensor in chain(module.parameters(), module.buffers()))
-    return _sizes(torch, chain(_parameters(optimizers), held))
+    tensors = (tensor for module in modules for tensor in chain(module.parameters(), module.buffers()))
+    return _sizes(torch, chain(_parameters(optimizers), tensors))
 
 
 def gradients_of(optimizers: Iterable[Any], torch: Any) -> Sizes:

@@ -117,6 +117,6 @@ def _arguments(path: Path, config: pytest.Config) -> list[str]:
 
 def _environment(asks: int, answers: int) -> dict[str, str]:
     """One thread, as a fork has no others, and the same order of sets each time."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**kept, **threads, "PYTHONHASHSEED": "0", PIPES: f"{asks},{answers}"}
+    return {**others, **threads, "PYTHONHASHSEED": "0", PIPES: f"{asks},{answers}"}

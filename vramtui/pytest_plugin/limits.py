@@ -116,16 +116,16 @@ class VramRun:
         self.measured[name] = now
         size = now.total(limit.of)
         if limit.peak is not None and size > limit.peak:
-            largest = "\n".join(f"  {line}: {format_bytes(held, 2)}" for line, held in list(now.lines.items())[:5])
+            largest = "\n".join(f"  {line}: {format_bytes(peak, 2)}" for line, peak in list(now.lines.items())[:5])
             over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B)"
             return f"{over}, {size - limit.peak:,} B over the limit of {format_bytes(limit.peak, 2)}\n{largest}"
         if self._update:
             return None
         before = read_baseline(self._path).get(name)
         if before is None:
-            held = f"{format_bytes(size, 2)} of {limit.of}"
+            peak = f"{format_bytes(size, 2)} of {limit.of}"
             first = (
-                f"nothing is accepted yet: it peaks at {held}; pytest --vram-update writes that to {self._path.name}"
+                f"nothing is accepted yet: it peaks at {peak}; pytest --vram-update writes that to {self._path.name}"
             )
             return None if limit.peak is not None else first
         if size < before.total(limit.of):

@@ -33,8 +33,8 @@ def move_history(former: Path, present: Path) -> Path:
             else:
                 _copy(former, present)
             # The database last: what is beside it belongs to nothing else then, whatever ends this here.
-            for beside in (*BESIDE, ""):
-                Path(f"{former}{beside}").unlink(missing_ok=True)
+            for suffix in (*BESIDE, ""):
+                Path(f"{former}{suffix}").unlink(missing_ok=True)
     except (OSError, UserError):
         return present if present.exists() else former
     return present

@@ -103,10 +103,10 @@ class RunHistory:
             # One that is damaged is told where it is read; it must not keep the next job from being kept.
             with suppress(UserError):
                 former.append(self._stored(*row))
-        former = [kept for kept in former if same_process(kept.run, run)]
-        for kept in former[1:]:
-            database.execute("DELETE FROM runs WHERE id = ?", (kept.id,))
-        return reduce(merged, (*(kept.run for kept in former), run))
+        former = [stored for stored in former if same_process(stored.run, run)]
+        for stored in former[1:]:
+            database.execute("DELETE FROM runs WHERE id = ?", (stored.id,))
+        return reduce(merged, (*(stored.run for stored in former), run))
 
     def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[StoredRun, ...]:
         """The latest first; of one preset where it is given. `damaged` then has a sentence for each that is no run.
@@ -221,9 +221,9 @@ class RunHistory:
         """A connection that writes nothing beside the file, for a full disk and one that is read-only; None where
         somebody writes to the file, or it is of another version.
         """
-        beside = Path(f"{self.path}-wal")
+        log = Path(f"{self.path}-wal")
         with suppress(OSError, sqlite3.Error):
-            if beside.exists() and beside.stat().st_size:
+            if log.exists() and log.stat().st_size:
                 return None
             database = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
             with suppress(sqlite3.Error):

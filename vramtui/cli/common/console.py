@@ -50,21 +50,21 @@ def print_table(
     pipe or a file all of it stands: what `grep` is to find must not be cut.
     """
     width = table_width()
-    kept = list(range(len(headings)))
+    columns = list(range(len(headings)))
     for column in spare:
-        if _least_width(headings, rows, kept) > width:
-            kept.remove(column)
-    headings, rows = [headings[at] for at in kept], [[row[at] for at in kept] for row in rows]
-    right = [kept.index(at) for at in right if at in kept]
+        if _least_width(headings, rows, columns) > width:
+            columns.remove(column)
+    headings, rows = [headings[at] for at in columns], [[row[at] for at in columns] for row in rows]
+    right = [columns.index(at) for at in right if at in columns]
     _print_columns(headings, rows, right, width)
 
 
-def _least_width(headings: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> int:
+def _least_width(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[int]) -> int:
     """Columns of the terminal that those of the table need, the last of them cut as far as it may be."""
     from rich.cells import cell_len  # rich takes 40 ms to load, which JSON answers need not pay
 
-    widths = [max(cell_len(row[at]) for row in (headings, *rows)) for at in kept]
-    return sum(widths[:-1]) + min(widths[-1], NARROWEST) + (GAP - 1) * (len(kept) - 1)
+    widths = [max(cell_len(row[at]) for row in (headings, *rows)) for at in columns]
+    return sum(widths[:-1]) + min(widths[-1], NARROWEST) + (GAP - 1) * (len(columns) - 1)
 
 
 def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> None:

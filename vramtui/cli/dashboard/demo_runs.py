@@ -143,5 +143,5 @@ def _series(lasts: float, peak: int, chance: random.Random) -> tuple[tuple[float
     while (at := at + lasts / 7) < lasts - lasts / 14:
         times += [at, at + lasts / 60]
         values += [round(peak * (0.4 + 0.1 * chance.random())), peak]
-    kept = [(time, value) for time, value in zip(times, values, strict=True) if time < lasts]
-    return tuple(time for time, _ in kept), tuple(value for _, value in kept)
+    points = [(time, value) for time, value in zip(times, values, strict=True) if time < lasts]
+    return tuple(time for time, _ in points), tuple(value for _, value in points)

@@ -137,9 +137,9 @@ def _gpu_line(gpu: Gpu) -> str:
 
 
 def _process_line(gpu: Gpu, process: Process, width: int) -> str:
-    held = "N/A" if process.used_memory is None else format_gib(process.used_memory)
+    memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
     command = printable(process.command_or_name or UNKNOWN)
-    line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {held:>7} "
+    line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {memory:>7} "
     return line + (command if len(line + command) <= width else brief_command(command))
 
 

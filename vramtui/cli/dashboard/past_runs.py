@@ -50,13 +50,13 @@ def _machine(name: str) -> str:
     return name.rpartition("@")[2].partition(".")[0].casefold()
 
 
-def _report(kept: "StoredRun", settings: SnapshotSettings) -> list[str]:
+def _report(stored: "StoredRun", settings: SnapshotSettings) -> list[str]:
     """Write one where snapshots go, in those of their formats that a past run can have."""
     from vramtui.cli.history.report import report_of
     from vramtui.records.export.run_report import FORMATS, save_report
 
     wanted = [kind for kind in settings.formats if kind in FORMATS]
-    return [str(path) for path in save_report(report_of(kept), folder_of(settings), wanted or FORMATS)]
+    return [str(path) for path in save_report(report_of(stored), folder_of(settings), wanted or FORMATS)]
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:
@@ -68,12 +68,12 @@ def _file_stamp(path: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-def still_running(kept: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
+def still_running(runs: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
     """The runs, those of this host whose process is gone no longer `running`."""
     from vramtui.core.runs.run_list import with_gone
     from vramtui.sources.host.processes import process_is_gone
 
-    return with_gone(kept, platform.node(), process_is_gone)
+    return with_gone(runs, platform.node(), process_is_gone)
 
 
 class PastRuns:
@@ -104,8 +104,8 @@ class PastRuns:
         if not self._open_history().forget(number):
             raise UserError(f"run {number} is not in the history any more")
 
-    def report(self, kept: "StoredRun") -> list[str]:
-        return _report(kept, self._saver.settings)
+    def report(self, stored: "StoredRun") -> list[str]:
+        return _report(stored, self._saver.settings)
 
 
 class ViewedRuns:
@@ -135,9 +135,9 @@ class ViewedRuns:
         """Refuse it."""
         raise UserError(f"run {number} is only looked at here")
 
-    def report(self, kept: "StoredRun") -> list[str]:
+    def report(self, stored: "StoredRun") -> list[str]:
         """Refuse it."""
-        raise UserError(f"run {kept.id} is only looked at here")
+        raise UserError(f"run {stored.id} is only looked at here")
 
 
 class DemoPast:
@@ -170,7 +170,7 @@ class DemoPast:
 
     def forget(self, number: int) -> None:
         """Remove one until the next start."""
-        self._runs = tuple(kept for kept in self.runs() if kept.id != number)
+        self._runs = tuple(stored for stored in self.runs() if stored.id != number)
 
-    def report(self, kept: "StoredRun") -> list[str]:
-        return _report(kept, self._saver.settings)
+    def report(self, stored: "StoredRun") -> list[str]:
+        return _report(stored, self._saver.settings)

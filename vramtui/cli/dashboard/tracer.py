@@ -132,8 +132,8 @@ class ChildTracer:
             draft = path.with_suffix(f".{os.getpid()}")
             draft.write_bytes(msgspec.json.encode(result))
             draft.replace(path)
-            kept = sorted(self._folder.glob("*.json"), key=lambda result_file: result_file.stat().st_mtime)
-            for old in kept[:-KEPT]:
+            traces = sorted(self._folder.glob("*.json"), key=lambda result_file: result_file.stat().st_mtime)
+            for old in traces[:-KEPT]:
                 old.unlink(missing_ok=True)
         except OSError:
             return

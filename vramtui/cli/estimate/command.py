@@ -75,7 +75,7 @@ def corrected(estimates: Sequence[Estimate], preset_file: PresetFile, device: De
     from vramtui.cli.common.paths import run_history
     from vramtui.core.runs.calibration import ENOUGH, calibrate
 
-    calibration = calibrate((kept.run for kept in run_history().runs(limit=ALL)), platform.node())
+    calibration = calibrate((stored.run for stored in run_history().runs(limit=ALL)), platform.node())
     answers = [_correct(one, calibration, preset_file, device) for one in estimates]
     if all(one.now is one.plain for one in answers):
         sys.stderr.write(
@@ -190,8 +190,8 @@ def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) ->
     notes: list[str] = []
     for given, add in ((images, with_images), (clips, with_sound)):
         if given:
-            preset_file, said = add(preset_file, given)
-            notes.append(said)
+            preset_file, note = add(preset_file, given)
+            notes.append(note)
     return preset_file, notes
 
 

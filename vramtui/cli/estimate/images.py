@@ -61,10 +61,10 @@ def _with_tokens(
     assert not isinstance(run, ServeRun)
     more = {key: (getattr(run, key) or 0) + sum(counts), "sequence_length": (run.sequence_length or 0) + sum(counts)}
     changed = msgspec.structs.replace(preset, run=msgspec.structs.replace(run, **more))
-    said = f"{' + '.join(f'{count:,}' for count in counts)} of the sequence's tokens are {whose}"
+    note = f"{' + '.join(f'{count:,}' for count in counts)} of the sequence's tokens are {whose}"
     if not known:
-        said += "; what their tower holds while it runs is not counted: its sizes are not known"
-    return msgspec.structs.replace(preset_file, preset=changed), said
+        note += "; what their tower holds while it runs is not counted: its sizes are not known"
+    return msgspec.structs.replace(preset_file, preset=changed), note
 
 
 def _tokens_of_clip(clip: str, model: TransformerModel) -> int:

@@ -87,14 +87,14 @@ def _print_values(preset_file: PresetFile, *, whole: bool) -> None:
 def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[str, object]:
     """Those of a table's `values`, and of the tables' in it, that are not what holds by default."""
     usual = {field.encode_name: field.default for field in msgspec.structs.fields(type(table))}
-    kept: dict[str, object] = {}
+    chosen: dict[str, object] = {}
     for key, value in values.items():
         inner = getattr(table, key, None)
         if isinstance(value, dict) and isinstance(inner, msgspec.Struct):
-            kept[key] = _not_by_default(inner, value)
+            chosen[key] = _not_by_default(inner, value)
         elif key in ALWAYS or value != usual.get(key, msgspec.NODEFAULT):
-            kept[key] = value
-    return kept
+            chosen[key] = value
+    return chosen
 
 
 def _print_short(preset_file: PresetFile, one: Estimate) -> None:

@@ -77,10 +77,10 @@ def history(options: HistoryOptions) -> None:
         from vramtui.cli.common.paths import run_history
         from vramtui.cli.history import text as history_text
 
-        kept_in = run_history()
+        database = run_history()
         if options.import_ is not None or options.run == IMPORT or options.slurm:
             _import(
-                kept_in,
+                database,
                 options.import_,
                 options.since,
                 options.preset,
@@ -89,13 +89,13 @@ def history(options: HistoryOptions) -> None:
             )
             return
         if options.forget is not None:
-            _forget(kept_in, options.forget)
+            _forget(database, options.forget)
             return
         if options.calibration:
-            _print_calibration(kept_in.runs(limit=ALL), options.host or platform.node(), json=options.json)
+            _print_calibration(database.runs(limit=ALL), options.host or platform.node(), json=options.json)
             return
         if options.run is not None:
-            kept = _as_they_stand([kept_in.run(_number(options.run))])
+            runs = _as_they_stand([database.run(_number(options.run))])
         else:
             wanted = RunFilter(
                 preset=options.preset,
@@ -104,47 +104,47 @@ def history(options: HistoryOptions) -> None:
                 since=_moment(options.since),
                 failed=options.failed,
             )
-            every = filtered(_as_they_stand(kept_in.runs(limit=ALL)), wanted)
-            kept = in_order(every, _column(options.sort), reverse=options.reverse)[: options.limit]
-        _tell_damaged(kept_in)
+            every = filtered(_as_they_stand(database.runs(limit=ALL)), wanted)
+            runs = in_order(every, _column(options.sort), reverse=options.reverse)[: options.limit]
+        _tell_damaged(database)
         if options.share is not None:
-            share([entry.run for entry in kept], options.share, yes=options.yes)
+            share([entry.run for entry in runs], options.share, yes=options.yes)
         elif options.json:
-            print_json(document(kept))
+            print_json(document(runs))
         elif options.run is not None:
-            history_text.print_run(kept[0])
+            history_text.print_run(runs[0])
         else:
-            history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
-            if options.plot and kept:
-                _print_plots(kept)
+            history_text.print_list(runs, some_kept=bool(runs) or bool(database.runs(limit=1)))
+            if options.plot and runs:
+                _print_plots(runs)
 
 
-def _as_they_stand(kept: Iterable[StoredRun]) -> list[StoredRun]:
+def _as_they_stand(runs: Iterable[StoredRun]) -> list[StoredRun]:
     """The runs; one whose process is gone is not running, whoever did not see it end."""
     from vramtui.cli.dashboard.past_runs import still_running
 
-    return list(still_running(kept))
+    return list(still_running(runs))
 
 
-def document(kept: list[StoredRun]) -> dict[str, object]:
+def document(runs: list[StoredRun]) -> dict[str, object]:
     """What `--json` prints."""
-    rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in kept]
-    return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in kept))}
+    rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
+    return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))}
 
 
-def _print_plots(kept: list[StoredRun]) -> None:
+def _print_plots(entries: list[StoredRun]) -> None:
     from vramtui.cli.common.plot import Bars
     from vramtui.cli.history.text import plotted
 
-    runs = [entry.run for entry in kept]
+    runs = [entry.run for entry in entries]
     sys.stdout.write(f"\n{plotted(runs, time.time(), shutil.get_terminal_size().columns, colour=Bars().colour)}")
 
 
-def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) -> None:
+def _print_calibration(runs: tuple[StoredRun, ...], host: str, *, json: bool) -> None:
     from vramtui.cli.history.text import print_calibration
     from vramtui.core.runs.calibration import calibrate
 
-    calibration = calibrate((entry.run for entry in kept), host)
+    calibration = calibrate((entry.run for entry in runs), host)
     if json:
         print_json(calibration_document(calibration))
     else:
@@ -184,7 +184,7 @@ def _figures(seen: "Learned", *, whole: bool) -> dict[str, object]:
     }
 
 
-def _import(kept_in: RunHistory, shared: Path | None, since: str, preset: str, gpu: str, *, is_whole: bool) -> None:
+def _import(database: RunHistory, shared: Path | None, since: str, preset: str, gpu: str, *, is_whole: bool) -> None:
     """Add the runs of a file that somebody shared, or Slurm's.
 
     Raises:
@@ -193,11 +193,11 @@ def _import(kept_in: RunHistory, shared: Path | None, since: str, preset: str, g
     if not is_whole:
         raise UserError("finished jobs of Slurm's: `vramtui history import --slurm --since 30d`")
     if shared is not None:
-        import_runs(kept_in, shared)
+        import_runs(database, shared)
         return
     from vramtui.cli.history.slurm import import_slurm
 
-    import_slurm(kept_in, _moment(since), preset, gpu)
+    import_slurm(database, _moment(since), preset, gpu)
 
 
 def _number(text: str) -> int:

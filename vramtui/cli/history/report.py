@@ -46,10 +46,10 @@ def report(
             typer.echo(path)
 
 
-def report_of(kept: StoredRun) -> RunReport:
-    """Everything about `kept`. A trace is not run again: it takes seconds, and code of somebody's."""
-    again, problem = _again(kept.run)
-    return run_report(kept, again, problem, __version__)
+def report_of(stored: StoredRun) -> RunReport:
+    """Everything about `stored`. A trace is not run again: it takes seconds, and code of somebody's."""
+    again, problem = _again(stored.run)
+    return run_report(stored, again, problem, __version__)
 
 
 def _again(run: Run) -> tuple[Estimate | None, str]:

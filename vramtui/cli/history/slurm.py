@@ -108,10 +108,10 @@ def _run_of(step: SlurmStep, session: MonitorSession, preset: str, usual: Device
     host = Host(name=step.nodes or step.cluster)
     sample = Sample(taken_at=step.ended_at, source="slurm", host=host, gpus=(gpu,))
     session.ingest(sample)
-    kept = session.run_tracker().update(sample, session.history, session.matched)
-    if not kept:
+    runs = session.run_tracker().update(sample, session.history, session.matched)
+    if not runs:
         return "no preset matches its command line or name"
-    (run,) = kept
+    (run,) = runs
     if preset and preset.lower() not in run.preset.lower():
         return f"not of a preset whose name holds {preset}"
     return msgspec.structs.replace(

@@ -31,16 +31,16 @@ EMPTY = (
 )
 
 
-def print_list(kept: Sequence[StoredRun], *, some_kept: bool) -> None:
+def print_list(entries: Sequence[StoredRun], *, some_kept: bool) -> None:
     """A line for each run, and how far off they were; `some_kept` when the history holds others that are not asked
     for.
     """
-    if not kept:
+    if not entries:
         sys.stdout.write("No recorded run matches.\n" if some_kept else EMPTY)
         return
-    print_table(HEADINGS, [_row(entry, short=text_width() < NARROW) for entry in kept], right=NUMBERS, spare=SPARE)
+    print_table(HEADINGS, [_row(entry, short=text_width() < NARROW) for entry in entries], right=NUMBERS, spare=SPARE)
     sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
-    runs = tuple(entry.run for entry in kept)
+    runs = tuple(entry.run for entry in entries)
     for spread in spreads(runs):
         _print_spread(spread, runs)
 

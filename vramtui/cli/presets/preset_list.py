@@ -79,12 +79,12 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
     known = _read_cache(cache)
     listed: list[ListedPreset] = []
     problems: list[str] = []
-    kept: dict[str, tuple[Stamp, ListedPreset]] = {}
+    entries: dict[str, tuple[Stamp, ListedPreset]] = {}
     for key, path in zip(library.keys(), library.files(), strict=True):
         stamp, at = stamp_of(path), str(path)
         before = known.presets.get(at)
         if before is not None and before[0] == stamp:
-            kept[at] = before
+            entries[at] = before
             listed.append(before[1])
             continue
         try:
@@ -94,9 +94,9 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
             continue
         listed.append(one)
         if stamp is not None and not _names_a_file(path):
-            kept[at] = (stamp, one)
-    if kept != known.presets:
-        _write_cache(cache, kept)
+            entries[at] = (stamp, one)
+    if entries != known.presets:
+        _write_cache(cache, entries)
     return listed, [*problems, *library.doubles]
 
 

@@ -74,8 +74,8 @@ class HostWatch:
 
 def why_not(name: str, failure: SourceFailed) -> str:
     """The sentence that says why a host shows nothing."""
-    said = failure.sentence
-    return said if said.startswith(name) else f"{name}: {said}"
+    sentence = failure.sentence
+    return sentence if sentence.startswith(name) else f"{name}: {sentence}"
 
 
 SCHEMA = 1

@@ -71,14 +71,14 @@ def csv_of(snapshot: Snapshot, selection: Selection) -> str:
     for row in rows if selection.by is None else ():
         process = row.process
         if process is not None:
-            held = (row.now, row.peak, row.predicted, row.fraction)
+            sizes = (row.now, row.peak, row.predicted, row.fraction)
             lines.append(
                 (
                     row.gpu.index,
                     process.pid,
                     process.type,
                     process.user,
-                    *held,
+                    *sizes,
                     process.command_or_name,
                     process.job,
                     row.gpu.uuid,
@@ -130,18 +130,18 @@ def _process(holding: Holding, gpu: Gpu, now: float) -> ProcessRow:
 
 
 def _group_row(members: Sequence[ProcessRow]) -> tuple[str, ...]:
-    held, predicted, count, gpus, user, command = _group_of(members)
-    return format_gib(held), format_gib(predicted), str(count), gpus, printable(user or UNKNOWN), command
+    memory, predicted, count, gpus, user, command = _group_of(members)
+    return format_gib(memory), format_gib(predicted), str(count), gpus, printable(user or UNKNOWN), command
 
 
 def _group_of(members: Sequence[ProcessRow]) -> tuple[int | None, int | None, int, str, str | None, str]:
     """Bytes held and predicted, how many processes on which GPUs, whose, and the first one's command."""
     processes = [row.process for row in members if row.process is not None]
-    held, predicted = together(members)
+    memory, predicted = together(members)
     commands = dict.fromkeys(printable(process.command_or_name or UNKNOWN) for process in processes)
     first, *others = commands
     return (
-        held,
+        memory,
         predicted,
         len(processes),
         ",".join(str(index) for index in sorted({row.gpu.index for row in members})),

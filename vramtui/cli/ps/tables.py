@@ -42,12 +42,12 @@ class Selection(NamedTuple):
 
 def print_tables(snapshot: Snapshot) -> None:
     """All of one host."""
-    held: dict[str, list[Holding]] = {}
+    by_gpu: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
-        held.setdefault(holding.key.gpu_uuid, []).append(holding)
+        by_gpu.setdefault(holding.key.gpu_uuid, []).append(holding)
     gpus = snapshot.sample.gpus
     names = instance_names(gpus)
-    rows = [row for gpu in gpus for row in _gpu_rows(gpu, gpu_name(gpu, names), held.get(gpu.uuid, []))]
+    rows = [row for gpu in gpus for row in _gpu_rows(gpu, gpu_name(gpu, names), by_gpu.get(gpu.uuid, []))]
     legend = print_rows(rows)
     print_below(snapshot, snapshot.holdings, legend)
 
@@ -56,19 +56,19 @@ def print_rows(rows: Sequence[tuple[str, ...]]) -> str:
     """Print the table, and give what its columns are: without those that say nothing; a narrow one has no JOB, and
     commands without interpreter and folder.
     """
-    kept = list(range(len(HEADINGS)))
+    columns = list(range(len(HEADINGS)))
     narrow = table_width() < ROOMY
     if narrow:
         rows = [row if row[1] == UNKNOWN else (*row[:-1], brief_command(row[-1])) for row in rows]
         if all(row[TYPE] in {"", "C"} for row in rows):
-            kept.remove(TYPE)
+            columns.remove(TYPE)
         if all(row[PEAK] in {"", row[NOW]} for row in rows):
-            kept.remove(PEAK)
+            columns.remove(PEAK)
     if narrow or all(row[JOB] in {"", UNKNOWN} for row in rows):
-        kept.remove(JOB)
-    right = [kept.index(at) for at in NUMBERS if at in kept]
-    print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows], right=right)
-    return LEGEND if PEAK in kept else "NOW and PREDICTED in GiB."
+        columns.remove(JOB)
+    right = [columns.index(at) for at in NUMBERS if at in columns]
+    print_table([HEADINGS[at] for at in columns], [[row[at] for at in columns] for row in rows], right=right)
+    return LEGEND if PEAK in columns else "NOW and PREDICTED in GiB."
 
 
 def print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> None:

@@ -52,21 +52,21 @@ class HostReport:
     def __init__(self, host: str, file: Path) -> None:
         self.file = file
         self.samples = 0
-        self.said = ""
+        self.latest_trouble = ""
         self._host = host
 
     def took(self) -> None:
         """Count a sample."""
         self.samples += 1
-        if self.said:
-            self.said = ""
+        if self.latest_trouble:
+            self.latest_trouble = ""
             sys.stderr.write(f"vramtui: {self._host} is answering again\n")
 
     def trouble(self, sentence: str) -> None:
         """Say what is wrong, unless it was said last; a wait that grows is said once."""
-        if self.said.split(" for ", maxsplit=1)[0] != sentence.split(" for ", maxsplit=1)[0]:
+        if self.latest_trouble.split(" for ", maxsplit=1)[0] != sentence.split(" for ", maxsplit=1)[0]:
             sys.stderr.write(f"vramtui: {sentence}\n")
-        self.said = sentence
+        self.latest_trouble = sentence
 
 
 def record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float, duration: float) -> None:
@@ -107,7 +107,7 @@ def _opens(file: Path, interval: float) -> Callable[[Sample], AbstractContextMan
 def _say_result(reports: Mapping[str, HostReport], problems: Mapping[str, str]) -> None:
     failed = []
     for host, report in reports.items():
-        problem = problems[host] or ("" if report.samples else report.said or "it has sent nothing")
+        problem = problems[host] or ("" if report.samples else report.latest_trouble or "it has sent nothing")
         if problem:
             failed.append(f"{host}: {problem.removeprefix(f'{host}: ')}")
         else:
@@ -198,14 +198,14 @@ class _Progress:
         self._file = file
         self._began = time.monotonic()
         self._samples = 0
-        self._said = ""
+        self._trouble = ""
         self._live = sys.stderr.isatty()
 
     def took(self) -> None:
         """Count a sample."""
         self._samples += 1
-        if self._said:
-            self._said = ""
+        if self._trouble:
+            self._trouble = ""
             self._write("vramtui: driver is answering again\n")
         if self._live:
             sys.stderr.write(f"\r\x1b[K● {self.summary()}   Ctrl-C stops")
@@ -213,8 +213,8 @@ class _Progress:
 
     def trouble(self, sentence: str) -> None:
         """Say what is wrong, unless it was said last."""
-        if sentence != self._said:
-            self._said = sentence
+        if sentence != self._trouble:
+            self._trouble = sentence
             self._write(f"vramtui: {sentence}\n")
 
     def summary(self) -> str:

@@ -45,18 +45,18 @@ class TroubleReport(Protocol):
         ...
 
 
-def fast_targets(said: str) -> FastTargets:
+def fast_targets(choice: str) -> FastTargets:
     """What `--close` says: `auto`, `none` or pids.
 
     Raises:
         UserError: it is none of those.
     """
     words: dict[str, FastTargets] = {"auto": "auto", "none": "none"}
-    if said in words:
-        return words[said]
-    pids = [part.strip() for part in said.split(",")]
+    if choice in words:
+        return words[choice]
+    pids = [part.strip() for part in choice.split(",")]
     if not all(pid.isascii() and pid.isdigit() and len(pid) < 10 for pid in pids):
-        raise UserError(f"--close takes auto, none, or pids with commas between them; not {said!r}")
+        raise UserError(f"--close takes auto, none, or pids with commas between them; not {choice!r}")
     return frozenset(map(int, pids))
 
 

@@ -112,8 +112,8 @@ def _load(python: str, pid: int, script: Path) -> None:
             f"The system does not let this process attach to pid {pid}.",
             "Look at /proc/sys/kernel/yama/ptrace_scope, or start the job with `vramtui run`.",
         )
-    said = done.stderr.strip().rpartition("\n")[2]
-    raise SourceFailed(f"Python cannot load the probe into pid {pid}: {printable(said)}.")
+    reason = done.stderr.strip().rpartition("\n")[2]
+    raise SourceFailed(f"Python cannot load the probe into pid {pid}: {printable(reason)}.")
 
 
 def _first_word(listener: "ProbeListener", pid: int, timeout: float) -> "ObservedJob | None":
@@ -128,5 +128,7 @@ def _first_word(listener: "ProbeListener", pid: int, timeout: float) -> "Observe
 def _allocation(job: "ObservedJob") -> str:
     if job.beat is None or not job.beat.devices:
         return ""
-    held = job.beat.devices[0]
-    return f": {format_bytes(held.allocated)} allocated, {format_bytes(held.reserved)} reserved on cuda:{held.index}"
+    memory = job.beat.devices[0]
+    return (
+        f": {format_bytes(memory.allocated)} allocated, {format_bytes(memory.reserved)} reserved on cuda:{memory.index}"
+    )

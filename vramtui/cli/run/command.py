@@ -357,11 +357,11 @@ def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
         print_report(finished, seen, watch)
         history = run_history()
         former = [stored.run for stored in history.runs()] if finished.preset is None else []
-        for kept in completed_runs(finished, seen, platform.node(), watch, former):
-            if kept.method == EMULATED and kept.error is not None:
-                sizes = format_bytes(kept.predicted.process), format_bytes(kept.observed.process)
-                sys.stderr.write("on an emulated card {}, here {}: ".format(*sizes) + format_percent(kept.error) + "\n")
-            history.keep(kept)
+        for run in completed_runs(finished, seen, platform.node(), watch, former):
+            if run.method == EMULATED and run.error is not None:
+                sizes = format_bytes(run.predicted.process), format_bytes(run.observed.process)
+                sys.stderr.write("on an emulated card {}, here {}: ".format(*sizes) + format_percent(run.error) + "\n")
+            history.keep(run)
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")
     except BrokenPipeError:

@@ -144,13 +144,13 @@ def _output_to_stderr(yes: bool) -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> EmulatedRun:
@@ -171,8 +171,8 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
             announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))),
             tempfile.TemporaryDirectory(prefix="vramtui-scratch-") as scratch,
         ):
-            kept = [one for one in (folder, listeners_folder()) if Path(one).is_dir()]
-            command = list(job.command) if job.keeps_files else shielded(job.command, scratch, kept)
+            writable = [one for one in (folder, listeners_folder()) if Path(one).is_dir()]
+            command = list(job.command) if job.keeps_files else shielded(job.command, scratch, writable)
             finished = msgspec.structs.replace(_finished_run(command, environment, job.preset), command=job.command)
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
         refused = _why_refused(Path(folder, REFUSED))
@@ -232,7 +232,7 @@ def with_process(one: RankResult, reports: Sequence[DriverReport]) -> RankResult
     if own is None or index >= len(own.peaks) or one.ledger.reserved is None:
         return one
     process, most = own.peaks[index], own.contexts[index]
-    beside = process - one.ledger.reserved
-    context, other = min(most, beside), max(0, beside - most)
+    outside = process - one.ledger.reserved
+    context, other = min(most, outside), max(0, outside - most)
     ledger = msgspec.structs.replace(one.ledger, context=context, other=other or None, process=process)
     return msgspec.structs.replace(one, ledger=ledger)

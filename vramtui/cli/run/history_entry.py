@@ -20,14 +20,14 @@ from vramtui.core.runs.run_tracker import thinned
 EMULATED = "emulated"  # the method of what a job's own run on an emulated card predicts
 
 
-def emulated_prediction(command: Sequence[str], one: RankResult, kept: Iterable[Run]) -> Run | None:
-    """The latest run of the same command on an emulated card of the same name; `kept` are the latest first."""
+def emulated_prediction(command: Sequence[str], one: RankResult, runs: Iterable[Run]) -> Run | None:
+    """The latest run of the same command on an emulated card of the same name; `runs` are the latest first."""
     try:
         name = card(one.device.name).name
     except UserError:
         return None
     text = shlex.join(command)
-    return next((run for run in kept if (run.source, run.command, run.gpu_name) == (EMULATED, text, name)), None)
+    return next((run for run in runs if (run.source, run.command, run.gpu_name) == (EMULATED, text, name)), None)
 
 
 def prediction_run(finished: CompletedRun, one: RankResult, device: Device, host: str) -> Run:
@@ -58,7 +58,7 @@ def completed_runs(
     seen: tuple[RankResult, ...],
     host: str,
     watch: GpuWatch | None = None,
-    kept: Sequence[Run] = (),
+    former: Sequence[Run] = (),
 ) -> Iterator[Run]:
     """What to keep of a command that ended.
 
@@ -67,7 +67,7 @@ def completed_runs(
         seen: its processes on the GPUs of `host`.
         host: the machine's name.
         watch: what looked at its GPUs.
-        kept: earlier runs, the latest first: where there is no preset, one on an emulated card is the prediction.
+        former: earlier runs, the latest first: where there is no preset, one on an emulated card is the prediction.
     """
     preset = finished.preset
     workload: dict[str, Any] = {} if preset is None else msgspec.to_builtins(preset.preset.workload)
@@ -75,7 +75,7 @@ def completed_runs(
         uuid = _uuid(one)
         track = None if watch is None else watch.track(uuid, one.job.pid)
         started_at = finished.started_at if track is None else (track.key.started_at or finished.started_at)
-        emulated = None if one.estimate is not None else emulated_prediction(finished.command, one, kept)
+        emulated = None if one.estimate is not None else emulated_prediction(finished.command, one, former)
         times, values = ([], []) if track is None else thinned(track.times, track.values)
         yield Run(
             key=run_key(host, uuid, one.job.pid, started_at),

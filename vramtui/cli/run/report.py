@@ -55,10 +55,10 @@ def _print_known(
     headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], spare: Sequence[int] = ()
 ) -> None:
     """A table without the columns in which nothing is known; a narrow terminal has none of those in `spare`."""
-    kept = [at for at in range(len(headings)) if any(row[at] != UNKNOWN for row in rows)]
-    numbers, left_out = ([kept.index(at) for at in columns if at in kept] for columns in (right, spare))
-    shown = [[row[at] for at in kept] for row in rows]
-    print_table([headings[at] for at in kept], shown, right=numbers, spare=left_out)
+    known = [at for at in range(len(headings)) if any(row[at] != UNKNOWN for row in rows)]
+    numbers, left_out = ([known.index(at) for at in columns if at in known] for columns in (right, spare))
+    shown = [[row[at] for at in known] for row in rows]
+    print_table([headings[at] for at in known], shown, right=numbers, spare=left_out)
 
 
 def _without_gpu(command: Sequence[str]) -> str:
@@ -104,8 +104,8 @@ def _telling(seen: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
 def _loading(finished: CompletedRun, seen: tuple[RankResult, ...]) -> Iterator[str]:
     """What the DataLoaders of the process that is shown kept on the host; of any where none used CUDA."""
     beats = [job.beat for job in ([one.job for one in _telling(seen)] or finished.jobs) if job.beat is not None]
-    for kept in max((beat.loaders for beat in beats), key=len, default=()):
-        yield f"{kept.sentence}. None of it is on the card"
+    for batches in max((beat.loaders for beat in beats), key=len, default=()):
+        yield f"{batches.sentence}. None of it is on the card"
 
 
 def _row(one: RankResult) -> tuple[str, ...]:
@@ -197,13 +197,13 @@ def _phases(one: RankResult, estimate: Estimate | None, unit: int) -> Iterator[t
             if end is None:
                 continue
             expected: Moment | None = timeline.get((phase, step))
-            held, peak = (None, None) if expected is None else (expected.allocated, expected.peak_allocated)
+            allocated, peak = (None, None) if expected is None else (expected.allocated, expected.peak_allocated)
             yield (
                 PHASE_TITLES[phase],
                 str(step),
-                format_column(held, unit),
+                format_column(allocated, unit),
                 format_column(end.allocated, unit),
-                _off(held, end.allocated),
+                _off(allocated, end.allocated),
                 format_column(peak, unit),
                 format_column(end.peak_allocated, unit),
                 _off(peak, end.peak_allocated),

@@ -14,16 +14,16 @@ CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.cli.run.sh
 REFUSED = "shield"  # a file in the first folder that is kept: why nothing is thrown away
 
 
-def shielded(command: Sequence[str], scratch: str, kept: Sequence[str]) -> list[str]:
+def shielded(command: Sequence[str], scratch: str, writable: Sequence[str]) -> list[str]:
     """The command that runs `command` so.
 
     Args:
         command: the job's.
         scratch: an empty folder; what the job writes lies there, in memory, until it ends.
-        kept: folders in which what it writes stays.
+        writable: folders in which what it writes stays.
     """
     package = str(Path(__file__).resolve().parents[3])
-    return [sys.executable, "-I", "-c", CODE, package, scratch, os.pathsep.join(kept), *command]
+    return [sys.executable, "-I", "-c", CODE, package, scratch, os.pathsep.join(writable), *command]
 
 
 def gpu_devices() -> tuple[str, ...]:
@@ -34,8 +34,8 @@ def gpu_devices() -> tuple[str, ...]:
 
 def main() -> None:
     """Shield this process, and become the job."""
-    scratch, kept, *command = sys.argv[1:]
-    folders = tuple(kept.split(os.pathsep))
+    scratch, writable, *command = sys.argv[1:]
+    folders = tuple(writable.split(os.pathsep))
     missing = protect(scratch, folders, gpu_devices())
     if missing:
         Path(folders[0], REFUSED).write_text("\n".join(missing), encoding="utf-8")

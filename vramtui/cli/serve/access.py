@@ -46,13 +46,13 @@ class Access:
         self.cookie = f"vramtui-{port}"
         self._names = frozenset(name.strip("[]").lower() for name in (*LOOPBACK, *names))
 
-    def is_token(self, said: str | None) -> bool:
+    def is_token(self, text: str | None) -> bool:
         """Whether that is the token; how long the answer takes tells nothing of it."""
-        return _same(said, self.token)
+        return _same(text, self.token)
 
-    def is_session(self, said: str | None) -> bool:
+    def is_session(self, text: str | None) -> bool:
         """Whether that is the cookie's value."""
-        return _same(said, self.session)
+        return _same(text, self.session)
 
     def is_ours(self, headers: Mapping[str, str]) -> bool:
         """Whether a request names this server. The port is not looked at: it may have been forwarded."""
@@ -66,7 +66,7 @@ class Access:
         return headers.get("Origin") == f"{scheme}://{headers.get('Host', '')}"
 
 
-def _same(said: str | None, wanted: str) -> bool:
-    if not said or len(said) > LONGEST:
+def _same(text: str | None, wanted: str) -> bool:
+    if not text or len(text) > LONGEST:
         return False
-    return secrets.compare_digest(said.encode(errors="replace"), wanted.encode())  # a header may hold any byte
+    return secrets.compare_digest(text.encode(errors="replace"), wanted.encode())  # a header may hold any byte

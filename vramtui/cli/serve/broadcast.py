@@ -65,8 +65,8 @@ class Backlog:
     def lines(self) -> list[bytes]:
         """The lines of all recordings, the oldest first."""
         with self._lock:
-            kept = tuple(self._kept)
-        return [line for one in kept for line in zlib.decompress(one).splitlines(keepends=True)]
+            recordings = tuple(self._kept)
+        return [line for one in recordings for line in zlib.decompress(one).splitlines(keepends=True)]
 
 
 class BroadcastTick(NamedTuple):

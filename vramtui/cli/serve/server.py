@@ -278,8 +278,8 @@ async def _obey(tab: Tab, websocket: web.WebSocketResponse) -> None:
     """Take keys and sizes; what is no message of the page's ends the tab."""
     async for message in websocket:
         try:
-            said = msgspec.json.decode(message.data) if message.type == WSMsgType.TEXT else None
-            answer = _take(tab, said)
+            request = msgspec.json.decode(message.data) if message.type == WSMsgType.TEXT else None
+            answer = _take(tab, request)
         except (msgspec.DecodeError, TypeError, ValueError, KeyError):
             await websocket.close(code=1003)
             return
@@ -287,13 +287,13 @@ async def _obey(tab: Tab, websocket: web.WebSocketResponse) -> None:
             await websocket.send_json(answer)
 
 
-def _take(tab: Tab, said: Any) -> list[object] | None:  # noqa: ANN401 - whatever a browser sends
+def _take(tab: Tab, request: Any) -> list[object] | None:  # noqa: ANN401 - whatever a browser sends
     """Do what a message says; the answer to it, if there is one.
 
     Raises:
         TypeError, ValueError, KeyError: it is no message of the page's.
     """
-    kind, *rest = said
+    kind, *rest = request
     if kind == "stdin" and isinstance(rest[0], str):
         tab.type(rest[0])
     elif kind == "resize":
@@ -306,5 +306,5 @@ def _take(tab: Tab, said: Any) -> list[object] | None:  # noqa: ANN401 - whateve
 
 
 def _number(request: web.Request, name: str, otherwise: int) -> int:
-    said = request.query.get(name, "")
-    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else otherwise
+    text = request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else otherwise

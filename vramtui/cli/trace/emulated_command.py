@@ -18,12 +18,12 @@ def emulated_command(request: "TraceRequest", interpreter: "Interpreter") -> str
     ranks = max(request.ranks, 1)
     device = request.device.name if ranks == 1 else f"{ranks}x{request.device.name}"
     settings = [f"PYTORCH_CUDA_ALLOC_CONF={request.alloc_conf}"] if request.alloc_conf else []
-    kept = ["--keep-files"] if request.keep_files else []
+    keep_files = ["--keep-files"] if request.keep_files else []
     python = str(interpreter.path)
     if interpreter.cuda is None or python == shutil.which("python"):
         python = "python"
     launcher = [python] if ranks == 1 else [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
-    own = [*settings, "vramtui", "run", "--on", device, "--steps", str(request.steps), *kept]
+    own = [*settings, "vramtui", "run", "--on", device, "--steps", str(request.steps), *keep_files]
     return shlex.join([*own, "--", *launcher, request.path, *request.arguments])
 
 

@@ -152,15 +152,15 @@ def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -
     """The largest allocations that are alive at the peak, with what made them; nothing where there is none."""
     if not largest:
         return
-    unit, name = unit_of(max((held.bytes for held in largest), default=0))
+    unit, name = unit_of(max((allocation.bytes for allocation in largest), default=0))
     rows = [
         (
-            format_column(held.bytes, unit),
-            held.category,
-            printable(held.module) or _operator(held.operator),
-            printable(short_line(held.line)),
+            format_column(allocation.bytes, unit),
+            allocation.category,
+            printable(allocation.module) or _operator(allocation.operator),
+            printable(short_line(allocation.line)),
         )
-        for held in largest
+        for allocation in largest
     ]
     title = f"SIZE {name}"
     size = max([len(row[0]) for row in rows] + [len(title)])

@@ -46,8 +46,8 @@ class Curve:
 
     def _thin(self) -> None:
         sums = [sum(point) for point in zip(*self.values, strict=True)]
-        kept = [i if sums[i] >= sums[i + 1] else i + 1 for i in range(0, len(sums) - 1, 2)]
+        places = [i if sums[i] >= sums[i + 1] else i + 1 for i in range(0, len(sums) - 1, 2)]
         if len(sums) % 2:
-            kept.append(len(sums) - 1)
-        self.times = array("d", [self.times[i] for i in kept])
-        self.values = tuple(array("q", [series[i] for i in kept]) for series in self.values)
+            places.append(len(sums) - 1)
+        self.times = array("d", [self.times[i] for i in places])
+        self.values = tuple(array("q", [series[i] for i in places]) for series in self.values)

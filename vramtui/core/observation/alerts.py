@@ -95,7 +95,7 @@ class _State(msgspec.Struct):
     began: float
     last: float
     alert: Alert
-    said: bool = False
+    is_raised: bool = False
 
 
 class Alerts:
@@ -114,7 +114,7 @@ class Alerts:
     @property
     def standing(self) -> tuple[Alert, ...]:
         """What is wrong now, the oldest first."""
-        return tuple(state.alert for state in self._states.values() if state.said)
+        return tuple(state.alert for state in self._states.values() if state.is_raised)
 
     def update(
         self,
@@ -149,8 +149,8 @@ class Alerts:
                 state = self._states[place] = _State(now, now, alert)
             state.last = now
             state.alert = msgspec.structs.replace(alert, since=state.began)
-            if not state.said and now - state.began >= self._patience(alert.kind):
-                state.said = True
+            if not state.is_raised and now - state.began >= self._patience(alert.kind):
+                state.is_raised = True
                 begins.append(state.alert)
         for place in [place for place, state in self._states.items() if self._is_over(state, now)]:
             del self._states[place]
@@ -161,7 +161,7 @@ class Alerts:
 
     def _is_over(self, state: _State, now: float) -> bool:
         """What was never said is forgotten at once; what was said has to stay away for a while."""
-        return state.last < now - (self.rules.until if state.said else 0.0)
+        return state.last < now - (self.rules.until if state.is_raised else 0.0)
 
     def _find_alerts(
         self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
@@ -180,9 +180,9 @@ class Alerts:
             yield _alert("xid", gpu, None, f"GPU {gpu.index} reported {xid_sentence(gpu.xid_errors[-1].code)}")
         if gpu.state != "ok":
             return
-        held = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited")
-        if held > self.rules.held:
-            sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
+        left_behind = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited")
+        if left_behind > self.rules.held:
+            sentence = f"exited processes still hold {format_bytes(left_behind)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)
         here = history.here(sample.host.name, gpu.uuid)
         for row in gpu.processes if predicted else ():

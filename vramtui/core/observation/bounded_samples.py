@@ -211,10 +211,10 @@ def _problems(problems: tuple[Problem, ...], changes: list[str], devices: int, *
     if not changes and devices <= MOST_DEVICES and not problems:
         return problems
     before = [problem for problem in problems if problem.where == LEFT_OUT and stays]
-    kept = [_cut(problem) for problem in problems if problem.where not in (LEFT_OUT, CUT_SHORT)]
-    problems_kept = kept[:MOST_PROBLEMS]
-    if len(kept) > MOST_PROBLEMS:
-        problems_kept.append(Problem(where=CUT_SHORT, message=f"and {len(kept) - MOST_PROBLEMS:,} more"))
+    shortened = [_cut(problem) for problem in problems if problem.where not in (LEFT_OUT, CUT_SHORT)]
+    problems_kept = shortened[:MOST_PROBLEMS]
+    if len(shortened) > MOST_PROBLEMS:
+        problems_kept.append(Problem(where=CUT_SHORT, message=f"and {len(shortened) - MOST_PROBLEMS:,} more"))
     if devices > MOST_DEVICES:
         problems_kept.append(
             Problem(where=CUT_SHORT, message=f"{devices:,} GPUs are listed; {MOST_DEVICES:,} are shown")

@@ -200,10 +200,10 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
     @cached_property
     def held_by_user(self) -> dict[str | None, int]:
         """Bytes held by each user's processes, of those whose memory is known; None is an unknown user."""
-        held: dict[str | None, int] = {}
+        sizes: dict[str | None, int] = {}
         for process in self.processes:
-            held[process.user] = held.get(process.user, 0) + (process.used_memory or 0)
-        return {user: size for user, size in held.items() if size}
+            sizes[process.user] = sizes.get(process.user, 0) + (process.used_memory or 0)
+        return {user: size for user, size in sizes.items() if size}
 
     @property
     def attributed(self) -> int:

@@ -223,16 +223,16 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def run_report(kept: StoredRun, again: Estimate | None, problem: str, version: str) -> RunReport:
-    """The report of `kept`.
+def run_report(stored: StoredRun, again: Estimate | None, problem: str, version: str) -> RunReport:
+    """The report of `stored`.
 
     Args:
-        kept: the run.
+        stored: the run.
         again: what its own method says of its workload now; None where that could not be told.
         problem: why not.
         version: the program's, which calculated again.
     """
-    run = kept.run
+    run = stored.run
     notes: list[str] = []
     if again is not None:
         notes.append(
@@ -244,4 +244,6 @@ def run_report(kept: StoredRun, again: Estimate | None, problem: str, version: s
         notes.append(f"there is no timeline: {problem}")
     if not run.times:
         notes.append("there is no memory graph: nobody looked at the process while it ran")
-    return RunReport(stored=kept, rows=compare_ledgers(run.predicted, run.observed), estimate=again, notes=tuple(notes))
+    return RunReport(
+        stored=stored, rows=compare_ledgers(run.predicted, run.observed), estimate=again, notes=tuple(notes)
+    )

@@ -48,7 +48,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 def filtered(runs: Iterable[StoredRun], wanted: RunFilter) -> list[StoredRun]:
     """The runs that `wanted` takes, in their order."""
-    return [kept for kept in runs if wanted.takes(kept.run)]
+    return [stored for stored in runs if wanted.takes(stored.run)]
 
 
 def in_order(runs: Iterable[StoredRun], column: RunColumn, *, reverse: bool = False) -> list[StoredRun]:
@@ -56,10 +56,10 @@ def in_order(runs: Iterable[StoredRun], column: RunColumn, *, reverse: bool = Fa
     key = _KEYS[column]
     known: list[StoredRun] = []
     unknown: list[StoredRun] = []
-    for kept in runs:
-        (unknown if key(kept.run) is None else known).append(kept)
+    for stored in runs:
+        (unknown if key(stored.run) is None else known).append(stored)
     falls = column in FROM_THE_LARGEST
-    known.sort(key=lambda kept: key(kept.run), reverse=falls != reverse)  # type: ignore[arg-type, return-value]  # all of one type, None is out
+    known.sort(key=lambda stored: key(stored.run), reverse=falls != reverse)  # type: ignore[arg-type, return-value]  # all of one type, None is out
     return known + unknown
 
 
@@ -95,11 +95,11 @@ def why_not_deleted(stored: StoredRun, now: float) -> str:
     return f"run {stored.id} is still running (pid {stored.run.pid}); delete it after it has ended"
 
 
-def with_gone(kept: Iterable[StoredRun], host: str, is_gone: Callable[[int, float], bool]) -> tuple[StoredRun, ...]:
+def with_gone(runs: Iterable[StoredRun], host: str, is_gone: Callable[[int, float], bool]) -> tuple[StoredRun, ...]:
     """The runs, those of `host` whose process is gone no longer `running`: nobody saw when and how they ended.
 
     Args:
-        kept: runs as they are stored.
+        runs: runs as they are stored.
         host: where `is_gone` can tell.
         is_gone: whether the process of a pid that ran at a time (seconds since the epoch) is there no more.
     """
@@ -110,7 +110,7 @@ def with_gone(kept: Iterable[StoredRun], host: str, is_gone: Callable[[int, floa
             return one
         return StoredRun(one.id, msgspec.structs.replace(run, ending="exited"))
 
-    return tuple(map(settled, kept))
+    return tuple(map(settled, runs))
 
 
 def lasted_words(run: Run) -> str:

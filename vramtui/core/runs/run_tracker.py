@@ -148,11 +148,11 @@ class RunTracker:
 
 def thinned(times: Sequence[float], values: Sequence[int], most: int = MOST_POINTS) -> tuple[list[float], list[int]]:
     """At most `most` points of a series: of two neighbours the larger value stays, so that no peak is lost."""
-    kept = list(zip(times, values, strict=True))
-    while len(kept) > most:
-        pairs = (kept[i : i + 2] for i in range(0, len(kept), 2))
-        kept = [max(pair, key=lambda point: point[1]) for pair in pairs]
-    return [at for at, _ in kept], [value for _, value in kept]
+    points = list(zip(times, values, strict=True))
+    while len(points) > most:
+        pairs = (points[i : i + 2] for i in range(0, len(points), 2))
+        points = [max(pair, key=lambda point: point[1]) for pair in pairs]
+    return [at for at, _ in points], [value for _, value in points]
 
 
 def _is_let_go(track: Track, key: ProcessKey, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> bool:

@@ -279,7 +279,9 @@ def _milliseconds(times: Sequence[int | None]) -> tuple[float, ...] | None:
     return tuple((time - known[0]) / 1000 for time in known)
 
 
-def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: Sequence[SnapshotSegment]) -> list[str]:
+def _remarks(
+    requests: Requests, placed: Sequence[Event], cached: int, segments: Sequence[SnapshotSegment]
+) -> list[str]:
     """What the replay cannot know, in sentences."""
     remarks = []
     if placed:
@@ -288,8 +290,8 @@ def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: S
             f"the trace begins with {_count_of(len(placed), 'block')} ({size}) already live: they are placed first, "
             "and what was cached then is not known, so the peaks are those of a tidier start"
         )
-    elif held > 0:
-        remarks.append(f"the trace begins with {format_bytes(held)} cached, which the replay does not have")
+    elif cached > 0:
+        remarks.append(f"the trace begins with {format_bytes(cached)} cached, which the replay does not have")
     if requests.guessed:
         remarks.append(
             f"segments were given back just before others were taken ({_count_of(requests.guessed, 'time')}): this is "

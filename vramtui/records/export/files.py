@@ -101,27 +101,27 @@ def file_stem(host: str, at: float, kind: str = "") -> str:
 
 def _write_set(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
     """Files beside are filled first; each gets its name when all of them are on the disk."""
-    beside = {kind: folder / f".{stem[:100]}.{os.urandom(4).hex()}.{kind}" for kind in texts}
+    unfinished = {kind: folder / f".{stem[:100]}.{os.urandom(4).hex()}.{kind}" for kind in texts}
     try:
         for kind, text in texts.items():
-            fill_beside(beside[kind], text.encode())
+            fill_beside(unfinished[kind], text.encode())
         for name in _names(stem):
             if any(os.path.lexists(folder / f"{name}.{kind}") for kind in FORMATS):
                 continue
             given = [folder / f"{name}.{kind}" for kind in texts]
-            if _give_names(beside.values(), given):
+            if _give_names(unfinished.values(), given):
                 return given
     finally:
-        for scratch in beside.values():
+        for scratch in unfinished.values():
             scratch.unlink(missing_ok=True)
     raise AssertionError("the names never end")
 
 
-def _give_names(beside: Iterable[Path], names: Sequence[Path]) -> bool:
+def _give_names(unfinished: Iterable[Path], names: Sequence[Path]) -> bool:
     """All of them or none; False where another program took one since we looked."""
     given: list[Path] = []
     try:
-        for scratch, path in zip(beside, names, strict=True):
+        for scratch, path in zip(unfinished, names, strict=True):
             give_name(scratch, path)
             given.append(path)
     except BaseException as error:

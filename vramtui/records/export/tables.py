@@ -172,14 +172,14 @@ def write_table(samples: Iterable[Sample], path: Path) -> int:
         raise UserError(f"{path} names no format: let it end in .csv or .parquet")
     if path.exists():
         raise UserError(f"{path} exists already; give another name")
-    beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+    unfinished = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
     try:
-        rows = writers[path.suffix](samples, beside)
-        give_name(beside, path)
+        rows = writers[path.suffix](samples, unfinished)
+        give_name(unfinished, path)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     return rows
 
 
@@ -212,11 +212,11 @@ def _write_parquet(samples: Iterable[Sample], path: Path) -> int:
 
 
 def _batches(samples: Iterable[Sample]) -> Iterator[list[dict[str, Any]]]:
-    held: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for number, sample in enumerate(samples, 1):
-        held += clean(sample.to_records())
+        rows += clean(sample.to_records())
         if number % BATCH == 0:
-            yield held
-            held = []
-    if held:
-        yield held
+            yield rows
+            rows = []
+    if rows:
+        yield rows

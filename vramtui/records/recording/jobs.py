@@ -168,8 +168,8 @@ class ReadJobs:
 
     def _thin(self) -> None:
         for pid, (times, states) in self._known.items():
-            kept = [place for place in range(len(times)) if place % 2 == 0 or _turns(states, place)]
-            self._known[pid] = [times[place] for place in kept], [states[place] for place in kept]
+            places = [place for place in range(len(times)) if place % 2 == 0 or _turns(states, place)]
+            self._known[pid] = [times[place] for place in places], [states[place] for place in places]
         self._count = sum(len(times) for times, _ in self._known.values())
         # Turns are kept however many there are: they are not to be looked through again at every line.
         self._next_thinning = max(self._most, self._count + self._most // 4)

@@ -53,7 +53,7 @@ _CUPY = wording(
 def _xla(text: str, match: "re.Match[str]") -> OomReport:
     message = message_at(text, match.start())
     parts = {name: part.search(message) for name, part in _XLA_PARTS.items()}
-    held = {name: bytes_of(size[1]) for name, size in parts.items() if size is not None}
+    memory = {name: bytes_of(size[1]) for name, size in parts.items() if size is not None}
     asked = bytes_of(match[1])
     sentences = (
         f"Out of memory: {format_bytes(asked, 2)} was asked for; the message does not say what was free",
@@ -62,7 +62,7 @@ def _xla(text: str, match: "re.Match[str]") -> OomReport:
     return OomReport(
         program="XLA",
         asked=asked,
-        held={name: size for name, size in held.items() if size},
+        held={name: size for name, size in memory.items() if size},
         known_cause="unknown",
         own_sentences=sentences,
     )

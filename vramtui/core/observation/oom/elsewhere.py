@@ -84,12 +84,12 @@ def _host(_log: str, match: "re.Match[str]") -> OomReport:
 
 
 def _killed(_log: str, match: "re.Match[str]") -> OomReport:
-    held = {} if match[3] is None else {f"pid {match[1]} on the host": int(match[3]) * KIB}
+    memory = {} if match[3] is None else {f"pid {match[1]} on the host": int(match[3]) * KIB}
     size = "" if match[3] is None else f", which held {format_bytes(int(match[3]) * KIB, 2)}"
     sentences = (
         f"Not GPU memory: the kernel ended {match[2]} (pid {match[1]}){size}, because the host's memory ran out",
     )
-    return OomReport(program="the kernel", held=held, known_cause="host", own_sentences=sentences)
+    return OomReport(program="the kernel", held=memory, known_cause="host", own_sentences=sentences)
 
 
 def _always(program: str, cause: OomCause, *sentences: str) -> Callable[[str, "re.Match[str]"], OomReport]:

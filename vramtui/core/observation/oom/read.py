@@ -38,23 +38,23 @@ def _report(text: str, asked: "re.Match[str]") -> OomReport:
 
 
 def _cuda(message: str, asked: int | None) -> OomReport:
-    said = {name: _first(message, wordings) for name, wordings in _FIGURES.items()}
-    allocated, unallocated = said["allocated"], said["unallocated"]
-    if unallocated is None and said["reserved"] is not None and allocated is not None:
-        unallocated = max(said["reserved"] - allocated, 0)
-    in_use, others = _processes(message, said["in_use"], (allocated or 0) + (unallocated or 0))
+    figures = {name: _first(message, wordings) for name, wordings in _FIGURES.items()}
+    allocated, unallocated = figures["allocated"], figures["unallocated"]
+    if unallocated is None and figures["reserved"] is not None and allocated is not None:
+        unallocated = max(figures["reserved"] - allocated, 0)
+    in_use, others = _processes(message, figures["in_use"], (allocated or 0) + (unallocated or 0))
     gpu = _GPU.search(message)
     return OomReport(
         gpu=None if gpu is None else int(gpu[1]),
         asked=asked,
-        total=said["total"],
-        free=said["free"],
-        limit=said["limit"],
+        total=figures["total"],
+        free=figures["free"],
+        limit=figures["limit"],
         in_use=in_use,
         allocated=allocated,
         unallocated=unallocated,
         others=others,
-        held={} if said["graphs"] is None else {"in CUDA graphs' pools": said["graphs"]},
+        held={} if figures["graphs"] is None else {"in CUDA graphs' pools": figures["graphs"]},
     )
 
 
@@ -64,8 +64,8 @@ def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None
     In a container with pids of its own, PyTorch cannot tell itself from the others (it compares NVML's pid with
     `getpid`): the one that holds at least what PyTorch has reserved, and the least more, is then itself.
     """
-    said = {int(pid): bytes_of(size) for pid, size in _PROCESS.findall(message)}
-    named = {pid: size for pid, size in said.items() if size is not None and size < _MOST_PLAUSIBLE}
+    sizes = {int(pid): bytes_of(size) for pid, size in _PROCESS.findall(message)}
+    named = {pid: size for pid, size in sizes.items() if size is not None and size < _MOST_PLAUSIBLE}
     if "this process has" not in message and reserved:
         rounding = max(reserved // 100, MIB)
         itself = min((pid for pid in named if named[pid] >= reserved - rounding), key=lambda pid: named[pid], default=0)

@@ -138,9 +138,9 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
                 sentence = f"A neighbour: {wanted}, and other processes hold {_size(self.others_hold)} of the card"
             case "room":
                 if self.is_full and self.within_reach >= (self.asked or 0):
-                    held = _size((self.allocated or 0) + (self.unallocated or 0))
+                    own = _size((self.allocated or 0) + (self.unallocated or 0))
                     return (
-                        f"The card is full: {wanted}; this process's PyTorch holds {held} of {_size(self.total)}, and"
+                        f"The card is full: {wanted}; this process's PyTorch holds {own} of {_size(self.total)}, and"
                         f" about {_size(self.outside)} lie outside it (its context, a desktop, other processes)"
                     )
                 limit = "" if self.limit is None else f" within the process's own limit of {_size(self.limit)}"

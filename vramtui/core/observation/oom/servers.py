@@ -155,8 +155,8 @@ def _sglang(text: str, match: "re.Match[str]") -> OomReport:
         + ("" if fraction is None else f" {fraction[1]}"),
         "It counts weights and KV cache together: raise it, or split the weights with --tp.",
     )
-    held = {} if weights is None else {"weights": gib(weights[1])}
-    return OomReport(program="SGLang", held=held, known_cause="room", own_sentences=sentences)
+    memory = {} if weights is None else {"weights": gib(weights[1])}
+    return OomReport(program="SGLang", held=memory, known_cause="room", own_sentences=sentences)
 
 
 def _exact_buffer(text: str, match: "re.Match[str]") -> OomReport:
@@ -171,17 +171,17 @@ def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomRe
     """One buffer of `asked` bytes that llama.cpp could not have on `device`."""
     behind = text[match.start() : match.start() + _AFTER]
     purpose, advice = next((rest for sign, *rest in _PURPOSES if sign.search(behind)), ("", ""))
-    held: dict[str, int] = {}
+    memory: dict[str, int] = {}
     for size in _BUFFER_SIZE.finditer(text, 0, match.start()):
         if int(size[1]) == device:
             name = _BUFFER_NAMES[size[2]]
-            held[name] = held.get(name, 0) + round(float(size[3]) * MIB)
+            memory[name] = memory.get(name, 0) + round(float(size[3]) * MIB)
     at_start = None
     for free in _DEVICE_FREE.finditer(text, 0, match.start()):
         at_start = int(free[2]) * MIB if int(free[1]) == device else at_start
     left = ""
     if at_start is not None:
-        rest = max(at_start - sum(held.values()), 0)
+        rest = max(at_start - sum(memory.values()), 0)
         left = f", and about {format_bytes(rest, 2)} was left there"
     what = f"{purpose} of {format_bytes(asked, 2)}" if purpose else format_bytes(asked, 2)
     sentence = f"Not enough room: {what} did not fit on device {device}{left}"
@@ -190,7 +190,7 @@ def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomRe
         gpu=device,
         asked=asked,
         asked_for=purpose,
-        held=held,
+        held=memory,
         known_cause="room",
         own_sentences=(sentence, advice) if advice else (sentence,),
     )
