@@ -133,11 +133,11 @@ def rules(found: dict[str, Any], *, cudnn: bool) -> Iterator[tuple[str, str, Any
     workspace = workspace_of(CAPABILITY, release_of(found["torch"]))
     theirs = found["workspaces"]
     for name, said in {
-        "kept": workspace.kept,
+        "kept": workspace.persistent,
         "peak": workspace.bytes,
         "fused": workspace.fused,
-        "thread": workspace.kept,
-        "stream": workspace.kept,
+        "thread": workspace.persistent,
+        "stream": workspace.persistent,
     }.items():
         yield f"workspace, {name}", "torch_facts/cublas.py", said, theirs[name]
     sizes = {"one byte": rounded(1)}

@@ -36,17 +36,17 @@ def with_files_found(tables: dict[str, Any], folder: Path | None) -> dict[str, A
 def _config(given: object, folder: Path | None) -> str:
     if isinstance(given, str):
         if given.lstrip().startswith("{"):
-            said = _decoded(given.encode(), "model.config")
+            values = _decoded(given.encode(), "model.config")
         else:
             path = (folder or Path()) / path_named(given)
-            said = _decoded(_content(path), f"model.config: {path_text(path)}")
+            values = _decoded(_content(path), f"model.config: {path_text(path)}")
     elif isinstance(given, Mapping):
-        said = dict(given)
+        values = dict(given)
     else:
         raise UserError("model.config must be the path of a config.json, or a table with its keys")
-    if not isinstance(said.get("model_type"), str):
+    if not isinstance(values.get("model_type"), str):
         raise UserError("model.config names no model_type, which tells transformers what to build")
-    return msgspec.json.encode(said, order="sorted").decode()
+    return msgspec.json.encode(values, order="sorted").decode()
 
 
 def _content(path: Path) -> bytes:
@@ -90,24 +90,24 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         )
     try:
         config = find_model(name, folder=folder)
-        said = _table((folder or Path()) / path_named(name) if config is None else config.path)
+        described = _table((folder or Path()) / path_named(name) if config is None else config.path)
     except (UserError, RuntimeError) as error:
         raise UserError(f"model.config: {error}") from None
     own = {key: value for key, value in model.items() if key != KEY}
     if set(own) - {"kind", "parameters"} and "parameters" not in own:
-        said.pop("parameters", None)
-    if own.get("kind", said["kind"]) != said["kind"]:
+        described.pop("parameters", None)
+    if own.get("kind", described["kind"]) != described["kind"]:
         given = printable(repr(own["kind"]))[:40]
-        raise UserError(f"model.kind is {given}, but model.config describes a model of kind {said['kind']!r}")
-    return tables | {"model": said | own}
+        raise UserError(f"model.kind is {given}, but model.config describes a model of kind {described['kind']!r}")
+    return tables | {"model": described | own}
 
 
 def _table(path: Path) -> dict[str, Any]:
     """What the file at `path` says; read once as long as it and the files beside it that count stay the same, since an
     editor asks at every keystroke and a GGUF header may be 10 MB.
     """
-    beside = (folder / name for folder in (path, path.parent) for name in (CONFIG, WEIGHTS, INDEX))
-    return dict(_read(path, tuple(map(stamp_of, (path, *beside)))))
+    counted = (folder / name for folder in (path, path.parent) for name in (CONFIG, WEIGHTS, INDEX))
+    return dict(_read(path, tuple(map(stamp_of, (path, *counted)))))
 
 
 @lru_cache(maxsize=8)

@@ -71,8 +71,8 @@ def preset_of_known(name: str, known: PresetFile) -> Preset:
 def preset_of_values(name: str, values: dict[str, Any]) -> Preset:
     """The model called `name` on the Hub, of whose config.json these keys are known, and a default run."""
     tables = tables_of_config(name, parse_config(values))
-    said = f"{tables['notes'].removesuffix('.')} (sizes known, not downloaded)."
-    return checked_preset(name, tables | {"notes": said})
+    notes = f"{tables['notes'].removesuffix('.')} (sizes known, not downloaded)."
+    return checked_preset(name, tables | {"notes": notes})
 
 
 def preset_from_hub(name: str, environ: Mapping[str, str] | None = None) -> tuple[str, Preset]:
@@ -115,9 +115,9 @@ def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
     dense = main == "mxfp4" and not model.get("num_experts")
     if main in Quantization.__args__ and not dense:  # type: ignore[attr-defined] # a Literal's values
         run["quantization"] = main
-    said = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
+    notes = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
     start = "Read from" if header.is_known else f"Generic: {printable(header.kind[:40])}, read from"
-    return {"name": name, "notes": f"{start} a GGUF header: {said}.", "model": model, "run": run}
+    return {"name": name, "notes": f"{start} a GGUF header: {notes}.", "model": model, "run": run}
 
 
 def tables_of_config(name: str, config: "ConfigFile", weights: "CheckpointWeights | None" = None) -> dict[str, Any]:

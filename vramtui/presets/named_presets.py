@@ -301,7 +301,7 @@ _ALIASES = {
 }
 
 
-def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -> PresetFile | None:
+def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str]) -> PresetFile | None:
     """The preset whose model is the one called `name`, its run the nearest to what is said; None when no model's name
     and size agree.
     """
@@ -309,8 +309,8 @@ def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -
     best: tuple[tuple[int, int], PresetFile] | None = None
     for preset_file in library.all():
         parts = _words("-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS))
-        if parts and parts <= words and (best is None or (len(parts), _agree(preset_file, said)) > best[0]):
-            best = ((len(parts), _agree(preset_file, said)), preset_file)
+        if parts and parts <= words and (best is None or (len(parts), _agree(preset_file, values)) > best[0]):
+            best = ((len(parts), _agree(preset_file, values)), preset_file)
     return best[1] if best is not None else None
 
 
@@ -323,14 +323,14 @@ def _words(name: str) -> set[str]:
     return set(_PARTS.findall(text))
 
 
-def _agree(preset_file: PresetFile, said: Mapping[str, str]) -> int:
+def _agree(preset_file: PresetFile, values: Mapping[str, str]) -> int:
     """How much of the run is as it is said: its kind most, then adapters, quantization, engine, sharding."""
     run = preset_file.preset.run
     strategy = preset_file.preset.parallel.strategy if preset_file.preset.parallel is not None else "ddp"
     return (
-        16 * (run.__struct_config__.tag == said.get("run.kind"))
-        + 8 * ((getattr(run, "engine", "vllm") == LLAMA_CPP) == (said.get("run.engine") == LLAMA_CPP))
-        + 4 * ((run.quantization is not None) == ("run.quantization" in said))
-        + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in said))
-        + (strategy == said.get("parallel.strategy", "ddp"))
+        16 * (run.__struct_config__.tag == values.get("run.kind"))
+        + 8 * ((getattr(run, "engine", "vllm") == LLAMA_CPP) == (values.get("run.engine") == LLAMA_CPP))
+        + 4 * ((run.quantization is not None) == ("run.quantization" in values))
+        + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in values))
+        + (strategy == values.get("parallel.strategy", "ddp"))
     )

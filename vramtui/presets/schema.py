@@ -246,18 +246,18 @@ def _check_number(value: object, kind: inspect.IntType | inspect.FloatType, key:
         return
     if not isinstance(value, (int, float)):
         raise TypeError("numbers only")
-    said = describe(value)
+    shown = describe(value)
     if kind.ge is not None and value < kind.ge:
-        yield Fault(key, f"{full} is {said}; it must be at least {kind.ge}")
+        yield Fault(key, f"{full} is {shown}; it must be at least {kind.ge}")
     elif kind.gt is not None and value <= kind.gt:
-        yield Fault(key, f"{full} is {said}; it must be more than {kind.gt}")
+        yield Fault(key, f"{full} is {shown}; it must be more than {kind.gt}")
     elif kind.le is not None and value > kind.le:
-        yield Fault(key, f"{full} is {said}; it must be at most {kind.le}")
+        yield Fault(key, f"{full} is {shown}; it must be at most {kind.le}")
     elif kind.lt is not None and value >= kind.lt:
-        yield Fault(key, f"{full} is {said}; it must be less than {kind.lt}")
+        yield Fault(key, f"{full} is {shown}; it must be less than {kind.lt}")
 
 
 def _not_one_of(full: str, value: object, known: list[str]) -> str:
-    said = repr(_short(value)) if isinstance(value, str) else describe(value)
+    shown = repr(_short(value)) if isinstance(value, str) else describe(value)
     guess = nearest(value, known) if isinstance(value, str) else ""
-    return f"{full} is {said}{guess}; it is one of: {', '.join(known)}"
+    return f"{full} is {shown}{guess}; it is one of: {', '.join(known)}"

@@ -64,13 +64,13 @@ def _room(heap: Heap, pool: BlockPool, stream: int, size: int) -> Block:
     for _, unmapped in pool.unmapped.get(stream, ()):
         first = unmapped.prev if _available(unmapped.prev) else unmapped
         assert first is not None
-        held, walk = 0, first
-        while held < size and _available(walk):
-            held += walk.size
+        reached, walk = 0, first
+        while reached < size and _available(walk):
+            reached += walk.size
             if walk.next is None:
                 break
             walk = walk.next
-        if held >= size:
+        if reached >= size:
             return first
     granule = SMALL_SEGMENT if pool.small else heap.config.large_segment_size
     total = heap.device.total

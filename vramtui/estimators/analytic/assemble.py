@@ -51,20 +51,20 @@ class MomentLog:
     def __init__(self) -> None:
         self.noted: list[tuple[Phase, int, dict[str, int], bool]] = []
 
-    def note(self, phase: Phase, step: int, held: dict[str, int], *, end: bool = True) -> None:
+    def note(self, phase: Phase, step: int, sizes: dict[str, int], *, end: bool = True) -> None:
         """At some moment of `phase` these parts are alive with these bytes."""
-        self.noted.append((phase, step, held, end))
+        self.noted.append((phase, step, sizes, end))
 
     def fullest(self) -> tuple[Phase, int, dict[str, int]]:
         """The moment that holds most; of equal ones the first."""
-        phase, step, held, _ = max(self.noted, key=lambda moment: sum(moment[2].values()))
-        return phase, step, held
+        phase, step, sizes, _ = max(self.noted, key=lambda moment: sum(moment[2].values()))
+        return phase, step, sizes
 
     def largest(self) -> dict[str, int]:
         """The most that each name ever holds."""
         most: dict[str, int] = {}
-        for _, _, held, _ in self.noted:
-            for name, size in held.items():
+        for _, _, sizes, _ in self.noted:
+            for name, size in sizes.items():
                 if size > most.get(name, 0):
                     most[name] = size
         return most
@@ -89,10 +89,10 @@ def assemble(
         other: bytes outside the allocator.
         cache: what the allocator keeps of what was freed.
     """
-    phase, step, held = moments.fullest()
+    phase, step, sizes = moments.fullest()
     most = moments.largest()
     leaves = dict.fromkeys(CATEGORIES, 0)
-    for name, size in held.items():
+    for name, size in sizes.items():
         line = facts[name].line
         if line in leaves:
             leaves[line] += size
@@ -101,7 +101,7 @@ def assemble(
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
     reserved = max(moment.peak_reserved or 0 for moment in timeline) + cache.aside
     context = cuda_context_bytes(device.capability)
-    parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
+    parts = [_part(name, fact, sizes.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
     parts += _outer_parts(allocated, reserved, context, device, cache)
     return Estimate(
         method="analytic",
@@ -141,14 +141,14 @@ def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
 def _outer_parts(allocated: int, reserved: int, context: int, device: Device, cache: Cached) -> list[Part]:
     cached, share, aside = reserved - allocated, cache.share, cache.aside
     major, minor = device.capability
-    beside = f"; {aside:,} B of copies between ranks, on streams of their own" if aside else ""
+    copies = f"; {aside:,} B of copies between ranks, on streams of their own" if aside else ""
     return [
         Part(
             name="cached",
             line="cached",
             bytes=cached,
             at_peak=cached,
-            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB{beside}",
+            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
             source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
             lifetime="from the first peak on",
         ),
@@ -169,9 +169,9 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple
     """One Moment per phase and step: what is held at its end, and the phase's own peak. Reserved never shrinks."""
     rows: list[Moment] = []
     reserved = peak = 0
-    for phase, step, held, end in moments.noted:
+    for phase, step, sizes, end in moments.noted:
         lines = dict.fromkeys(CATEGORIES, 0)
-        for name, size in held.items():
+        for name, size in sizes.items():
             lines[facts[name].line] += size  # type: ignore[index] # moments hold only the allocator's parts
         total = sum(lines.values())
         peak = max(peak, total)

@@ -184,13 +184,13 @@ def perform(
 def _side_by_side(
     run: ExperimentRun, predicted: PredictedRun, measured: MeasuredRun | None, by_formula: dict[str, int]
 ) -> Iterator[LabRow]:
-    beside = {row.label: row for row in measured.rows} if measured else {}
+    by_label = {row.label: row for row in measured.rows} if measured else {}
     for row in predicted.rows:
         yield LabRow(
             run=run.title,
             label=row.label,
             predicted=row,
-            measured=beside.get(row.label),
+            measured=by_label.get(row.label),
             formula=by_formula.get(row.label),
             printed=run.printed.get(row.label),
         )

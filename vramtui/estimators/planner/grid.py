@@ -101,8 +101,8 @@ def _fitting(size: Size, xs: tuple[int, ...], ys: tuple[int, ...], room: int) ->
     rows = []
     for y in ys:
         while column:
-            held = size(xs[column - 1], y)
-            if held is not None and held <= room:
+            memory = size(xs[column - 1], y)
+            if memory is not None and memory <= room:
                 break
             column -= 1
         rows.append(tuple(number < column for number in range(len(xs))))

@@ -64,13 +64,13 @@ def worthwhile(effects: Iterable[Effect], process: int | None, edges: tuple[Edge
     """
     least = max(LEAST, (process or 0) * LEAST_SHARE)
     before = edges[0].largest or 0 if edges else None
-    kept = [
+    useful = [
         effect
         for effect in effects
         if effect.frees >= least or (effect.frees >= 0 and before is not None and (effect.largest or 0) > before)
     ]
     return tuple(
-        sorted(kept, key=lambda effect: (-effect.frees if effect.frees >= least else 0, -(effect.largest or 0)))
+        sorted(useful, key=lambda effect: (-effect.frees if effect.frees >= least else 0, -(effect.largest or 0)))
     )
 
 

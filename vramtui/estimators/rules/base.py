@@ -91,7 +91,7 @@ class RuleSheet:
             )
         )
 
-    def beside(self, name: str, line: Line, size: int, formula: str) -> None:
+    def mention(self, name: str, line: Line, size: int, formula: str) -> None:
         """A figure the rule also publishes, which is no part of this total."""
         self.parts.append(
             Part(

@@ -42,10 +42,10 @@ def lora_calculator(inputs: LoraCalculatorRule) -> RuleSheet:
     sheet.add("logits", "activations", times * logits, f"{what} = {gib(times * logits)}")
     base = inputs.kernels + weights + hidden
     if train:
-        sheet.beside("all, inference", "process", base + logits, f"without gradients, moments: {gib(base + logits)}")
+        sheet.mention("all, inference", "process", base + logits, f"without gradients, moments: {gib(base + logits)}")
     else:
         total = base + 3 * trained + 2 * logits
-        sheet.beside("all, training", "process", total, f"with gradients and moments, logits twice: {gib(total)}")
+        sheet.mention("all, training", "process", total, f"with gradients and moments, logits twice: {gib(total)}")
     return sheet
 
 
@@ -81,12 +81,14 @@ def kv_cache(inputs: KvCacheRule) -> RuleSheet:
     one, what = _one_head(inputs)
     for name in ("keys", "values"):
         sheet.add(name, "kv_cache", one * heads, f"{what} x {heads} heads = {gib(one * heads)}")
-    sheet.beside("keys and values", "kv_cache", 2 * one * heads, f"2 x {what} x {heads} heads = {gib(2 * one * heads)}")
+    sheet.mention(
+        "keys and values", "kv_cache", 2 * one * heads, f"2 x {what} x {heads} heads = {gib(2 * one * heads)}"
+    )
     others = {"as MHA": inputs.num_attention_heads, "as MQA": 1}
     for name, count in others.items():
         if count != heads:
             size = 2 * one * count
-            sheet.beside(f"keys and values {name}", "kv_cache", size, f"2 x {what} x {count} heads = {gib(size)}")
+            sheet.mention(f"keys and values {name}", "kv_cache", size, f"2 x {what} x {count} heads = {gib(size)}")
     return sheet
 
 
@@ -145,7 +147,7 @@ def linear_in_batch(inputs: LinearInBatchRule) -> RuleSheet:
         f"{inputs.batch_size} x ({second.bytes:,} B - {first.bytes:,} B) / ({second.batch_size} - {first.batch_size}) "
         f"= {total - model:,} B",
     )
-    sheet.beside("one sample", "activations", round(slope), f"{float(slope):,.1f} B")
+    sheet.mention("one sample", "activations", round(slope), f"{float(slope):,.1f} B")
     return sheet
 
 

@@ -35,7 +35,7 @@ def term_by_term(inputs: EncoderDecoderRule) -> RuleSheet:
             FLOAT * rows * inputs.d_model,
             f"{rows} x d {inputs.d_model} x {FLOAT} B, constant",
         )
-    sheet.beside("parameters", "weights", FLOAT * trained, f"{trained:,} x {FLOAT} B")
+    sheet.mention("parameters", "weights", FLOAT * trained, f"{trained:,} x {FLOAT} B")
     since = "from the backward pass until zero_grad"
     sheet.add("gradients", "gradients", FLOAT * trained, f"{trained:,} parameters x {FLOAT} B", lifetime=since)
     for moment in ("first moment", "second moment"):
@@ -190,10 +190,10 @@ def _add_published_activations(sheet: RuleSheet, inputs: EncoderDecoderPublished
     output = n + batch * length * inputs.target_vocab_size * item
     what = f"N = {n:,} B, scores {scores:,} B, F = {f:,} B"
     e, d = inputs.encoder_layers, inputs.decoder_layers
-    kept = "forward to backward"
-    sheet.add("encoder, kept", "activations", encoder, f"{e} x (8 N + scores + 2 F), {what}", lifetime=kept)
-    sheet.add("decoder, kept", "activations", decoder, f"{d} x (14 N + 2 scores + 2 F), {what}", lifetime=kept)
-    sheet.add("output layer, kept", "activations", output, "N + batch x sequence x vocabulary", lifetime=kept)
+    lifetime = "forward to backward"
+    sheet.add("encoder, kept", "activations", encoder, f"{e} x (8 N + scores + 2 F), {what}", lifetime=lifetime)
+    sheet.add("decoder, kept", "activations", decoder, f"{d} x (14 N + 2 scores + 2 F), {what}", lifetime=lifetime)
+    sheet.add("output layer, kept", "activations", output, "N + batch x sequence x vocabulary", lifetime=lifetime)
 
 
 def _errata(

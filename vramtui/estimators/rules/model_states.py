@@ -56,12 +56,12 @@ def bytes_per_parameter(inputs: BytesPerParameterRule) -> RuleSheet:
     for other, table in PHASES.items():
         if other != inputs.phase:
             total = sum((each for each, _ in table.values()), Fraction(0))
-            sheet.beside(
+            sheet.mention(
                 f"all, {TITLES[other]}", "process", _times(count, total), _formula(count, total, TITLES[other])
             )
     for dtype, each in WEIGHTS.items():
         if inputs.phase != "inference" or dtype != inputs.dtype:
-            sheet.beside(f"weights in {dtype}", "weights", _times(count, each), _formula(count, each, dtype))
+            sheet.mention(f"weights in {dtype}", "weights", _times(count, each), _formula(count, each, dtype))
     return sheet
 
 
@@ -109,7 +109,7 @@ def gpt2_residual(inputs: Gpt2ResidualRule) -> RuleSheet:
     sheet = RuleSheet(RESIDUAL_SOURCE, "backward", "Adam in mixed precision; one buffer of fp32 for fused gradients.")
     for name, line, each in RESIDUAL_STATES:
         sheet.add(name, line, each * count, f"{count:,} parameters x {each} B = {gb(each * count)}")
-    sheet.beside("model states", "process", 16 * count, f"{count:,} parameters x 16 B = {gb(16 * count)}")
+    sheet.mention("model states", "process", 16 * count, f"{count:,} parameters x 16 B = {gb(16 * count)}")
     _add_residual_activations(sheet, inputs)
     sheet.add("fused fp32 buffer", "temporaries", 4 * count, f"{count:,} parameters x 4 B = {gb(4 * count)}")
     if inputs.fragmentation:
@@ -135,7 +135,7 @@ def _add_residual_activations(sheet: RuleSheet, inputs: Gpt2ResidualRule) -> Non
     # The paper says "the square root of the total": that holds only with the total in units of 1 GB.
     root = isqrt(full * 10**9)
     stored = one * layers
-    add, other = (sheet.add, sheet.beside) if inputs.checkpointing == "none" else (sheet.beside, sheet.add)
+    add, other = (sheet.add, sheet.mention) if inputs.checkpointing == "none" else (sheet.mention, sheet.add)
     add("activations", "activations", full, f"12 x {tokens} x {layers} layers x 2 B = {gb(full)}")
     other(
         "activations, checkpointed as published",
@@ -144,13 +144,13 @@ def _add_residual_activations(sheet: RuleSheet, inputs: Gpt2ResidualRule) -> Non
         f"the square root of the {full / 10**9:.1f} GB, taken in units of GB = {gb(root)}, published as about 8 GB "
         "for GPT-2 of 1.5 B",
     )
-    sheet.beside(
+    sheet.mention(
         "activations, one input stored per layer",
         "activations",
         stored,
         f"{tokens} x {layers} layers x 2 B = {gb(stored)}",
     )
-    sheet.beside(
+    sheet.mention(
         "activations of one layer, made again", "activations", 12 * one, f"12 x {tokens} x 2 B = {gb(12 * one)}"
     )
 

@@ -171,10 +171,12 @@ def mlp(inputs: MlpRule) -> RuleSheet:
     tape.tensor("x", "inputs", (batch, wide), inputs.dtype)
     tape.mark("input")
     hold_workspace(tape, FORWARD_WORKSPACE, inputs.workspace)
-    kept = "until the backward pass has used it" if inputs.mode == "train" else "until the next layer has read it"
+    result_lifetime = (
+        "until the backward pass has used it" if inputs.mode == "train" else "until the next layer has read it"
+    )
     steps = (
         ("linear 1", narrow, "until ReLU has read it"),
-        ("ReLU", narrow, kept),
+        ("ReLU", narrow, result_lifetime),
         ("linear 2", out, "until Sigmoid has read it"),
         ("y", out, "from the forward pass on; Sigmoid's backward uses it"),
     )
@@ -194,7 +196,7 @@ def mlp(inputs: MlpRule) -> RuleSheet:
     sheet = tape.sheet(LINEAR_SOURCE, "Between layers only the newest result has a name, as in nn.Sequential.")
     if inputs.mode == "train":
         other = mlp(structs.replace(inputs, mode="inference")).timeline[-1].allocated
-        sheet.beside(
+        sheet.mention(
             "forward in inference mode",
             "process",
             other,
@@ -222,8 +224,8 @@ def layernorm(inputs: LayerNormRule) -> RuleSheet:
     tape.tensor("std", "temporaries", rows, dtype, passing)
     tape.tensor("std + eps", "temporaries", rows, dtype, passing)
     tape.free("std")
-    kept = "until the backward pass has used it" if inputs.mode == "train" else passing
-    tape.tensor("normalised x", "activations", shape, dtype, kept)
+    lifetime = "until the backward pass has used it" if inputs.mode == "train" else passing
+    tape.tensor("normalised x", "activations", shape, dtype, lifetime)
     tape.free("x - mean", "std + eps")
     tape.tensor("y", "activations", shape, dtype, "from the forward pass on")
     if inputs.mode == "inference":
@@ -232,7 +234,7 @@ def layernorm(inputs: LayerNormRule) -> RuleSheet:
     sheet = tape.sheet(LAYERNORM_SOURCE, "One factor w and no bias; no backward pass.")
     if inputs.mode == "train":
         other = layernorm(structs.replace(inputs, mode="inference")).timeline[-1].allocated
-        sheet.beside("forward in inference mode", "process", other, f"{other:,} B, without the normalised x")
+        sheet.mention("forward in inference mode", "process", other, f"{other:,} B, without the normalised x")
     return sheet
 
 

@@ -98,10 +98,12 @@ def compute(inputs: Resnet50Rule) -> RuleSheet:
     weights = inputs.parameters * FLOAT
     sheet.add("weights", "weights", weights, f"{inputs.parameters:,} x {FLOAT} B = {weights / 2**20:.1f} MiB")
     sheet.add("responses", "activations", batch * one, f"batch {batch} x {one:,} B = {gb(batch * one)}")
-    sheet.beside("responses of one image", "activations", one, f"{inputs.responses:,} x {FLOAT} B = {one / 1e6:.1f} MB")
+    sheet.mention(
+        "responses of one image", "activations", one, f"{inputs.responses:,} x {FLOAT} B = {one / 1e6:.1f} MB"
+    )
     if inputs.published_lowering is not None:
         lowered = inputs.published_lowering
-        sheet.beside(
+        sheet.mention(
             "responses, lowered, as published",
             "activations",
             lowered,
@@ -116,21 +118,23 @@ def _add_real(sheet: RuleSheet, inputs: Resnet50Rule) -> None:
     weights, one = real.parameters * FLOAT, real.responses * FLOAT
     lowered, columns = batch * real.outputs_times_kernel * FLOAT, batch * real.columns * FLOAT
     what = "from the layers"
-    sheet.beside(f"weights, {what}", "weights", weights, f"{real.parameters:,} x {FLOAT} B = {weights / 2**20:.1f} MiB")
-    sheet.beside(
+    sheet.mention(
+        f"weights, {what}", "weights", weights, f"{real.parameters:,} x {FLOAT} B = {weights / 2**20:.1f} MiB"
+    )
+    sheet.mention(
         f"responses of one image, {what}",
         "activations",
         one,
         f"{real.responses:,} outputs of convolutions, pooling and residual sums x {FLOAT} B = {one / 1e6:.1f} MB",
     )
-    sheet.beside(f"responses, {what}", "activations", batch * one, f"batch {batch} x {one:,} B = {gb(batch * one)}")
-    sheet.beside(
+    sheet.mention(f"responses, {what}", "activations", batch * one, f"batch {batch} x {one:,} B = {gb(batch * one)}")
+    sheet.mention(
         f"im2col matrices, {what}",
         "activations",
         columns,
         f"batch {batch} x {real.columns:,} (inputs x K² x pixels of the output) x {FLOAT} B = {gb(columns)}",
     )
-    sheet.beside(
+    sheet.mention(
         "outputs x K²",
         "activations",
         lowered,

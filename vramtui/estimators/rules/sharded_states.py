@@ -31,7 +31,7 @@ def zero(inputs: ZeroRule) -> RuleSheet:
         sheet.add(name, line, size, f"{count:,} parameters x {each} B / {over} = {gb(size)}")
     for stage, name in NAMES.items():
         total = sum(ceil_share(count * each, ranks if stage >= first else 1) for _, _, each, first in STATES)
-        sheet.beside(f"all, {name}", "process", total, f"on each of {ranks} ranks: {gb(total)}")
+        sheet.mention(f"all, {name}", "process", total, f"on each of {ranks} ranks: {gb(total)}")
     return sheet
 
 
@@ -69,7 +69,7 @@ def deepspeed(inputs: DeepspeedRule) -> RuleSheet:
         if inputs.stage == 3 or not parameters:
             option = structs.replace(inputs, offload_optimizer=optimizer, offload_parameters=parameters)
             total = sum(size for _, _, size, _ in _states(option))
-            sheet.beside(name, "process", total, f"on each of {inputs.ranks} GPUs: {gib(total)}")
+            sheet.mention(name, "process", total, f"on each of {inputs.ranks} GPUs: {gib(total)}")
     return sheet
 
 

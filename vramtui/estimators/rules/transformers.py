@@ -50,10 +50,10 @@ def accelerate(inputs: AccelerateRule) -> RuleSheet:
     if train:
         sheet.add("gradients", "gradients", size, f"as the model, {_mb(size)}")
         sheet.add("Adam's moments", "optimizer", 2 * size, f"2 x {_mb(size)}")
-    sheet.beside("training using Adam", "process", 4 * size, training)
+    sheet.mention("training using Adam", "process", 4 * size, training)
     if inputs.largest_layer_parameters is not None:
         layer = round(inputs.largest_layer_parameters * FLOAT * PARTS[inputs.dtype])
-        sheet.beside(
+        sheet.mention(
             "largest layer",
             "weights",
             layer,
@@ -62,9 +62,9 @@ def accelerate(inputs: AccelerateRule) -> RuleSheet:
     for dtype, part in PARTS.items():
         if dtype not in {inputs.dtype, "bf16"}:
             other = round(full * part)
-            sheet.beside(f"model in {dtype}", "weights", other, f"{full:,} B x {part} = {_mb(other)}")
+            sheet.mention(f"model in {dtype}", "weights", other, f"{full:,} B x {part} = {_mb(other)}")
     mixed = 2 * full
-    sheet.beside("training in mixed precision", "process", mixed, f"2 x {_mb(full)} of fp32 = {_mb(mixed)}")
+    sheet.mention("training in mixed precision", "process", mixed, f"2 x {_mb(full)} of fp32 = {_mb(mixed)}")
     return sheet
 
 
@@ -214,12 +214,12 @@ def activation_recomputation(inputs: ActivationsRule) -> RuleSheet:
         "attention and MLP": (inside, f"24 x {what}{over}"),
         "attention core": (core, f"5·a·s/h x {what}{over}, 5·a·s/h = {ratio:g}"),
     }
-    kept = {"none": 3, "selective": 2, "full": 0}[inputs.recompute]
+    kept_terms = {"none": 3, "selective": 2, "full": 0}[inputs.recompute]
     for index, (name, (exact, formula)) in enumerate(parts.items()):
         size = round(exact)
-        add = sheet.add if index < kept else sheet.beside
+        add = sheet.add if index < kept_terms else sheet.mention
         add(name, "activations", size, f"{formula} = {gib(size)}")
-    add = sheet.add if inputs.recompute == "full" else sheet.beside
+    add = sheet.add if inputs.recompute == "full" else sheet.mention
     add(
         "inputs of each layer",
         "activations",
@@ -270,7 +270,7 @@ def megatron(inputs: MegatronRule) -> RuleSheet:
         size = ceil(count * each / ranks)
         total += size
         sheet.add(name, line, size, f"{what} x {each} B / {ranks}")
-    sheet.beside("weight and optimizer", "process", total, f"{what} x (6 + 12 / {ranks}) B = {gib(total)}")
+    sheet.mention("weight and optimizer", "process", total, f"{what} x (6 + 12 / {ranks}) B = {gib(total)}")
     if inputs.sequence_parallel and inputs.recompute == "selective":
         _add_selective(sheet, inputs)
     else:
@@ -307,7 +307,7 @@ def _add_selective(sheet: RuleSheet, inputs: MegatronRule) -> None:
         each = ceil_share(size, ranks)
         sheet.add(name, "activations", each, f"{formula} / {ranks}, s·b = {tokens:,}, h = {hidden}: {gib(each)}")
     one = ceil_share(layer, ranks)
-    sheet.beside(
+    sheet.mention(
         "activations of one layer", "activations", one, f"s·b·(18 h + 4 ffn) / {ranks} = {one / 2**20:.1f} MiB"
     )
 

@@ -32,19 +32,19 @@ _PAIR = re.compile(r":([0-9]+):([0-9]+)")
 
 
 class Workspace(NamedTuple):
-    """A thread's workspace in bytes: `kept` from its first matrix product on, or `passing`, within each product.
+    """A thread's workspace in bytes: `persistent` from its first matrix product on, or `passing`, within each product.
 
-    Of products that add a bias on their way it is `fused` where it passes, and the kept one elsewhere.
+    Of products that add a bias on their way it is `fused` where it passes, and the persistent one elsewhere.
     """
 
-    kept: int = 0
+    persistent: int = 0
     passing: int = 0
     fused: int = 0
 
     @property
     def bytes(self) -> int:
         """Its size."""
-        return self.kept + self.passing
+        return self.persistent + self.passing
 
 
 NO_WORKSPACE = Workspace()
@@ -60,7 +60,7 @@ def workspace_of(capability: tuple[int, int], release: tuple[int, int]) -> Works
     """What a thread that multiplies matrices takes on a card of that compute capability, in that release."""
     size = workspace_bytes(capability)
     if release < KEPT_BEFORE:
-        return Workspace(kept=size)
+        return Workspace(persistent=size)
     return Workspace(passing=size, fused=lt_workspace_bytes())
 
 

@@ -156,8 +156,8 @@ def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
         size, padding, bytes_of = rest[:sides], rest[sides : 2 * sides], rest[2 * sides :]
         asked, tried = bytes_of[:3], bytes_of[3:]
         after = prod(
-            (side + 2 * beside - (window - 1) * apart - 1) // step + 1
-            for side, beside, window, apart, step in zip(
+            (side + 2 * pad - (window - 1) * apart - 1) // step + 1
+            for side, pad, window, apart, step in zip(
                 size, padding, form.window, form.dilation, form.stride, strict=True
             )
         )

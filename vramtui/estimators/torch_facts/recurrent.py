@@ -66,8 +66,8 @@ def reserve_bytes(sizes: RecurrentSizes, *, dropout: bool) -> int:
     rows = sizes.batch * sizes.steps
     between = rows * sizes.output * sizes.directions * (sizes.layers - 1)
     width = sizes.hidden * _KEPT[sizes.cell] + (sizes.hidden + sizes.output if sizes.output != sizes.hidden else 0)
-    kept = rows * width * sizes.layers * sizes.directions
-    return (kept + between) * sizes.itemsize + (-(-between // 8) if dropout else 0) + HEADER
+    states = rows * width * sizes.layers * sizes.directions
+    return (states + between) * sizes.itemsize + (-(-between // 8) if dropout else 0) + HEADER
 
 
 class _Worked(NamedTuple):

@@ -154,9 +154,9 @@ def _check_sizes(values: dict[str, object]) -> None:
     """
     if not _is_followed(str(values.get("model_type"))):
         return
-    said = Keys(values)
+    keys = Keys(values)
     for names in (HIDDEN, LAYERS, HEADS, VOCABULARY):
-        said.whole(*names)
+        keys.whole(*names)
 
 
 def _text_key(values: dict[str, object]) -> str:
@@ -173,8 +173,8 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values
     keys = _with_thinkers_parts(Keys(full))
     if joins(keys.text("model_type")):
-        said = keys.values if "thinker_config" in values else values
-        return _of_parts(keys, full, said.get("tie_word_embeddings"))
+        outer = keys.values if "thinker_config" in values else values
+        return _of_parts(keys, full, outer.get("tie_word_embeddings"))
     if is_net(keys.text("model_type")):
         return _of_net(read_net(keys))
     kind = keys.text("model_type")
@@ -196,12 +196,12 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     return _read_family(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
 
 
-def _modelled(said: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
+def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
     """The same without lists where its family's operators are followed and its sizes say every tensor and cache."""
     named = named_class(keys.values)
     if family is None or is_listed or (named and not named.endswith(OVER_WORDS)):
         return reading
-    table = modelled_decoder(said, keys, family, numbers_in(reading.tensors), reading.caches)
+    table = modelled_decoder(given, keys, family, numbers_in(reading.tensors), reading.caches)
     if table is None:
         return reading
     return msgspec.structs.replace(reading, table=table, basis="shapes", counted=True)
@@ -276,8 +276,8 @@ def _read_family(keys: Keys, family: Family, basis: str, *, partial: bool) -> Fo
 
 
 def _result(keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool) -> Found:
-    groups, kept = tensors.groups(), caches.groups()
-    table = nearest_decoder(keys, family) | window_table(kept, layer_count(keys))
+    groups, cache_groups = tensors.groups(), caches.groups()
+    table = nearest_decoder(keys, family) | window_table(cache_groups, layer_count(keys))
     table = {key: value for key, value in table.items() if value is not None} | dropouts(keys, groups)
-    table |= {"parameters": numbers_in(groups), "basis": basis} | list_tables(groups, kept)
-    return Found(table=table, basis=basis, tensors=groups, caches=kept, partial=partial)
+    table |= {"parameters": numbers_in(groups), "basis": basis} | list_tables(groups, cache_groups)
+    return Found(table=table, basis=basis, tensors=groups, caches=cache_groups, partial=partial)

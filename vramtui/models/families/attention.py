@@ -86,8 +86,8 @@ def mla(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
         tensors.linear("g_proj", sizes.heads * values, sizes.hidden)
     if truth(keys, family.sinks):
         tensors.add("sinks", sizes.heads)
-    kept = rank + turned + _indexer(tensors, layer, query_rank or sizes.hidden)
-    caches.add(per_token=kept, window=window_of(keys, layer.kind))
+    per_token = rank + turned + _indexer(tensors, layer, query_rank or sizes.hidden)
+    caches.add(per_token=per_token, window=window_of(keys, layer.kind))
 
 
 def _indexer(tensors: TensorList, layer: Layer, rank: int) -> int:

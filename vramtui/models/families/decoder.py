@@ -78,8 +78,8 @@ def add_layers(tensors: TensorList, caches: CacheList, keys: Keys, family: Famil
         own = _own_keys(keys, number, count)
         sparse = (family.sparse or has_experts)(own, number)
         layer = Layer(keys=own, sizes=sizes_of(own), number=number, kind=kind, sparse=sparse, family=family)
-        kept = caches if number < shared else CacheList()
-        add_layer(tensors, kept, layer)
+        own_caches = caches if number < shared else CacheList()
+        add_layer(tensors, own_caches, layer)
 
 
 def add_layer(tensors: TensorList, caches: CacheList, layer: Layer) -> None:

@@ -54,8 +54,8 @@ def _encoder(keys: Keys, **more: object) -> Table:
 
 
 def _dropouts(keys: Keys, usual: float) -> Table:
-    said = {"hidden_dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
-    return {key: keys.number(name, usual) for key, name in said.items()}
+    names = {"hidden_dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+    return {key: keys.number(name, usual) for key, name in names.items()}
 
 
 def bert(keys: Keys, architecture: str) -> Table | None:
@@ -224,12 +224,12 @@ def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
     known = FOLLOWED.get(kind)
     if known is None:
         return None
-    name, said = named_class(values) or known.usual, Keys(values)
+    name, keys = named_class(values) or known.usual, Keys(values)
     table = known.operators(Keys(filled_in(values, kind)), name)
     if table is None:
         return None
     for names in known.needed:
-        said.whole(*names)
+        keys.whole(*names)
     table = {key: value for key, value in table.items() if value is not None}
     tensors = generated_tensors(values | {"architectures": [name]})
     is_whole = tensors is None or _parameters_of(table) in {None, numbers_in(tensors.groups())}

@@ -162,17 +162,17 @@ def jetmoe(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) 
     """JetMoE: queries and outputs are made by experts as well."""
     sizes, layers = _begin(tensors, keys, tied=True), layer_count(keys)
     experts, width = keys.whole("num_local_experts"), keys.whole("kv_channels")
-    kept = sizes.kv_heads * width
-    tensors.linear("kv_proj", 2 * kept, sizes.hidden, count=layers)
-    tensors.add("experts_q_proj", experts, kept, sizes.hidden, count=layers)
-    tensors.add("experts_o_proj", experts, sizes.hidden, kept, count=layers)
+    kv_size = sizes.kv_heads * width
+    tensors.linear("kv_proj", 2 * kv_size, sizes.hidden, count=layers)
+    tensors.add("experts_q_proj", experts, kv_size, sizes.hidden, count=layers)
+    tensors.add("experts_o_proj", experts, sizes.hidden, kv_size, count=layers)
     tensors.add("experts_gate_up_proj", experts, 2 * sizes.ffn, sizes.hidden, count=layers)
     tensors.add("experts_down_proj", experts, sizes.hidden, sizes.ffn, count=layers)
     tensors.linear("router", experts, sizes.hidden, count=2 * layers)
     tensors.add("experts_bias", sizes.hidden, count=2 * layers)
     tensors.norm("layer_norm", sizes.hidden, count=2 * layers)
     chosen = keys.whole("num_experts_per_tok", default=2)
-    caches.add(per_token=2 * kept * chosen, layers=layers)
+    caches.add(per_token=2 * kv_size * chosen, layers=layers)
 
 
 def longcat(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:

@@ -117,8 +117,8 @@ class Fields:
         return default
 
     def _wrong(self, key: str, wanted: str) -> Damaged:
-        said = printable(repr(self.values.get(key)))
-        return Damaged(f"has {self._inside}{key} = {said[:40]}; {wanted} is needed")
+        value = printable(repr(self.values.get(key)))
+        return Damaged(f"has {self._inside}{key} = {value[:40]}; {wanted} is needed")
 
 
 class Keys:

@@ -26,8 +26,8 @@ def llama(keys: Keys) -> Table:
 
 
 def _dropouts(keys: Keys, hidden: str, attention: str, usual: float) -> Table:
-    said = {"hidden_dropout": hidden, "attention_dropout": attention}
-    return {key: keys.number(name, usual) for key, name in said.items() if name}
+    names = {"hidden_dropout": hidden, "attention_dropout": attention}
+    return {key: keys.number(name, usual) for key, name in names.items() if name}
 
 
 def gemma(keys: Keys) -> Table:

@@ -72,13 +72,13 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
 
 
 def modelled_decoder(
-    said: Keys, keys: Keys, family: Family, numbers: int, caches: tuple[LayerCache, ...]
+    given: Keys, keys: Keys, family: Family, numbers: int, caches: tuple[LayerCache, ...]
 ) -> dict[str, Any] | None:
     """The `[model]` table of a decoder of whose family every operator is followed; None where one of this config's is
     not, or where the table does not come to its tensors and caches.
 
     Args:
-        said: the config as its file has it.
+        given: the config as its file has it.
         keys: the same with what the file leaves out.
         family: its own.
         numbers: in all of its tensors.
@@ -91,13 +91,13 @@ def modelled_decoder(
     if own is None:
         return None
     table = nearest_decoder(keys, family)
-    if said.maybe(*POSITIONS) is None:
+    if given.maybe(*POSITIONS) is None:
         table.pop("max_position_embeddings", None)
-    if said.maybe(*KV_HEADS) is None and table.get("num_key_value_heads") == table["num_attention_heads"]:
+    if given.maybe(*KV_HEADS) is None and table.get("num_key_value_heads") == table["num_attention_heads"]:
         del table["num_key_value_heads"]
-    if said.maybe(*HEAD_DIM) is None and table["head_dim"] == table["hidden_size"] // table["num_attention_heads"]:
+    if given.maybe(*HEAD_DIM) is None and table["head_dim"] == table["hidden_size"] // table["num_attention_heads"]:
         del table["head_dim"]
-    if said.maybe(*EXPERT_WIDTH) is None and table.get("moe_intermediate_size") == table["intermediate_size"]:
+    if given.maybe(*EXPERT_WIDTH) is None and table.get("moe_intermediate_size") == table["intermediate_size"]:
         del table["moe_intermediate_size"]
     if family.positions is not None:
         rows, more = family.positions

@@ -130,13 +130,13 @@ def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, obj
     if values.get("quantization_config") or path.name != "config.json":
         return {}
     for name, method, key in BESIDE:
-        beside = path.with_name(name)
-        if not beside.is_file():
+        file = path.with_name(name)
+        if not file.is_file():
             continue
-        decoded = _decoded(beside)
-        said = decoded.get(key) if key else decoded
-        if isinstance(said, dict):
-            return {"quantization_config": said | {"quant_method": method}}
+        decoded = _decoded(file)
+        table = decoded.get(key) if key else decoded
+        if isinstance(table, dict):
+            return {"quantization_config": table | {"quant_method": method}}
     return {}
 
 
@@ -178,8 +178,8 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")
     name, inner, model, partial, basis, counted = _describe(config)
-    said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
-    stored = next(filter(None, said), None)
+    dtypes = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
+    stored = next(filter(None, dtypes), None)
     how = config.table("quantization_config")
     if not how.values:
         how = _words_of(config).table("quantization_config")
@@ -253,9 +253,9 @@ def _renamed(values: dict[str, object]) -> dict[str, object]:
     if kind not in REFINED_WEB:
         return values
     names = {key: REFINED_WEB_KEYS.get(key, key) for key in values}
-    said = {names[key]: value for key, value in values.items()}
+    renamed = {names[key]: value for key, value in values.items()}
     later = {"new_decoder_architecture": kind == "RefinedWeb"}
-    return later | said | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+    return later | renamed | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
 
 
 def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Table]], how: Fields) -> ConfigFile:

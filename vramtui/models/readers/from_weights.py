@@ -56,17 +56,17 @@ def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:
     """
     shapes = {name: shape for name, shape, _ in weights.groups if len(shape) == 2 and not _TOWER.match(name)}
     words = next((shape for name, shape in shapes.items() if _WORDS.search(name)), None)
-    kept = [
+    projections = [
         (shape, count)
         for (name, shape, _), count in weights.groups.items()
         if _KEYS.search(name) and "#" in name and len(shape) == 2 and not _TOWER.match(name)
     ]
-    if words is None or not kept:
+    if words is None or not projections:
         raise Damaged("neither an embedding of words nor projections to keys and values are among them")
-    layers = max(1, sum(count for _, count in kept) // 2)
+    layers = max(1, sum(count for _, count in projections) // 2)
     queries = next((shape[0] for name, shape in shapes.items() if _QUERIES.search(name)), words[1])
     heads = max(1, queries // USUAL_HEAD)
-    each = sum(shape[0] * count for shape, count in kept) // layers
+    each = sum(shape[0] * count for shape, count in projections) // layers
     width = next((shape[0] for name, shape in shapes.items() if _UP.search(name)), 4 * words[1])
     return {
         "kind": "transformer",

@@ -30,19 +30,19 @@ def generic_tables(optional: Optional, metadata: Mapping[str, Value], tensors: S
         kind: the architecture, as the file calls it.
     """
     layers = optional("block_count") or 0
-    said = metadata.get(f"{kind}.attention.sliding_window_pattern")
-    slides = _slides(optional("attention.sliding_window"), said, PATTERNS.get(kind), layers)
-    kept: Counter[tuple[tuple[str, int], ...]] = Counter()
+    pattern = metadata.get(f"{kind}.attention.sliding_window_pattern")
+    slides = _slides(optional("attention.sliding_window"), pattern, PATTERNS.get(kind), layers)
+    cache_counts: Counter[tuple[tuple[str, int], ...]] = Counter()
     for number in range(layers):
         cache = _cache(optional, tensors, f"blk.{number}.")
         if slides[number] and cache.get("per_token"):
             cache["window"] = optional("attention.sliding_window") or 1
         if cache:
-            kept[tuple(cache.items())] += 1
+            cache_counts[tuple(cache.items())] += 1
     return {
         "basis": "generic",
         "tensors": _list_tensors(tensors),
-        "caches": [{"layers": count, **dict(cache)} for cache, count in kept.items()],
+        "caches": [{"layers": count, **dict(cache)} for cache, count in cache_counts.items()],
         "head_dim": optional("attention.key_length"),
         "num_key_value_heads": _dividing(optional("attention.head_count_kv"), optional("attention.head_count")),
         "sliding_window": None,
@@ -66,14 +66,14 @@ def _dividing(kv_heads: int | None, heads: int | None) -> int | None:
     return kv_heads if kv_heads and heads and heads % kv_heads == 0 else None
 
 
-def _slides(window: int | None, said: Value | None, every: int | None, layers: int) -> list[bool]:
+def _slides(window: int | None, pattern: Value | None, every: int | None, layers: int) -> list[bool]:
     """Whether each layer keeps only a window; all of them look back all the way where nothing says which do."""
     if window is None:
         return [False] * layers
-    if isinstance(said, tuple) and len(said) == layers:
-        return [bool(one) for one in said]
-    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
-        every = said
+    if isinstance(pattern, tuple) and len(pattern) == layers:
+        return [bool(one) for one in pattern]
+    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
+        every = pattern
     return [every is not None and (number + 1) % every != 0 for number in range(layers)]
 
 

@@ -54,13 +54,13 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
     if path.name.endswith(".safetensors.index.json"):
         weights = read_index(path)
         return _beside(path, weights), weights
-    config, beside = read_config(path), weights_beside(path)
-    if config.undescribed and beside is None:
+    config, checkpoint = read_config(path), weights_beside(path)
+    if config.undescribed and checkpoint is None:
         raise UserError(
             f"{path_text(path)} is of the architecture {config.architecture!r} but has a net of its own in "
             f"{config.undescribed}, of which no rule is known; {what_answers(path)}"
         )
-    return config, beside
+    return config, checkpoint
 
 
 def weights_beside(config: Path) -> CheckpointWeights | None:

@@ -176,19 +176,19 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
 
 def _numel(name: str, entry: _Entry, room: int) -> int:
     """Numbers in one tensor, of which all is said truly."""
-    said = printable(name[:80])
+    shown = printable(name[:80])
     bits = BITS.get(entry.dtype)
     if bits is None:
         guess = nearest(entry.dtype, BITS)
-        raise Damaged(f"holds {said!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
+        raise Damaged(f"holds {shown!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
     start, end = entry.data_offsets
     if any(not 0 <= side <= LARGEST_DIMENSION for side in entry.shape):
-        raise Damaged(f"gives {said!r} an impossible shape")
+        raise Damaged(f"gives {shown!r} an impossible shape")
     numel = prod(entry.shape)
     if not 0 <= start <= end or (end - start) * 8 != numel * bits:
-        raise Damaged(f"gives {said!r} a shape that its bytes do not have")
+        raise Damaged(f"gives {shown!r} a shape that its bytes do not have")
     if end > room:
-        raise Damaged(f"is cut short: {said!r} ends {end - room:,} bytes after the file does")
+        raise Damaged(f"is cut short: {shown!r} ends {end - room:,} bytes after the file does")
     return numel
 
 

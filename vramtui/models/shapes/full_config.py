@@ -57,12 +57,12 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
         own = {key: part for key, part in values.items() if isinstance(part, dict)}
         types = {key: part["model_type"] for key, part in own.items() if isinstance(part.get("model_type"), str)}
         return values | {key: filled_in(own[key], named) for key, named in types.items()}
-    said = {key: value for key, value in values.items() if value is not None}
+    given = {key: value for key, value in values.items() if value is not None}
     aliases = OLDER_NAMES | known.aliases
-    renamed = {aliases[key]: value for key, value in said.items() if key in aliases}
+    renamed = {aliases[key]: value for key, value in given.items() if key in aliases}
     # A default goes by the name that transformers 4 wrote, where 5 writes another.
-    renamed |= {key: said[aliases[key]] for key in known.keys if key not in said and aliases.get(key) in said}
-    whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in said}
+    renamed |= {key: given[aliases[key]] for key in known.keys if key not in given and aliases.get(key) in given}
+    whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in given}
     for key, value in known.keys.items():
         if whole.get(key) is None and key not in values:
             whole[key] = value

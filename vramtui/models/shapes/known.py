@@ -106,14 +106,14 @@ class Config:
         """
         if name == "num_labels":
             return labels_of(Keys(dict(self.values)))
-        said = self.values.get(name)
-        if said is None:
+        value = self.values.get(name)
+        if value is None:
             names = (other for other, own in self._known.aliases.items() if own == name)
-            said = next((self.values[other] for other in names if self.values.get(other) is not None), None)
-        if name in self._known.parts or isinstance(said, dict):
-            return self._part(name, said)
-        if said is not None:
-            return said
+            value = next((self.values[other] for other in names if self.values.get(other) is not None), None)
+        if name in self._known.parts or isinstance(value, dict):
+            return self._part(name, value)
+        if value is not None:
+            return value
         usual = self._known.keys.get(name)
         if isinstance(usual, str) and usual.startswith("="):
             return evaluate(usual[1:], self)
@@ -121,14 +121,14 @@ class Config:
             return None if name in self.values else usual
         raise Damaged(f"has no {name[:40]}, without which its tensors are not known")
 
-    def _part(self, name: str, said: object) -> "Config | None":
+    def _part(self, name: str, value: object) -> "Config | None":
         kind, different = self._known.parts.get(name, ("", {}))
-        if said is None and not kind:
+        if value is None and not kind:
             return None
-        values = said if isinstance(said, dict) else different
+        values = value if isinstance(value, dict) else different
         # A net of timm's that older files name beside its config (transformers 5.23, backbone_utils.py).
         own = self.values.get("backbone")
-        if said is None and kind == "timm_backbone" and isinstance(own, str):
+        if value is None and kind == "timm_backbone" and isinstance(own, str):
             values = different | {"backbone": own}
         named = values.get("model_type")
         return Config(values, named if isinstance(named, str) else kind, self._data)

@@ -336,8 +336,8 @@ def _all(shapes: LayerShapes, layers: tuple[Layer, ...]) -> Modules:
 
 
 def _block(shapes: LayerShapes, model: ConvNetModel, stage: Stage, stride: int) -> Modules:
-    beside = LayerShapes(shapes.shape)
+    shortcut_shapes = LayerShapes(shapes.shape)
     inner = [one for conv in stage_convolutions(model, stage, stride) for one in _all(shapes, (conv, BATCH_NORM))]
-    if shapes.shape != beside.shape:
-        inner += _all(beside, (shortcut(shapes.shape[0], stride), BATCH_NORM))
+    if shapes.shape != shortcut_shapes.shape:
+        inner += _all(shortcut_shapes, (shortcut(shapes.shape[0], stride), BATCH_NORM))
     return tuple(inner)

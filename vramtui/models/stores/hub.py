@@ -48,18 +48,18 @@ def fetch_model(name: str, environ: Mapping[str, str] | None = None) -> HubModel
         UserError: it is no such name, the network is switched off or fails, or the model is not read.
     """
     known = os.environ if environ is None else environ
-    said = parsed(name)
-    if said is None or said[2]:
+    name_parts = parsed(name)
+    if name_parts is None or name_parts[2]:
         raise UserError(f"--hub takes owner/name or owner/name@revision, not {printable(name[:80])!r}")
     if known.get("HF_HUB_OFFLINE", "").lower() in _YES:
         raise UserError("--hub asks the network, and HF_HUB_OFFLINE forbids it")
-    remote = _Repository(said[0], said[1] or "main", known)
+    remote = _Repository(name_parts[0], name_parts[1] or "main", known)
     content = remote.read("config.json", CONFIG.size)
     values = None if content is None else decode_object(content)
     if values is None:
         raise UserError(f"{remote.address} has no config.json that is a JSON object")
     try:
-        return HubModel(said[0], remote.address, parse_config(values), remote.weights())
+        return HubModel(name_parts[0], remote.address, parse_config(values), remote.weights())
     except Damaged as error:
         raise UserError(f"config.json of {remote.address} {error}") from None
 
@@ -150,9 +150,9 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
 def _token(environ: Mapping[str, str]) -> str:
     """The token that huggingface_hub uses; empty where there is none."""
-    said = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN")
-    if said:
-        return said.strip()
+    token = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN")
+    if token:
+        return token.strip()
     path = path_named(environ.get("HF_TOKEN_PATH") or hub_home(environ) / "token")
     try:
         with path.open("rb") as file:

@@ -28,8 +28,8 @@ def hub_home(environ: Mapping[str, str]) -> Path:
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
     """The folder of the cached repositories."""
-    said = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
-    return path_named(said) if said else hub_home(environ) / "hub"
+    folder = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
+    return path_named(folder) if folder else hub_home(environ) / "hub"
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -51,10 +51,10 @@ def find(name: str, environ: Mapping[str, str]) -> Path | None:
     Raises:
         UserError: it is cached without a config or weights, without that revision, or with several GGUF files.
     """
-    said = parsed(name)
-    if said is None:
+    name_parts = parsed(name)
+    if name_parts is None:
         return None
-    repository, revision, tag = said
+    repository, revision, tag = name_parts
     folder = hub_cache(environ) / (_PREFIX + repository.replace("/", "--"))
     if not (folder / "snapshots").is_dir():
         return None
@@ -99,5 +99,5 @@ def _ref(path: Path) -> str:
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        said = file.read(41).decode("ascii", "replace").strip()
-    return said if _COMMIT.fullmatch(said) else ""
+        commit = file.read(41).decode("ascii", "replace").strip()
+    return commit if _COMMIT.fullmatch(commit) else ""

@@ -52,10 +52,10 @@ def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
     Raises:
         UserError: there are several GGUF files, or none of that quantization.
     """
-    said = parsed(name)
-    if said is None or said[1] or "/" not in said[0]:
+    name_parts = parsed(name)
+    if name_parts is None or name_parts[1] or "/" not in name_parts[0]:
         return None
-    repository, _, tag = said
+    repository, _, tag = name_parts
     for place in _lm_studio_folders(environ):
         folder = place / repository
         if not folder.is_dir():
@@ -110,10 +110,10 @@ def find_in_ollama(name: str, environ: Mapping[str, str]) -> Path | None:
     Raises:
         UserError: its manifest is damaged, or the file that it names is missing.
     """
-    said = _NAME.fullmatch(name)
-    if said is None or ".." in name:
+    match = _NAME.fullmatch(name)
+    if match is None or ".." in name:
         return None
-    host, owner, model, tag = said.groups()
+    host, owner, model, tag = match.groups()
     if host and not owner:
         host, owner = None, host
     inside = Path(host or REGISTRY, owner or OWNER, model, tag or TAG)
@@ -134,8 +134,8 @@ def names_in_ollama(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ollama_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    said = environ.get("OLLAMA_MODELS")
-    own = path_named(said) if said else home(environ) / ".ollama" / "models"
+    folder = environ.get("OLLAMA_MODELS")
+    own = path_named(folder) if folder else home(environ) / ".ollama" / "models"
     return (own, *OF_SERVICE)
 
 

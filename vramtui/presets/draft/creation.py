@@ -77,7 +77,7 @@ def as_toml(preset: msgspec.Struct) -> str:
 def _explicit_values(part: msgspec.Struct) -> dict[str, Any]:
     """The keys of a Struct that are not as they would be unsaid, and its tag."""
     config = part.__struct_config__
-    said: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
+    values: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
     tables = {}
     for field in msgspec.structs.fields(part):
         value = getattr(part, field.name)
@@ -86,8 +86,8 @@ def _explicit_values(part: msgspec.Struct) -> dict[str, Any]:
         if isinstance(value, msgspec.Struct):
             tables[field.encode_name] = _explicit_values(value)
         elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
-            said[field.encode_name] = [_explicit_values(part) for part in value]
+            values[field.encode_name] = [_explicit_values(part) for part in value]
         else:
             plain = msgspec.to_builtins(value)
-            (tables if isinstance(plain, Mapping) else said)[field.encode_name] = plain
-    return said | tables
+            (tables if isinstance(plain, Mapping) else values)[field.encode_name] = plain
+    return values | tables

@@ -65,12 +65,12 @@ class FieldMaker:
         """The fields `value`, `line` and `settable` of what stands at `key`."""
         place, line = self._places.get(key), self.lines.get(key)
         if place is None:
-            said = self._value_at(key) if line is not None else None
-            return {"value": None if said is None else value_text(said), "line": line, "settable": line is None}
+            present = self._value_at(key) if line is not None else None
+            return {"value": None if present is None else value_text(present), "line": line, "settable": line is None}
         source = self._seen.text[place.value_start : place.value_end]
         if kind in {"text", "choice"}:
-            said = self._value_at(key)
-            source = said if isinstance(said, str) else source
+            present = self._value_at(key)
+            source = present if isinstance(present, str) else source
             return {"value": source, "line": line}
         return {"value": source, "line": line, "settable": "\n" not in source or "#" not in _STRING.sub("", source)}
 
@@ -117,9 +117,9 @@ class FieldMaker:
     def _elements(self, key: Key, option: inspect.Type, about: str, default: object) -> tuple[FormField, ...]:
         """A list's elements, those of its default where the text says nothing, and an empty one."""
         assert isinstance(option, (inspect.VarTupleType, inspect.ListType))
-        said = self._value_at(key)
-        unsaid = default if said is None and isinstance(default, (list, tuple)) else ()
-        count = len(said) if isinstance(said, list) else len(unsaid)
+        present = self._value_at(key)
+        unsaid = default if present is None and isinstance(default, (list, tuple)) else ()
+        count = len(present) if isinstance(present, list) else len(unsaid)
         elements = [
             self._make_field(
                 (*key, number), option.item_type, about=about, default=unsaid[number] if number < len(unsaid) else None
@@ -143,14 +143,14 @@ class FieldMaker:
     def _keys(self, key: Key, kind: inspect.Type) -> tuple[FormField, ...]:
         """The keys of a table within a list."""
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
-        said = self._value_at(key)
-        if not structs and isinstance(said, Mapping):
-            return tuple(self._free((*key, name), value) for name, value in said.items())
-        if not structs or not isinstance(key[-1], int) or not isinstance(said, Mapping):
+        table = self._value_at(key)
+        if not structs and isinstance(table, Mapping):
+            return tuple(self._free((*key, name), value) for name, value in table.items())
+        if not structs or not isinstance(key[-1], int) or not isinstance(table, Mapping):
             return ()
-        struct = struct_for(said, kind)
+        struct = struct_for(table, kind)
         fields = []
-        if structs[0].tag_field is not None and (len(structs) > 1 or structs[0].tag_field in said):
+        if structs[0].tag_field is not None and (len(structs) > 1 or structs[0].tag_field in table):
             fields.append(self.tag(key, structs))
         for field in struct.fields if struct is not None else ():
             assert struct is not None
@@ -195,8 +195,8 @@ def _least(kind: inspect.Type) -> object:
     """The least that a value can be: of a table, the keys that it needs."""
     option, _ = _plain(kind)
     if isinstance(option, inspect.StructType):
-        said: dict[str, object] = {option.tag_field: option.tag} if option.tag_field else {}
-        return said | {field.encode_name: _least(field.type) for field in option.fields if field.required}
+        tag: dict[str, object] = {option.tag_field: option.tag} if option.tag_field else {}
+        return tag | {field.encode_name: _least(field.type) for field in option.fields if field.required}
     if isinstance(option, inspect.LiteralType):
         return option.values[0]
     if isinstance(option, (inspect.IntType, inspect.FloatType)):
@@ -265,9 +265,9 @@ class _Form:
         yield from self._table((), preset_type(), self._seen.tables, required=True)
 
     def _table(
-        self, key: Key, kind: inspect.Type, said: object, *, required: bool, about: str = ""
+        self, key: Key, kind: inspect.Type, present: object, *, required: bool, about: str = ""
     ) -> Iterator[FormGroup]:
-        table = said if isinstance(said, Mapping) else {}
+        table = present if isinstance(present, Mapping) else {}
         known = self._from_file if key == ("model",) else {}
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
         struct = struct_for({**known, **table}, kind)
@@ -285,7 +285,7 @@ class _Form:
                 value, help_text = table.get(field.encode_name), helps.get(field.encode_name, "")
                 inner.extend(self._table(whole, field.type, value, required=field.required, about=help_text))
             elif struct is not None:
-                needed = required or isinstance(said, Mapping)
+                needed = required or isinstance(present, Mapping)
                 fields.append(self._make.of_struct(whole, field, struct.cls, known, required=needed))
         if key == ("model",) and "config" in table and all(field.key != "model.config" for field in fields):
             fields.append(self._file_field(key))

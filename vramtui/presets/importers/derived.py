@@ -45,8 +45,8 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
         command: its command line.
         proc: where the system keeps its processes.
     """
-    for one, said in ((pid, command), *starters_of(pid, command, proc)):
-        preset_file = derived_preset(said, place_of(one, said, proc))
+    for one, text in ((pid, command), *starters_of(pid, command, proc)):
+        preset_file = derived_preset(text, place_of(one, text, proc))
         if preset_file is not None:
             return preset_file
     return None
@@ -92,17 +92,17 @@ def _with_files(preset_file: PresetFile, files: tuple[JobFile, ...]) -> PresetFi
     """
     if not files or not isinstance(preset_file.preset.run, TrainRun):
         return preset_file
-    said = {
+    settings = {
         key: one
         for key, one in settings_of_files(files, PresetLibrary()).items()
         if key.split(".")[0] in ("run", "parallel") and key != "run.kind"
     }
-    values = [f"{key}={value}" for key, (value, _) in said.items() if value is not None]
+    values = [f"{key}={value}" for key, (value, _) in settings.items() if value is not None]
     try:
         preset = apply_overrides(preset_file.preset, values)
     except UserError:
         return preset_file
-    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known for _, known in said.values()))
+    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known for _, known in settings.values()))
 
 
 def _find_local(name: str, place: JobPlace) -> LocalModel | None:

@@ -50,7 +50,7 @@ def one_of(table: Mapping[str, str]) -> Spelling:
 
 
 def _flat(table: Mapping[str, tuple[str, Spelling]]) -> dict[str, tuple[tuple[str, Spelling], ...]]:
-    return {name: (said,) for name, said in table.items()}
+    return {name: (spelling,) for name, spelling in table.items()}
 
 
 def _zero(name: str) -> dict[str, tuple[tuple[str, Spelling], ...]]:

@@ -38,9 +38,9 @@ def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
     offers = tuple(
         Offer(key=key, value=value, flag=_flag(file, name))
         for name in known
-        if (said := _value_under(file, name)) != AUTO
+        if (raw := _value_under(file, name)) != AUTO
         for key, spell in known[name]
-        if (value := spell(said)) is not None
+        if (value := spell(raw)) is not None
     )
     return tuple(_with_mlp(offer) for offer in offers) if file.values.get(ADAPTED_MLP, "").lower() == "true" else offers
 

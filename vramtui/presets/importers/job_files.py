@@ -72,8 +72,8 @@ def _decoded(content: bytes, title: str, *, is_json: bool) -> dict[str, Any]:
     except RecursionError:
         raise UserError(f"{title} is nested too deeply") from None
     except ValueError as error:
-        said = " ".join(printable(str(error)).split())[:120]
-        raise UserError(f"{title} is no {'JSON' if is_json else 'YAML'}: {said}") from None
+        reason = " ".join(printable(str(error)).split())[:120]
+        raise UserError(f"{title} is no {'JSON' if is_json else 'YAML'}: {reason}") from None
     if not isinstance(decoded, dict):
         raise UserError(f"{title} has no keys: a table of them is needed")
     return decoded
@@ -129,8 +129,8 @@ def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             inner = [(f"{key}.{name}".lstrip("."), part) for name, part in value.items()]
             if key.count(".") < DEEPEST_KEY and len(inner) + len(waiting) <= MOST_KEYS:
                 waiting.extend(reversed(inner))
-        elif (said := _word(value)) is not None:
-            yield key, said
+        elif (word := _word(value)) is not None:
+            yield key, word
 
 
 def _word(value: object) -> str | None:

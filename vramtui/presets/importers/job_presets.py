@@ -35,23 +35,23 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         raise UserError(f"{path_text(path)} names no optimizer, so it trains nothing: give its model's name instead")
     offers = draft_from_file(file, library)
     called = None
-    said = {offer.key: offer.value for offer in offers}
-    if MODEL_FILE in said:
-        preset_file = preset_named(said[MODEL_FILE], library)
+    values = {offer.key: offer.value for offer in offers}
+    if MODEL_FILE in values:
+        preset_file = preset_named(values[MODEL_FILE], library)
     elif hub and (named := _model_name(file)) is not None and is_repository(named):
         preset_file = preset_named(named, library, hub=True)
     elif (exact := _by_its_name(file, library)) is not None:
         preset_file = exact
     elif (called := _called_after(file, path.parent, library)) is not None:
         preset_file = called
-    elif PRESET in said:
-        preset_file = library.get(said[PRESET])
+    elif PRESET in values:
+        preset_file = library.get(values[PRESET])
     else:
         raise UserError(f"{path_text(path)} {_unknown(file)}")
     notes = f"The run is what {path.name} says; the shapes are those of {preset_file.key}."
     if called is not None:
         notes += f" The folder {_model_name(file)} is taken for it by its name: it is not on this machine."
-    if "run.sequence_length" not in said:
+    if "run.sequence_length" not in values:
         notes += " It says no sequence length: the model's longest is taken."
     notes += "".join(
         f" {key} = {printable(file.values[key].lower()[:100])} is not modelled: counted as if the file did not say it."

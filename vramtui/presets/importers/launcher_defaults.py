@@ -47,14 +47,14 @@ def _is_example(line: CommandLine, family: str) -> bool:
 
 def _is_llamafactory(line: CommandLine, family: str) -> bool:
     names = {option.name for option in line.options}
-    said = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
-    return family == "trainer" and (said or {"stage", "finetuning_type"} <= names)
+    is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
+    return family == "trainer" and (is_named or {"stage", "finetuning_type"} <= names)
 
 
 def _tuning(line: CommandLine) -> str:
     """LLaMA-Factory's way of training; empty where nothing is said."""
-    said = line.find("finetuning_type")
-    return said.value if said is not None else ""
+    option = line.find("finetuning_type")
+    return option.value if option is not None else ""
 
 
 LAUNCHERS = (

@@ -54,16 +54,16 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
     kind = run_kind(line, family) or next((_training(file) for file in files), None)
-    said = {offer.key: offer for file in files for offer in offers_of_file(file)}
-    said |= {offer.key: offer for offer in offers_in_command(line, family)}
-    said |= _with_master(said, files)
+    by_key = {offer.key: offer for file in files for offer in offers_of_file(file)}
+    by_key |= {offer.key: offer for offer in offers_in_command(line, family)}
+    by_key |= _with_master(by_key, files)
     if kind is not None:
-        said = {kind.key: kind} | said
+        by_key = {kind.key: kind} | by_key
     named = model_named(line, family)
     if family in SERVERS and family != "vllm":
-        said |= {offer.key: offer for offer in _engine(line, family, named)}
-    begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
-    return (*begin, *said.values(), *_match_offers(line, named))
+        by_key |= {offer.key: offer for offer in _engine(line, family, named)}
+    begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in by_key.items()}))
+    return (*begin, *by_key.values(), *_match_offers(line, named))
 
 
 def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
@@ -76,7 +76,7 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
     its value, None where that is not known, and where it is from.
     """
     files = tuple(files)
-    said: dict[str, tuple[str | None, Known]] = {
+    settings: dict[str, tuple[str | None, Known]] = {
         offer.key: (offer.value, Known(offer.key, "job's file", offer.flag))
         for offer in draft_from_process("", library, files)
         if "." in offer.key and offer.key != MODEL_FILE
@@ -85,12 +85,12 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
         off = next((name for name, value in file.values.items() if is_checkpointing_off(name, value)), None)
         if off is not None:
             flag = f"{file.name}: {off} = {file.values[off]}"
-            said["run.checkpointing"] = ("none", Known("run.checkpointing", "job's file", flag))
+            settings["run.checkpointing"] = ("none", Known("run.checkpointing", "job's file", flag))
         for key, default in defaults_of_file(file.kind, file.values).items():
-            if not any(one == key or one.startswith(f"{key}.") for one in said):
+            if not any(one == key or one.startswith(f"{key}.") for one in settings):
                 launcher = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
-                said[key] = (None if default is None else str(default), launcher)
-    return said
+                settings[key] = (None if default is None else str(default), launcher)
+    return settings
 
 
 def _training(file: JobFile) -> Offer:
@@ -98,9 +98,9 @@ def _training(file: JobFile) -> Offer:
     return Offer(key="run.kind", value="train", flag=file.name)
 
 
-def _with_master(said: Mapping[str, Offer], files: Iterable[JobFile]) -> dict[str, Offer]:
+def _with_master(by_key: Mapping[str, Offer], files: Iterable[JobFile]) -> dict[str, Offer]:
     """DeepSpeed keeps weights in half precision and a master copy, where a trainer's switch alone means autocast."""
-    precision = said.get("run.precision")
+    precision = by_key.get("run.precision")
     has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
     if precision is None or not has_master or not precision.value.endswith("-mixed"):
         return {}
@@ -120,19 +120,19 @@ def start_from(
     Raises:
         UserError: the preset or the model's file to begin with cannot be read, or `name` is none of a file.
     """
-    said = {offer.key: offer.value for offer in offers}
+    values = {offer.key: offer.value for offer in offers}
     folder = library.user_folder
-    if MODEL_FILE in said:
-        draft = draft_from_model(said[MODEL_FILE], try_out=try_out, user_folder=folder)
+    if MODEL_FILE in values:
+        draft = draft_from_model(values[MODEL_FILE], try_out=try_out, user_folder=folder)
         draft.name = name
-    elif PRESET in said:
-        draft = draft_copy(library.get(said[PRESET]), name, try_out=try_out, user_folder=folder)
+    elif PRESET in values:
+        draft = draft_copy(library.get(values[PRESET]), name, try_out=try_out, user_folder=folder)
         draft.edits.unset("measured")
     else:
         draft = Draft.new(_EMPTY.format(name=name), name, try_out=try_out, user_folder=folder)
     draft.edits.set_value("name", name)
-    for key in sorted(said.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
-        draft.edits.set_value(key, said[key])
+    for key in sorted(values.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
+        draft.edits.set_value(key, values[key])
         if key == "run.kind":
             draft.edits.drop_unknown()
     return draft
@@ -176,10 +176,10 @@ def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
     if family in {"trainer", "torchtune", "diffusers", "nanogpt"} and processes is not None and count is not None:
         nodes = None if processes.name == "num_processes" else line.find("nnodes", "num_nodes")
         each = whole(nodes.value) if nodes is not None else None
-        said = processes if nodes is None or each is None else Option("", "", f"{processes.flag} {nodes.flag}")
+        source = processes if nodes is None or each is None else Option("", "", f"{processes.flag} {nodes.flag}")
         ranks = int(count) * int(each or 1)
         if ranks > 1:
-            yield _offer("parallel.data", str(ranks), said)
+            yield _offer("parallel.data", str(ranks), source)
     sharing = line.find("fsdp", "use_fsdp", "fsdp_sharding_strategy")
     if sharing is not None and sharing.value.lower() not in {"", "false", "0"}:
         yield _offer("parallel.strategy", "fsdp", sharing)
@@ -209,13 +209,13 @@ def _engine(line: CommandLine, family: str, named: Option | None) -> Iterator[Of
 
 
 def _beginning(
-    line: CommandLine, named: Option | None, library: PresetLibrary, said: Mapping[str, str]
+    line: CommandLine, named: Option | None, library: PresetLibrary, values: Mapping[str, str]
 ) -> Iterator[Offer]:
     if named is None:
         return
     if named.value.startswith(("/", "~")) and exists(named.value) and is_model_file(named.value):
         yield _offer(MODEL_FILE, named.value, named)
-    preset_file = nearest_preset(named.value, library, said)
+    preset_file = nearest_preset(named.value, library, values)
     if preset_file is not None:
         yield _offer(PRESET, preset_file.key, named)
         yield from image_size(line, preset_file)

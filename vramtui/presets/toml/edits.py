@@ -179,21 +179,21 @@ def take_value(text: str, key: Key) -> str:
 
 def _without_inline(text: str, layout: TomlLayout, pair: Pair) -> str:
     """A pair within braces goes with one of the commas beside it."""
-    beside = [other for other in layout.pairs if other.inline and other.table == pair.table]
-    number = beside.index(pair)
-    if number + 1 < len(beside):
-        return text[: pair.start] + text[beside[number + 1].start :]
-    start = beside[number - 1].value_end if number else pair.start
+    inline = [other for other in layout.pairs if other.inline and other.table == pair.table]
+    number = inline.index(pair)
+    if number + 1 < len(inline):
+        return text[: pair.start] + text[inline[number + 1].start :]
+    start = inline[number - 1].value_end if number else pair.start
     return text[:start] + text[pair.value_end :]
 
 
 def _without_gap(text: str, at: int) -> str:
     """One of the two runs of blank lines that a table which went had around it."""
     before = text[:at]
-    kept = before.rstrip("\r\n")
-    if text[at:].strip() and len(before) - len(kept) > 0 and text[at:][:1] in "\r\n":
+    start = before.rstrip("\r\n")
+    if text[at:].strip() and len(before) - len(start) > 0 and text[at:][:1] in "\r\n":
         return before + text[at:].lstrip("\r\n")
-    return kept + break_of(text) if not text[at:].strip() and kept else text
+    return start + break_of(text) if not text[at:].strip() and start else text
 
 
 def _added(text: str, layout: TomlLayout, key: Key, value: str) -> str:
@@ -205,14 +205,14 @@ def _added(text: str, layout: TomlLayout, key: Key, value: str) -> str:
         whole = layout.value(table) if depth else None
         if whole is not None:
             return _into_braces(text, layout, whole, f"{_key_text(rest)} = {value}")
-        beside = [pair for pair in layout.pairs if pair.key[:depth] == table and not pair.inline]
-        dotted = [pair for pair in beside if len(pair.table) < depth]
+        neighbours = [pair for pair in layout.pairs if pair.key[:depth] == table and not pair.inline]
+        dotted = [pair for pair in neighbours if len(pair.table) < depth]
         if dotted and depth:
             last = dotted[-1]
             return _after(text, last, f"{_key_text(key[len(last.table) :])}", value)
         header = layout.header(table)
         if len(rest) == 1 and (header is not None or not depth):
-            own = [pair for pair in beside if pair.table == table]
+            own = [pair for pair in neighbours if pair.table == table]
             if own:
                 return _after(text, own[-1], _key_text(rest), value)
             return _first_in(text, header.end if header else None, f"{_key_text(rest)} = {value}")
@@ -235,11 +235,11 @@ def _first_in(text: str, header_end: int | None, line: str) -> str:
 
 
 def _into_braces(text: str, layout: TomlLayout, whole: Pair, pair: str) -> str:
-    beside = [other for other in layout.pairs if other.inline and other.table == whole.key]
+    inline = [other for other in layout.pairs if other.inline and other.table == whole.key]
     if not text[whole.value_start : whole.value_end].startswith("{"):
         return text  # something that is no table stands there, which is told of as a problem
-    if beside:
-        at = beside[-1].value_end
+    if inline:
+        at = inline[-1].value_end
         return f"{text[:at]}, {pair}{text[at:]}"
     return f"{text[: whole.value_start]}{{ {pair} }}{text[whole.value_end :]}"
 

@@ -52,16 +52,16 @@ def take_item(text: str, key: Key) -> str:
     element, number = layout.value(key), key[-1]
     if element is None or not isinstance(number, int):
         return take_value(text, key)
-    beside = layout.elements_of(key[:-1])
+    elements = layout.elements_of(key[:-1])
     if _alone(text, element):
         return text[: line_start(text, element.start)] + text[line_end(text, element.value_end) :]
-    if number + 1 < len(beside):
-        return text[: element.start] + text[beside[number + 1].start :]
+    if number + 1 < len(elements):
+        return text[: element.start] + text[elements[number + 1].start :]
     start, end = element.start, element.value_end
     comma = _COMMA.match(text, end)
     end = comma.end() if comma is not None else end
-    if number and not text[beside[number - 1].value_end : start].strip(", \t"):
-        start = beside[number - 1].value_end
+    if number and not text[elements[number - 1].value_end : start].strip(", \t"):
+        start = elements[number - 1].value_end
     return text[:start] + text[end:].removeprefix(" " if start == element.start else "")
 
 

@@ -37,16 +37,16 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
         UserError: it cannot be written; the sentence says what stands in the file.
         NotDurableError: it was written, and the folder cannot be synced.
     """
-    beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
+    unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
         os.makedirs(path.parent, exist_ok=True)  # noqa: PTH103 - one module to fail in, for the tests
-        fill_beside(beside, content, path)
-        _again(lambda: os.replace(beside, path))  # noqa: PTH105 - as above
+        fill_beside(unfinished, content, path)
+        _again(lambda: os.replace(unfinished, path))  # noqa: PTH105 - as above
     except OSError as error:
-        left = _remove(beside)
+        left = _remove(unfinished)
         raise UserError(f"{name} cannot be written: {error.strerror}; {_what_stands(path, content)}{left}") from None
     except BaseException:
-        _remove(beside)
+        _remove(unfinished)
         raise
     _sync_folder(path.parent, name)
 
@@ -58,15 +58,15 @@ def write_new(path: Path, content: bytes) -> None:
         FileExistsError: there is something of that name.
         OSError: it cannot be written.
     """
-    beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
+    unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
-        fill_beside(beside, content)
-        give_name(beside, path)
+        fill_beside(unfinished, content)
+        give_name(unfinished, path)
     finally:
-        _remove(beside)
+        _remove(unfinished)
 
 
-def give_name(beside: Path, path: Path) -> None:
+def give_name(unfinished: Path, path: Path) -> None:
     """Give a file that is whole the name `path` besides its own; never over another.
 
     Raises:
@@ -74,7 +74,7 @@ def give_name(beside: Path, path: Path) -> None:
         OSError: it cannot be done.
     """
     try:
-        os.link(beside, path)
+        os.link(unfinished, path)
     except FileExistsError:
         raise
     except OSError as error:
@@ -83,14 +83,14 @@ def give_name(beside: Path, path: Path) -> None:
         # FAT and some network file systems: here a kill between two calls leaves an empty file.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         try:
-            write_whole(path, beside.read_bytes(), path.name)
+            write_whole(path, unfinished.read_bytes(), path.name)
         except BaseException:
             _remove(path)
             raise
 
 
-def fill_beside(beside: Path, content: bytes, path: Path | None = None) -> None:
-    """Write the new file `beside`, with the permissions and owner of the one at `path` where it is to stand in for it,
+def fill_beside(unfinished: Path, content: bytes, path: Path | None = None) -> None:
+    """Write the new file, with the permissions and owner of the one at `path` where it is to stand in for it,
     and wait for the disk.
 
     Raises:
@@ -101,7 +101,7 @@ def fill_beside(beside: Path, content: bytes, path: Path | None = None) -> None:
     except FileNotFoundError:
         former = None
     mode = 0o666 if former is None else 0o600
-    handle = _again(lambda: os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    handle = _again(lambda: os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         written = 0
         while written < len(content):
@@ -126,8 +126,8 @@ def _sync_folder(folder: Path, name: str) -> None:
             os.close(handle)
     except OSError as error:
         if error.errno not in _CANNOT_SYNC_FOLDERS:
-            said = f"{name} has the new text, but the disk did not confirm it: {error.strerror}"
-            raise NotDurableError(f"{said}; after a power cut the old one may be back") from None
+            message = f"{name} has the new text, but the disk did not confirm it: {error.strerror}"
+            raise NotDurableError(f"{message}; after a power cut the old one may be back") from None
 
 
 def _again(call: Callable[[], _Answer]) -> _Answer:
@@ -138,14 +138,14 @@ def _again(call: Callable[[], _Answer]) -> _Answer:
     return call()
 
 
-def _remove(beside: Path) -> str:
+def _remove(unfinished: Path) -> str:
     """Take the file beside away; what to say where that cannot be done."""
     try:
-        os.unlink(beside)  # noqa: PTH108 - as above
+        os.unlink(unfinished)  # noqa: PTH108 - as above
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError:
-        return f"; {beside.name} was left behind"
+        return f"; {unfinished.name} was left behind"
     return ""
 
 

@@ -60,7 +60,7 @@ def _grow(job: SimulatedJob, before: int, after: int) -> None:
             continue
         longer = rounded(size * after // before)
         others = grown.setdefault((group, longer), [])
-        for held in blocks:
-            job.play([Allocate(others, longer // MIN_BLOCK, held[2]), Release([held], held[2])])
+        for block in blocks:
+            job.play([Allocate(others, longer // MIN_BLOCK, block[2]), Release([block], block[2])])
         del job.live[group, size]
     job.live.update(grown)

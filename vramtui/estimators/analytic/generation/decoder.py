@@ -89,7 +89,7 @@ class Generation:
             fed[FEATURES] = self.tower.features
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
-        working = fed | {"workspaces": self.workspace.kept}
+        working = fed | {"workspaces": self.workspace.persistent}
         prefill, within = prefilled(self.prompt, self.workspace), {HELD: self.held_bytes(self.sequence, 0)}
         moments.note("prefill", 0, summed(fed, self._cached(prefill.early), within), end=False)
         moments.note("prefill", 0, summed(working, self._cached(prefill.late), within), end=False)
@@ -109,11 +109,11 @@ class Generation:
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks)))
 
-    def _cached(self, held: BytesByGroup) -> BytesByGroup:
+    def _cached(self, sizes: BytesByGroup) -> BytesByGroup:
         """The same with what the layers keep by the model's own list, where it has one."""
         if not self.share.model.caches:
-            return held
-        return {**held, KV_CACHE: self.cache_bytes(self.sequence)}
+            return sizes
+        return {**sizes, KV_CACHE: self.cache_bytes(self.sequence)}
 
     def stages(self, sequence: int, past: int) -> list[TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
@@ -202,7 +202,7 @@ class Generation:
             source="transformers, cache_utils.py",
             lifetime="within each new token",
         )
-        held = Fact(
+        cache_held = Fact(
             line="activations",
             bytes=0,
             formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
@@ -210,7 +210,7 @@ class Generation:
             source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
             lifetime="a whole pass",
         )
-        named = {KV_CACHE: cache, GROWTH: growth, HELD: held} | tower_pass_facts(self.tower)
+        named = {KV_CACHE: cache, GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
         return self._weight_facts() | named | self._draft_facts() | transient
 

@@ -38,7 +38,7 @@ class Transcription:
         built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": self.program.buffers}
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
-        working = fed | {"workspaces": workspace.kept}
+        working = fed | {"workspaces": workspace.persistent}
         encoded = prefilled(stages[: self.first], workspace)
         moments.note("prefill", 0, summed(fed, encoded.early), end=False)
         moments.note("prefill", 0, summed(working, encoded.late), end=False)

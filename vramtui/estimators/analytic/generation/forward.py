@@ -16,7 +16,7 @@ def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimat
     workspace = workspace_for(run, device)
     built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
     fed = built | {"inputs": program.inputs}
-    working = fed | {WORKSPACES: workspace.kept}
+    working = fed | {WORKSPACES: workspace.persistent}
     done = prefilled(program.stages, workspace)
     moments = MomentLog()
     moments.note("build", 0, built)

@@ -222,10 +222,10 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     """
     _check(model, run)
     spec = decoder_spec(model)
-    kept = recipe(run.precision, lora=run.lora)
+    weights_recipe = recipe(run.precision, lora=run.lora)
     kernel = kernel_of(model, run, multiplied_precision(run), device.capability)
     setting = Setting(
-        recipe=kept,
+        recipe=weights_recipe,
         card=card_limits(device),
         release=torch_of(run),
         batch=run.batch_size,

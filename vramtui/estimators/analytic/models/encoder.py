@@ -96,12 +96,12 @@ class Encoder:
         labels = 0
         if self.net.training and model.head != "none":
             labels = rounded(8 * (self.tokens if model.head == "mlm" else batch))
-        said = ", and their labels" if labels else ""
+        with_labels = ", and their labels" if labels else ""
         if model.image_size is None:
-            return rounded(8 * self.tokens) + labels, f"{batch} x {self.sequence:,} token ids of 8 B{said}"
+            return rounded(8 * self.tokens) + labels, f"{batch} x {self.sequence:,} token ids of 8 B{with_labels}"
         size = rounded(batch * model.num_channels * model.image_size**2 * self.net.recipe.stream)
         side = model.image_size
-        return size + labels, f"{batch} images of {model.num_channels} x {side} x {side}{said}"
+        return size + labels, f"{batch} images of {model.num_channels} x {side} x {side}{with_labels}"
 
     def _notes(self) -> tuple[str, ...]:
         notes = ["no padding mask is given to the attention"]

@@ -109,7 +109,7 @@ class EncoderDecoder:
         give the encoder a gradient.
         """
         given = self.net.stages[-1].tape.output
-        first = int(self.t5 or (given is not None and given.storage.held))
+        first = int(self.t5 or (given is not None and given.storage.lives_until_end))
         last = int(decoder and self.net.training and layers > first)
         spans = ((first, self.t5, layers == first), (layers - first - last, False, False), (last, False, True))
         for count, bucketed, fresh in spans:

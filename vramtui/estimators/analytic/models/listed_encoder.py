@@ -72,8 +72,8 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
         written, listed = (_of(part, each) for each in (program.trained, tensors))
         tapes = [stage.tape for stage in program.stages if (stage is program.stages[1]) is part]
         _scale(tapes, numel_of(listed), numel_of(written))
-    kept = (tensors, ()) if program.trained else ((), tensors)
-    return msgspec.structs.replace(program, trained=kept[0], frozen=kept[1])
+    trained_frozen = (tensors, ()) if program.trained else ((), tensors)
+    return msgspec.structs.replace(program, trained=trained_frozen[0], frozen=trained_frozen[1])
 
 
 _UP, _DOWN = ("up", "up_proj"), ("down", "down_proj")

@@ -72,14 +72,14 @@ def _block(
 ) -> None:
     tape, ops, x = writer.open()
     layers = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn, times=times)
-    y, beside = x, LayerShapes(writer.shape)
+    y, shortcut_shapes = x, LayerShapes(writer.shape)
     convolutions = stage_convolutions(model, stage, stride)
     for number, conv in enumerate(convolutions, 1):
         y = _normed(layers, y, writer.shapes, conv)
         if number < len(convolutions):
             y = layers.activation(y, Act(inplace=model.inplace))
-    if writer.shape != beside.shape:
-        x = _normed(layers, x, beside, shortcut(writer.shape[0], stride))
+    if writer.shape != shortcut_shapes.shape:
+        x = _normed(layers, x, shortcut_shapes, shortcut(writer.shape[0], stride))
     total = tape.view(y)
     tape.record(Operator([y, x], [total], flows=[(y, False), (x, False)]))
     total = layers.activation(total, Act(inplace=model.inplace))

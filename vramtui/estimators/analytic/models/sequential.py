@@ -248,7 +248,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         writer.add(layer.layers, times=layer.times, residual=layer.residual, checkpointed=checkpointed)
     if loose:
         writer.add(tuple(loose), checkpointed=False)
-    targets, kept = _loss(writer, model) if training else (0, 0)
+    targets, loss_bytes = _loss(writer, model) if training else (0, 0)
     parameters, frozen = tuple(writer.parameters), tuple(writer.frozen)
     looked_up = isinstance(_first(model), Embedding)
     batch = rounded(run.batch_size * prod(model.input_shape) * (8 if looked_up else precision.stream))
@@ -260,7 +260,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         inputs=batch + targets,
         targets=targets,
         inputs_formula=f"{run.batch_size} samples of {' x '.join(map(str, model.input_shape))}, and their targets",
-        loss=kept,
+        loss=loss_bytes,
         buffers=writer.buffers,
         buffers_formula="running means, variances and counters of the batch norms",
         notes=(
@@ -339,11 +339,11 @@ def _loss(writer: LayerList, model: SequentialModel) -> tuple[int, int]:
         targets = max((rounded(8 * x.numel // shape[0]) for x, shape in maps), default=0)
         return targets, sum(x.storage.size for x, _ in maps)
     tape, ops, x = writer.open()
-    kept = class_loss(ops, x, model.loss)
+    loss_bytes = class_loss(ops, x, model.loss)
     tape.close(None)
     writer.stages.append(TapeStage(tape))
     if model.loss == "cross_entropy":
         # Of an image the channels are the classes.
         rest = writer.shape[1:] if len(writer.shape) == 3 else writer.shape[:-1]
-        return rounded(8 * writer.batch * prod(rest)), kept
-    return (rounded(x.numel * writer.recipe.stream) if model.loss == "mse" else 0), kept
+        return rounded(8 * writer.batch * prod(rest)), loss_bytes
+    return (rounded(x.numel * writer.recipe.stream) if model.loss == "mse" else 0), loss_bytes

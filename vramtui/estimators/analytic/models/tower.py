@@ -96,7 +96,7 @@ def _pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, g
         frozen,
         fullest=cast + sum(forward.late.values()),
         saved=sum(forward.end.values()),
-        backward=sum(held for name, held in backward.late.items() if name != GRADIENTS),
+        backward=sum(size for name, size in backward.late.items() if name != GRADIENTS),
         gradients=_gradients(model, setting.recipe.weights),
         formula=formula,
     )

@@ -128,9 +128,9 @@ def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
     """A quantised cache: the prompt passes by as it is; later all of it is unpacked and joined by what is new."""
     tape = writer.tape
     if not old:
-        kept = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
-        tape.record(Operator([x], [kept]))
-        tape.hold(kept)
+        packed = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
+        tape.record(Operator([x], [packed]))
+        tape.hold(packed)
         return x
     unpacked = tape.new(old, x.itemsize, "keys or values, unpacked", tracked=False, group=GROWTH)
     tape.record(Operator([x], [unpacked]))

@@ -48,8 +48,8 @@ class LayerOps:
     def own(self, module: Module, *, weights: Weights = "trained") -> list[int]:
         """Note the parameters of a module and give the bytes of the gradient of each."""
         if weights != "shared":
-            kept = self.frozen if weights == "frozen" else self.parameters
-            kept += [Parameter(module.name, shape, self.times) for shape in module.shapes()]
+            parameters = self.frozen if weights == "frozen" else self.parameters
+            parameters += [Parameter(module.name, shape, self.times) for shape in module.shapes()]
         return [0 if weights == "frozen" else rounded(prod(one) * self.ops.parameter) for one in module.shapes()]
 
     def linear(self, x: Tensor, layer: LinearModule, *, strided: bool = False) -> Tensor:

@@ -176,6 +176,6 @@ class Writer:
         )
         ops, group, self.tape.group = self.ops, self.tape.group, ADAPTERS
         own, ops.parameter = ops.parameter, target.itemsize
-        total = Adapter(ops, lora, target).beside(x, out)
+        total = Adapter(ops, lora, target).add_branch(x, out)
         ops.parameter, self.tape.group = own, group
         return total

@@ -90,11 +90,11 @@ class GraphOps:
         answer's size are kept, and four more stand meanwhile.
         """
         full = rounded(x.numel * 4)
-        kept = [self.tape.new(x.numel, 4, f"focal loss: {name}", tracked=False) for name in _FOCAL]
+        saved = [self.tape.new(x.numel, 4, f"focal loss: {name}", tracked=False) for name in _FOCAL]
         loss = self.tape.new(1, 4, "loss", tracked=True)
         self.tape.record(
             Operator(
-                [x], [loss], saved_outputs=kept, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full
+                [x], [loss], saved_outputs=saved, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full
             )
         )
 
@@ -107,9 +107,9 @@ class GraphOps:
         """A product with one number a sample, which is all that is kept."""
         if probability == 0:
             return x
-        kept = self.tape.new(self.writer.batch, x.itemsize, "which paths are kept", tracked=False)
+        mask = self.tape.new(self.writer.batch, x.itemsize, "which paths are kept", tracked=False)
         out = self.tape.new(x.numel, x.itemsize, "path", tracked=x.tracked)
-        self.tape.record(Operator([x], [out], saved_outputs=[kept], flows=[(x, True)]))
+        self.tape.record(Operator([x], [out], saved_outputs=[mask], flows=[(x, True)]))
         return out
 
     def windows(self, x: Tensor, shape: Shape, layer: WindowAttention, modules: Sequence[Module]) -> Tensor:

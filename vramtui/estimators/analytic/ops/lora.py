@@ -35,7 +35,7 @@ class Adapter:
         self.ops, self.lora, self.target = ops, lora, target
         self.tape: Tape = ops.tape
 
-    def beside(self, x: Tensor, out: Tensor) -> Tensor:
+    def add_branch(self, x: Tensor, out: Tensor) -> Tensor:
         """`out`, the layer's answer to `x`, with the adapter's, in the type it had."""
         ops, module, given = self.ops, self.target.module, x
         x = ops.cast(x, self.target.itemsize, f"{module} adapter's input")

@@ -74,17 +74,17 @@ def _fused(writer: "Writer", x: Tensor) -> None:
     rows = 1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length()
     gradient = tape.new(x.numel, x.itemsize, "gradient of the output layer's input", tracked=False)
     loss = tape.new(1, 4, "loss", tracked=True)
-    beside, grad_bytes = [gradient], 0
+    grads, grad_bytes = [gradient], 0
     if setting.trained:
         numel = model.vocab_size * model.hidden_size
         weight = tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False)
-        beside.append(weight)
+        grads.append(weight)
         grad_bytes = weight.storage.size
     tape.record(
         Operator(
             [x],
             [loss],
-            saved_outputs=beside,
+            saved_outputs=grads,
             flows=[(x, True)],
             grad_bytes=grad_bytes,
             scratch_blocks=_chunk_pieces(writer, x, min(rows, tokens)),
@@ -152,11 +152,11 @@ def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
     if loss == "mse" and ops.autocast is not None:
         x = ops.cast(x, 4, "output in fp32")
     value = tape.new(1, x.itemsize, "loss", tracked=True)
-    kept = 0
+    saved_bytes = 0
     if loss == "mse":
         unreduced = tape.new(x.numel, x.itemsize, "loss before it is a mean", tracked=False)
         tape.record(Operator([x], [unreduced], workspace=unreduced.storage.size))
-        kept = unreduced.storage.size
-    tape.record(Operator([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))]))
+        saved_bytes = unreduced.storage.size
+    tape.record(Operator([x], [value], saves=[x] if saved_bytes else [], flows=[(x, bool(saved_bytes))]))
     tape.touch(x, value)
-    return kept
+    return saved_bytes

@@ -84,7 +84,9 @@ class Net:
     def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", Tensor], Tensor]) -> None:
         """Equal blocks in a row; the first stands alone where no gradient is wanted of its input, or others hold it."""
         output = self.stages[-1].tape.output
-        apart = output is not None and (output.storage.held or (self.lora is not None and not output.tracked))
+        apart = output is not None and (
+            output.storage.lives_until_end or (self.lora is not None and not output.tracked)
+        )
         alone = int(apart and times > 1)
         for count in (alone, times - alone):
             if count:
@@ -142,8 +144,8 @@ class ModuleBuilder:
     """
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
-        kept = net.recipe.weights if net.trains else net.recipe.frozen
-        self.ops = Operators(Tape(group), net.recipe, net.card, kept, net.release)
+        itemsize = net.recipe.weights if net.trains else net.recipe.frozen
+        self.ops = Operators(Tape(group), net.recipe, net.card, itemsize, net.release)
         self.net = net
         self.times = times
         self.layer = layer
@@ -173,15 +175,15 @@ class ModuleBuilder:
             return
         self.ops.tape.hold(x)
         for _ in range(count - 1):
-            kept = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
-            self.ops.tape.record(Operator([], [kept]))
-            self.ops.tape.hold(kept)
+            first_input = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
+            self.ops.tape.record(Operator([], [first_input]))
+            self.ops.tape.hold(first_input)
 
     def own(self, module: str, *shape: int, trained: bool = True) -> int:
         """Note a parameter and give the bytes of its gradient."""
         trains = trained and self.net.trains
-        kept = self.net.trained if trains else self.net.frozen
-        kept.append(Parameter(module, shape, self.times, self.layer))
+        parameters = self.net.trained if trains else self.net.frozen
+        parameters.append(Parameter(module, shape, self.times, self.layer))
         return rounded(prod(shape) * self.ops.parameter) if trains else 0
 
     def own_of(self, module: Module, *, trained: bool = True) -> int:

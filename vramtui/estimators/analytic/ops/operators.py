@@ -104,16 +104,16 @@ class Operators:
         added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
         cast = self.weight_copy(numel, label, trained=trained)
         x = self.autocast_input(x, f"{label} input, cast")
-        kept = self._in_fp8(x, label) if self.recipe.fp8 else x
+        saved = self._in_fp8(x, label) if self.recipe.fp8 else x
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         weight_grad = rounded(numel * self.parameter) if trained and cast is None else 0
         bias_grad = rounded(outer * self.parameter) if trained and bias and added is None else 0
         casts = [tensor for tensor in (cast, added) if tensor is not None]
         self.tape.record(
             Operator(
-                [x, kept, *casts],
+                [x, saved, *casts],
                 [out],
-                saves=([kept] if trained else []) + ([cast] if cast is not None and x.tracked else []),
+                saves=([saved] if trained else []) + ([cast] if cast is not None and x.tracked else []),
                 flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
                 weight_first=not bias,
                 grad_bytes=weight_grad + bias_grad,
@@ -224,10 +224,10 @@ class Operators:
     ) -> Tensor:
         """An elementwise operator that saves its input, its output, or nothing."""
         out = self.tape.new(x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
-        kept = [x] if saves == "input" else [out] if saves == "output" else ()
+        saved = [x] if saves == "input" else [out] if saves == "output" else ()
         self.tape.record(
             Operator(
-                [x], [out], saves=kept, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
+                [x], [out], saves=saved, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
             )
         )
         return out

@@ -80,8 +80,8 @@ class RecurrentStack:
         rows = sizes.batch * sizes.steps
         out = tape.new(rows * sizes.directions * sizes.output, x.itemsize, "rnn output", tracked=True)
         last = [tape.new(state.numel, x.itemsize, "last states", tracked=False) for state in states]
-        kept = reserve_bytes(sizes, dropout=self.layer.dropout > 0)
-        reserve = [tape.new(kept, 1, "cuDNN's reserve", tracked=False)] if self.training else []
+        reserve_size = reserve_bytes(sizes, dropout=self.layer.dropout > 0)
+        reserve = [tape.new(reserve_size, 1, "cuDNN's reserve", tracked=False)] if self.training else []
         copied = rounded(x.numel * x.itemsize) if self.layer.batch_first else 0
         answered = rounded(out.numel * out.itemsize) if self.layer.batch_first else 0
         scratch = rounded(workspace_bytes(sizes))
@@ -177,14 +177,16 @@ class RecurrentStack:
             tape.record(Operator(gates, [sums], flows=[(gate, False) for gate in gates]))
             tape.record(Operator([sums], [after], saves=[after], flows=[(sums, True)]))
             return after, cell
-        kept = tape.new(_FUSED[self.layer.cell] * after.numel, piece.itemsize, "cell's workspace", tracked=False)
+        cell_workspace = tape.new(
+            _FUSED[self.layer.cell] * after.numel, piece.itemsize, "cell's workspace", tracked=False
+        )
         if self.layer.cell == "gru":
             tape.record(
                 Operator(
                     [*gates, state],
                     [after],
                     saves=[*gates, state],
-                    saved_outputs=[kept],
+                    saved_outputs=[cell_workspace],
                     flows=[*passed, (state, True)],
                 )
             )
@@ -196,7 +198,7 @@ class RecurrentStack:
                 [*gates, cell],
                 [after, beyond],
                 saves=[*gates, cell, beyond],
-                saved_outputs=[kept],
+                saved_outputs=[cell_workspace],
                 flows=[*passed, (cell, True)],
             )
         )

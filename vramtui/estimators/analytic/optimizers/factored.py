@@ -11,10 +11,10 @@ from vramtui.models.spec import Parameter
 
 def adafactor(tensors: Sequence[Parameter], itemsize: int, card: CardLimits, *, foreach: bool) -> States:
     """A row's and a column's mean square of each matrix, all numbers of a vector; no first moment."""
-    held = count = 0
+    size = count = 0
     for tensor in tensors:
         each = (tensor.numel,) if len(tensor.shape) < 2 else _sides(tensor)
-        held += sum(rounded(numel * itemsize) for numel in each) * tensor.count
+        size += sum(rounded(numel * itemsize) for numel in each) * tensor.count
         count += len(each) * tensor.count
     whole, _ = blocks_of(tensors, itemsize)
     if foreach:
@@ -27,7 +27,7 @@ def adafactor(tensors: Sequence[Parameter], itemsize: int, card: CardLimits, *, 
         return (sums, (update,)) if sums else ((update,),)
 
     return States(
-        bytes=held,
+        bytes=size,
         count=count,
         step=step,
         lists=int(foreach),

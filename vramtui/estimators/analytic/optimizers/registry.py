@@ -127,10 +127,10 @@ def _elementwise(
     each, at_once, in_loop, what = _ELEMENTWISE[optimizer]
     whole, count = blocks_of(tensors, itemsize)
     numel = numel_of(tensors)
-    held, blocks = whole * each, count * each
+    size, blocks = whole * each, count * each
     formula = f"{what}: {each} x {numel:,} x {itemsize} B" if each else "plain SGD keeps nothing"
     if implementation == "fused" and optimizer in _COUNTED:
-        held, blocks = held + 512 * count, blocks + count
+        size, blocks = size + 512 * count, blocks + count
         formula += f", and a step counter for each of {count:,} tensors"
     step, words, lists, loop = 0, "none: everything is done in place", 0, None
     if implementation == "foreach" and optimizer != "lion" and at_once:
@@ -141,7 +141,7 @@ def _elementwise(
         words = "one parameter after another: the largest tensor's, and those of the one before"
         loop = lambda tensor: ((rounded(tensor.numel * itemsize),) * in_loop,)  # noqa: E731 - one of two
     return States(
-        bytes=held,
+        bytes=size,
         count=blocks,
         step=step,
         lists=lists,

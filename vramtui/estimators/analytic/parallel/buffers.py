@@ -100,17 +100,17 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
     if parallel.pipeline > 1:
         return _sharded_stage(parallel, layers, (root, block), fresh, reduced)
     gathered = min(2, layers) if parallel.reshard_after_forward else layers
-    kept = root if parallel.reshard_after_forward else root + layers * block
+    between = root if parallel.reshard_after_forward else root + layers * block
     words = "2 blocks, the one at work and the next" if parallel.reshard_after_forward else f"all {layers} blocks"
     return [
         Buffer(
             name="gathered weights",
             forward=root + gathered * block,
-            between=kept,
+            between=between,
             backward=root + gathered * block,
             loss=root + (block if parallel.reshard_after_forward else layers * block),
             last=root + (block if parallel.reshard_after_forward else layers * block),
-            first=kept,
+            first=between,
             aside=root,
             formula=f"{words}, of {block:,} B each, and {root:,} B outside the blocks, whole",
             source=FSDP_SOURCE,

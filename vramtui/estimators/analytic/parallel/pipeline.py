@@ -86,7 +86,7 @@ def _tensors(tape: Tape) -> Iterable[Tensor]:
 def _storages(tape: Tape) -> Iterable[Storage]:
     for node in tape.nodes:
         yield from _of(node)
-    yield from tape.held
+    yield from tape.live_until_end
     yield from (tensor.storage for tensor in (tape.input, tape.output) if tensor is not None)
 
 

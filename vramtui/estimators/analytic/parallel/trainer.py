@@ -28,10 +28,10 @@ class Flight(NamedTuple):
     ahead: int = 1
     chunks: int = 1
 
-    def beside(self, kept: BytesByGroup) -> BytesByGroup:
-        """What those before the last hold, where one keeps `kept` from forward to backward."""
+    def waiting_bytes(self, saved: BytesByGroup) -> BytesByGroup:
+        """What those before the last hold, where one keeps `saved` from forward to backward."""
         more = max(self.ahead - self.chunks, 0)
-        return {group: size * more // self.chunks for group, size in kept.items()} if more else {}
+        return {group: size * more // self.chunks for group, size in saved.items()} if more else {}
 
 
 ALONE = Flight()
@@ -62,7 +62,7 @@ class ShardedTrainer:
             trainer.gradients = block_bytes(own, mine.recipe.weights)
         if parallel.cpu_offload:
             trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
-        trainer.beside = _beside(buffers, flight.beside(trainer.first.forward.end))
+        trainer.extra = _beside(buffers, flight.waiting_bytes(trainer.first.forward.end))
 
     def estimate(self) -> Estimate:
         """Follow steps 0 and 1, with NCCL's memory outside the allocator."""

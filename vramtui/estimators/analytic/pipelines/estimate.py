@@ -55,9 +55,9 @@ def reading_bytes(encoder: PipelineEncoder, prompts: int, itemsize: int) -> int:
     inner = tokens * encoder.intermediate_size * itemsize
     attention = STREAMS * stream + _biases(encoder, itemsize)
     mlp = 3 * stream + (3 if encoder.gated_mlp else 2) * inner
-    kept = encoder.num_hidden_layers * stream if encoder.keeps_states else 0
+    states = encoder.num_hidden_layers * stream if encoder.keeps_states else 0
     logits = tokens * (encoder.output_size or 0) * itemsize
-    return kept + max(attention, mlp, 2 * stream + logits)
+    return states + max(attention, mlp, 2 * stream + logits)
 
 
 def _biases(encoder: PipelineEncoder, itemsize: int) -> int:
@@ -70,7 +70,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     weights: PartWeights
     phase: Phase
-    held: BytesByGroup
+    memory: BytesByGroup
     upcast: int = 0
 
 
@@ -133,12 +133,15 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
     job = PipelineJob(model, run, device)
     turns = [*_encoding(job), *_denoising(job), _decoding(job, run)]
     workspace = workspace_for(run, device)
-    kept, passing = {"inputs": job.program.inputs, "workspaces": workspace.kept}, {"workspaces": workspace.passing}
+    constant, passing = (
+        {"inputs": job.program.inputs, "workspaces": workspace.persistent},
+        {"workspaces": workspace.passing},
+    )
     moments = MomentLog()
     moments.note("build", 0, _resident(turns, run, None))
     for turn in turns:
-        weights = summed(_resident(turns, run, turn), {"buffers": job.program.buffers}, kept)
-        moments.note(turn.phase, 0, summed(weights, turn.held, passing), end=False)
+        weights = summed(_resident(turns, run, turn), {"buffers": job.program.buffers}, constant)
+        moments.note(turn.phase, 0, summed(weights, turn.memory, passing), end=False)
         moments.note(turn.phase, 0, weights)
     notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
     facts = _facts(job, turns, run, workspace)
@@ -161,10 +164,10 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
         return Trainer(program, run, device).estimate()
     bits = 8 * job.itemsize
     frozen = [t for encoder in model.encoders for t in encoder_tensors(encoder, run.precision)]
-    kept = [msgspec.structs.replace(tensor, bits=tensor.bits or bits) for tensor in frozen]
+    stored = [msgspec.structs.replace(tensor, bits=tensor.bits or bits) for tensor in frozen]
     raised = 8 * (FP32 if model.vae.fp32 or model.vae.force_upcast else job.itemsize)
-    kept += [msgspec.structs.replace(tensor, bits=raised) for tensor in vae_tensors(model.vae)]
-    trainer = Trainer(msgspec.structs.replace(program, frozen=(*program.frozen, *kept)), run, device)
+    stored += [msgspec.structs.replace(tensor, bits=raised) for tensor in vae_tensors(model.vae)]
+    trainer = Trainer(msgspec.structs.replace(program, frozen=(*program.frozen, *stored)), run, device)
     before = job.reading() | {"vae": encoding_bytes(model.vae, job.size, job.frames, job.batch, raised // 8)}
     fullest = max(before, key=lambda name: before[name])
     trainer.before = {f"activations: {fullest}": before[fullest]}
@@ -185,7 +188,7 @@ def _encoding(job: PipelineJob) -> list[Turn]:
     """The encoders' turns; with guidance the empty prompt is read after the other one."""
     reading = job.reading()
     return [
-        Turn(weights=weights, phase="input", held={f"activations: {weights.name}": reading[weights.name]})
+        Turn(weights=weights, phase="input", memory={f"activations: {weights.name}": reading[weights.name]})
         for weights in job.encoder_weights()
     ]
 
@@ -193,11 +196,11 @@ def _encoding(job: PipelineJob) -> list[Turn]:
 def _denoising(job: PipelineJob) -> list[Turn]:
     """The denoiser's turn, and the second one's."""
     done = prefilled(job.program.stages)
-    fullest = max((done.early, done.late, done.end), key=lambda held: sum(held.values()))
+    fullest = max((done.early, done.late, done.end), key=lambda sizes: sum(sizes.values()))
     name = "unet" if isinstance(job.model.denoiser, UNetModel) else "transformer"
     names = [name, f"{name}_2"][: job.model.denoisers]
-    kept = [part_weights(one, job.program.frozen, job.program.recipe.frozen) for one in names]
-    return [Turn(weights=weights, phase="forward", held=fullest) for weights in kept]
+    weights_by_name = [part_weights(one, job.program.frozen, job.program.recipe.frozen) for one in names]
+    return [Turn(weights=weights, phase="forward", memory=fullest) for weights in weights_by_name]
 
 
 def _decoding(job: PipelineJob, run: InferRun) -> Turn:
@@ -208,21 +211,21 @@ def _decoding(job: PipelineJob, run: InferRun) -> Turn:
     height, width = job.size
     others = (job.batch - at_once) * 3 * height * width * itemsize
     upcast = weights.blocks.bytes if itemsize > job.itemsize and not vae.fp32 else 0
-    return Turn(weights=weights, phase="decode", held={"activations: vae": size + others}, upcast=upcast)
+    return Turn(weights=weights, phase="decode", memory={"activations: vae": size + others}, upcast=upcast)
 
 
 def _resident(turns: list[Turn], run: InferRun, now: Turn | None) -> BytesByGroup:
     """The weights on the card while it is `now`'s turn; None for before the first."""
-    kept: BytesByGroup = {}
+    resident: BytesByGroup = {}
     for turn in turns:
         own = turn is now
         if run.offload == "sequential":
             size = turn.weights.largest if own else 0
         else:
             size = turn.weights.blocks.bytes if own or run.offload in {None, "none"} else 0
-            kept[TAILS] = kept.get(TAILS, 0) + (turn.weights.blocks.tails if size else 0)
-        kept[f"weights: {turn.weights.name}"] = size + (turn.upcast if own and run.offload != "sequential" else 0)
-    return kept
+            resident[TAILS] = resident.get(TAILS, 0) + (turn.weights.blocks.tails if size else 0)
+        resident[f"weights: {turn.weights.name}"] = size + (turn.upcast if own and run.offload != "sequential" else 0)
+    return resident
 
 
 def _choices(run: InferRun) -> tuple[str, ...]:
@@ -264,7 +267,7 @@ def _facts(job: PipelineJob, turns: list[Turn], run: InferRun, workspace: Worksp
         lifetime=WORDS[run.offload or "none"],
     )
     for turn in turns:
-        for name, size in turn.held.items():
+        for name, size in turn.memory.items():
             if name.endswith(turn.weights.name):
                 facts[name] = _passing(turn.weights.name, size)
     what = f"a batch of {run.batch_size}"

@@ -59,8 +59,8 @@ def _image(vae: PipelineVae, size: tuple[int, int], batch: int, itemsize: int) -
     for level, outer in enumerate(channels):
         given = inner * pixels
         for block in range(vae.layers_per_block + 1):
-            held = given if block else 0
-            most = max(most, held + _resnet(inner, outer) * pixels)
+            level_input = given if block else 0
+            most = max(most, level_input + _resnet(inner, outer) * pixels)
             inner = outer
         if level < len(channels) - 1:
             most = max(most, given + (inner + 4 * 4 * inner) * pixels)
@@ -94,25 +94,25 @@ def _levels(vae: PipelineVae, size: tuple[int, int], frames: int) -> Iterator[tu
 
 def _video(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, itemsize: int) -> int:
     """The fullest moment of a later chunk, with the frames that all convolutions remember."""
-    most = kept = 0
+    most = remembered = 0
     for inner, outer, chunk, pixels, doubled, larger in _levels(vae, size, frames):
         one = chunk * pixels
         shortcut = inner * one if vae.residual and larger else 0
         seen = SEEN if frames > 1 else 1
         widths = [inner, *[outer] * (2 * vae.layers_per_block + 1)]
-        kept += sum(widths) * seen * pixels + (outer * seen * pixels if doubled else 0)
+        remembered += sum(widths) * seen * pixels + (outer * seen * pixels if doubled else 0)
         given = inner * one
         for block, width in enumerate((inner, outer)):
-            held = shortcut + (given if block else 0)
-            most = max(most, held + _causal((width, outer), (chunk, seen), pixels, itemsize))
+            level_input = shortcut + (given if block else 0)
+            most = max(most, level_input + _causal((width, outer), (chunk, seen), pixels, itemsize))
         if larger:
             wide = one * (2 if doubled else 1)
             half = outer if vae.residual else outer // 2
             raised = FP32 // itemsize if itemsize < FP32 else 0
             most = max(most, shortcut + given + (2 + 4 * (1 + raised)) * outer * wide)
             most = max(most, shortcut + given + (2 + 4 + 4) * outer * wide + 2 * 4 * half * wide)
-    kept += vae.block_out_channels[0] * (SEEN if frames > 1 else 1) * pixels
-    return batch * (most + kept) * itemsize
+    remembered += vae.block_out_channels[0] * (SEEN if frames > 1 else 1) * pixels
+    return batch * (most + remembered) * itemsize
 
 
 def _causal(widths: tuple[int, int], frames: tuple[int, int], pixels: int, itemsize: int) -> int:

@@ -42,12 +42,12 @@ def vae_tensors(vae: PipelineVae) -> tuple[Parameter, ...]:
 
 def part_weights(name: str, tensors: Iterable[Parameter], itemsize: int) -> PartWeights:
     """What `tensors` come to at `itemsize` bytes a number."""
-    kept = tuple(tensors)
-    sizes = [t.numel * itemsize if t.bits is None else t.numel * t.bits // 8 for t in kept]
+    parameters = tuple(tensors)
+    sizes = [t.numel * itemsize if t.bits is None else t.numel * t.bits // 8 for t in parameters]
     return PartWeights(
         name=name,
-        numbers=sum(t.numel * t.count for t in kept),
-        blocks=block_bytes(kept, itemsize),
+        numbers=sum(t.numel * t.count for t in parameters),
+        blocks=block_bytes(parameters, itemsize),
         largest=max(sizes, default=0),
     )
 

@@ -72,8 +72,8 @@ class Offloaded:
         what = f"{self.layers} of {model.num_hidden_layers} layers" + (" and the output layer" if self.output else "")
         if run.stored is not None:
             return f"{what}, as the file holds them"
-        kept = f"{run.quantization}: {words_for(run.quantization)}" if run.quantization else run.precision
-        return f"{what} in {kept}; norms in fp32"
+        stored = f"{run.quantization}: {words_for(run.quantization)}" if run.quantization else run.precision
+        return f"{what} in {stored}; norms in fp32"
 
     def cache(self) -> tuple[int, str]:
         """Bytes of the offloaded layers' cache for the whole context, and the arithmetic."""

@@ -143,13 +143,13 @@ def _timeline(pieces: Sequence[ServingPart], ledger: Ledger) -> tuple[Moment, ..
         Moment(
             phase=phase,
             step=0,
-            allocated=sum(piece.bytes for piece in held),
+            allocated=sum(piece.bytes for piece in alive),
             reserved=None if phase == "build" else ledger.reserved,
             peak_allocated=peak,
             peak_reserved=None if phase == "build" else ledger.reserved,
             categories={
-                line: size for line in CATEGORIES if (size := sum(piece.bytes for piece in held if piece.line == line))
+                line: size for line in CATEGORIES if (size := sum(piece.bytes for piece in alive if piece.line == line))
             },
         )
-        for phase, held, peak in moments
+        for phase, alive, peak in moments
     )

@@ -118,7 +118,7 @@ class SglangServer:
             vocabulary=vocabulary,
             multiprocessors=card_limits(self.device).multiprocessors,
         )
-        room = int(self.free * self.settings.fraction) - weights.held.bytes - weights.held.tails
+        room = int(self.free * self.settings.fraction) - weights.blocks.bytes - weights.blocks.tails
         bits = cache_bits(run.kv_cache, run.precision)
         pool = pool_of(share, bits, room, page=1)
         return SglangRank(share, weights, profiled_batch(share, batch), room, pool)
@@ -136,7 +136,7 @@ class SglangServer:
         """
         rank = self.rank
         if rank.pool.tokens <= 0:
-            needed = rank.weights.held.bytes + rank.weights.held.tails + rank.pool.token
+            needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.pool.token
             raise TooLargeError(
                 f"run.mem_fraction_static = {self.settings.fraction:.3g} of {format_bytes(self.free)} that "
                 f"{self.device.name} has free before the model is loaded leaves nothing for keys and values beside "
@@ -194,9 +194,9 @@ class SglangServer:
     def _notes(self) -> tuple[str, ...]:
         rank, settings = self.rank, self.settings
         outside = int(self.free * (1 - settings.fraction))
-        said = "mem_fraction_static" + (", as SGLang sets it" if self.run.mem_fraction_static is None else "")
+        setting = "mem_fraction_static" + (", as SGLang sets it" if self.run.mem_fraction_static is None else "")
         taken = (
-            f"{said}: {settings.fraction:.3g}; {format_bytes(outside)} are left for chunks of {settings.chunk:,} "
+            f"{setting}: {settings.fraction:.3g}; {format_bytes(outside)} are left for chunks of {settings.chunk:,} "
             f"tokens, graphs of up to {settings.graphs} sequences and the table of requests"
         )
         notes = [taken, rank.pool.room(self.length, f"at once, of at most {self.requests:,} requests")]

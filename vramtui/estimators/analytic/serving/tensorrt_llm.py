@@ -66,7 +66,7 @@ class TrtServer:
         )
         profiled = profiled_batch(share, batch)
         outside = cuda_context_bytes(self.device.capability) + nccl_bytes(self.ranks) + self.workspace
-        left = self.device.total_memory - outside - weights.held.bytes - weights.held.tails - profiled.bytes
+        left = self.device.total_memory - outside - weights.blocks.bytes - weights.blocks.tails - profiled.bytes
         room = int(left * self.fraction)
         bits = cache_bits(run.kv_cache, run.precision)
         return TrtRank(share, weights, profiled, left, pool_of(share, bits, room, BLOCK))

@@ -54,10 +54,10 @@ class VllmWorker(NamedTuple):
     @property
     def fixed(self) -> int:
         """Everything but keys and values."""
-        held = self.weights.held
+        blocks = self.weights.blocks
         outside = self.kernels + self.links
         graphs = self.graphs if self.graphs_in_share else 0
-        return held.bytes + held.tails + self.rotary + self.profiled.bytes + graphs + self.workspace + outside
+        return blocks.bytes + blocks.tails + self.rotary + self.profiled.bytes + graphs + self.workspace + outside
 
 
 class Server:

@@ -45,8 +45,8 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
         """Pages of a sequence; a sliding group keeps its window, what one pass writes, and one page half used."""
         total = 0
         for window, count in self.groups:
-            kept = length if window is None else min(length, window - 1 + self.ahead)
-            pages = -(-kept // self.block)
+            tokens = length if window is None else min(length, window - 1 + self.ahead)
+            pages = -(-tokens // self.block)
             total += count * (pages if window is None else min(pages + 1, -(-length // self.block)))
         return total
 

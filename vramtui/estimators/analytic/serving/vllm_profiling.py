@@ -62,21 +62,23 @@ def tuning_buffer(capability: tuple[int, int]) -> int:
 def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
     """The fullest moment of one pass and of sampling after it (v1/worker/gpu_model_runner.py, profile_run)."""
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
-    kept = expert_workspace(share, run) + (HANDED_ON * wide if share.stages > 1 else 0)
+    resident = expert_workspace(share, run) + (HANDED_ON * wide if share.stages > 1 else 0)
     each = f"{run.tokens:,} tokens x {run.itemsize} B x"
     moments = [
-        Profiled(kept + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned, f"{each} ({words})")
+        Profiled(
+            resident + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned, f"{each} ({words})"
+        )
         for numbers, words in (_attention(model), _feed_forward(model, share))
     ]
     if share.ends:
-        moments.append(_sampling(share, run, kept + wide))
+        moments.append(_sampling(share, run, resident + wide))
     fullest = max(moments, key=lambda moment: moment.bytes)
-    if not kept:
+    if not resident:
         return fullest
-    return Profiled(fullest.bytes, f"{fullest.formula}; {kept:,} B that experts or the next stage keep")
+    return Profiled(fullest.bytes, f"{fullest.formula}; {resident:,} B that experts or the next stage keep")
 
 
-def _sampling(share: Share, run: ProfiledPass, kept: int) -> Profiled:
+def _sampling(share: Share, run: ProfiledPass, resident: int) -> Profiled:
     """Sampling for as many sequences as run together, while the hidden states of all tokens are held.
 
     The top-k kernel keeps a row of logits for each multiprocessor (v1/sample/ops/topk_topp_triton.py, _BUFFER_CACHE);
@@ -86,7 +88,7 @@ def _sampling(share: Share, run: ProfiledPass, kept: int) -> Profiled:
     rows, words = min(run.sequences, run.tokens), run.vocabulary
     copies = (run.itemsize if run.itemsize != 4 else 0) + FP32_COPIES * 4
     last = 2 * rounded(rows * share.model.hidden_size * run.itemsize)
-    size = kept + last + rounded(rows * words * copies) + rounded(min(run.multiprocessors, rows) * words * 4)
+    size = resident + last + rounded(rows * words * copies) + rounded(min(run.multiprocessors, rows) * words * 4)
     formula = (
         f"sampling for {rows:,} sequences: {words:,} logits x {copies} B, beside {run.tokens:,} tokens x "
         f"{share.model.hidden_size} x {run.itemsize} B"

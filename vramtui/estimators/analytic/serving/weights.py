@@ -30,7 +30,7 @@ class ServedWeights(msgspec.Struct, frozen=True):
         offloaded: bytes of tensors in host memory.
     """
 
-    held: BlockBytes
+    blocks: BlockBytes
     words: str
     offloaded: int = 0
 
@@ -101,15 +101,15 @@ def weight_pieces(weights: ServedWeights) -> list[ServingPart]:
         ServingPart(
             name="weights",
             line="weights",
-            bytes=weights.held.bytes,
+            bytes=weights.blocks.bytes,
             formula=weights.words,
             source="the model's shapes" + (f"; {OFFLOADED}" if weights.offloaded else ""),
-            count=weights.held.count,
+            count=weights.blocks.count,
         ),
         ServingPart(
             name="weight tails",
             line="weights",
-            bytes=weights.held.tails,
+            bytes=weights.blocks.tails,
             formula="what tensors of 10 MiB and more hold beyond their size",
             source="PyTorch, c10/cuda/CUDACachingAllocator.cpp",
         ),

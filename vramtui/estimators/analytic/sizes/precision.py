@@ -87,14 +87,14 @@ def inference_recipe(precision: Precision) -> Recipe:
     return recipe(precision, lora=None)
 
 
-def precision_notes(run: TrainRun, kept: Recipe) -> tuple[str, ...]:
+def precision_notes(run: TrainRun, recipe: Recipe) -> tuple[str, ...]:
     """What is taken for granted of a precision that PyTorch itself leaves open, a sentence each."""
     notes = []
-    if kept.master:
+    if recipe.master:
         notes.append(
             f"{run.precision} raises all gradients to fp32 before the step, as a wrapper around a torch optimizer does"
         )
-    if kept.fp8:
+    if recipe.fp8:
         notes.append(
             "fp8-mixed is Transformer Engine's over fp32 weights: linear layers keep their inputs in fp8 and two fp8 "
             "copies of each weight; its amax histories and workspaces are not counted"

@@ -47,7 +47,7 @@ def fuse_tape(tape: Tape, *, halves: bool = False, loss_apart: bool = False) -> 
     plan = _Plan(tape, nodes, groups, halves=halves, loss_apart=loss_apart)
     shorter = Tape(tape.group, selective=tape.selective)
     shorter.input, shorter.given, shorter.outside = tape.input, tape.given, tape.outside
-    shorter.held = tape.held
+    shorter.live_until_end = tape.live_until_end
     shorter.nodes = [plan.node_of(group) for group in groups]
     shorter.output = tape.output
     shorter.note_last_uses()
@@ -65,9 +65,9 @@ def _without_second_casts(nodes: Iterable[Node]) -> Iterable[Node]:
         if len(node.flows) == len(node.makes) == len(node.outs) == 1 and not (node.saves or _is_kernel(node)):
             (read, _), cast = node.flows[0], node.outs[0]
             if cast.itemsize != read.itemsize and cast.numel == read.numel:
-                kept = first.setdefault((read.storage, cast.itemsize), cast)
-                if kept is not cast:
-                    same[cast.storage] = kept
+                first_cast = first.setdefault((read.storage, cast.itemsize), cast)
+                if first_cast is not cast:
+                    same[cast.storage] = first_cast
                     continue
         yield _with_same(node, same) if same else node
 
@@ -111,7 +111,7 @@ class _Plan:
         self._maker = {storage: node for node in nodes for storage in node.makes}
         self._group_of = {id(node): index for index, group in enumerate(groups) for node in group}
         self._sources: dict[Storage, tuple[Storage, ...]] = {}
-        self._fixed = {*tape.held, *([tape.output.storage] if tape.output is not None else [])}
+        self._fixed = {*tape.live_until_end, *([tape.output.storage] if tape.output is not None else [])}
         self._fixed |= {s for node in nodes if _is_kernel(node) for s in (*node.uses, *node.saves)}
         self._kept = {s for node in nodes if _is_kernel(node) for s in node.saves}
         for node in nodes:

@@ -64,11 +64,11 @@ class Meter:
         workspace: what cuBLAS takes; of what it keeps the caller knows.
     """
 
-    __slots__ = ("early", "held", "late", "multiplied", "ran", "total", "workspace")
+    __slots__ = ("early", "late", "live", "multiplied", "ran", "total", "workspace")
 
     def __init__(self, workspace: Workspace = NO_WORKSPACE) -> None:
         self.workspace = workspace
-        self.held: BytesByGroup = {}
+        self.live: BytesByGroup = {}
         self.total = 0
         self.early: Moment = (0, {})
         self.late: Moment = (0, {})
@@ -79,17 +79,17 @@ class Meter:
     def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:  # noqa: ARG002 - for a trace
         """Allocate `size` bytes."""
         self.total += size
-        self.held[group] = self.held.get(group, 0) + size
+        self.live[group] = self.live.get(group, 0) + size
 
     def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a trace
         """Free `size` bytes, of several tensors of one size where it is `pieces`."""
         self.total -= size
-        self.held[group] -= size
+        self.live[group] -= size
 
     def move(self, old: Storage, new: Storage) -> None:
         """Count the bytes under another group; nothing is allocated."""
-        self.held[old.group] -= old.size
-        self.held[new.group] = self.held.get(new.group, 0) + old.size
+        self.live[old.group] -= old.size
+        self.live[new.group] = self.live.get(new.group, 0) + old.size
 
     def gemm(self, *, fused_bias: bool = False) -> None:
         """A matrix product runs: from here on the thread has its workspace, where releases of PyTorch keep one."""
@@ -116,10 +116,10 @@ class Meter:
             self.early = (total, self._with(workspace, group))
 
     def _with(self, workspace: int, group: str) -> BytesByGroup:
-        held = self.held.copy()
+        sizes = self.live.copy()
         if workspace:
-            held[group] = held.get(group, 0) + workspace
-        return held
+            sizes[group] = sizes.get(group, 0) + workspace
+        return sizes
 
     def begin(self) -> None:
         """Start a new pass: forget the fullest moments, keep what is held."""
@@ -133,32 +133,35 @@ class Meter:
             self._repeat(once, count)
             return
         if shared not in self.ran:
-            early, late, total, held = self.early, self.late, self.total, self.held.copy()
+            early, late, total, held_before = self.early, self.late, self.total, self.live.copy()
             self.early = self.late = (0, {})
             self._repeat(once, count)
             peak, at = max(self.early, self.late, key=_bytes)
-            self.ran[shared] = (self.total - total, _less(self.held, held)), (peak - total, _less(at, held))
+            self.ran[shared] = (
+                (self.total - total, _less(self.live, held_before)),
+                (peak - total, _less(at, held_before)),
+            )
             self.early, self.late = max(early, self.early, key=_bytes), max(late, self.late, key=_bytes)
             return
         (grown, more), (peak, at) = self.ran[shared]
-        moment = self.total + peak, summed(self.held, at)
+        moment = self.total + peak, summed(self.live, at)
         if self.multiplied:
             self.late = max(self.late, moment, key=_bytes)
         else:
             self.early = max(self.early, moment, key=_bytes)
         self.total += grown
-        self.held = summed(self.held, more)
+        self.live = summed(self.live, more)
 
     def _repeat(self, once: Callable[[], None], count: int) -> None:
         if count == 1:
             once()
             return
         before = self.late
-        start, start_held = self.total, self.held.copy()
+        start, start_held = self.total, self.live.copy()
         self.late = (0, {})
         once()
         grown = self.total - start
-        more = _less(self.held, start_held)
+        more = _less(self.live, start_held)
         peak, at = self.late
         last = peak + grown * (count - 1)
         if last > peak:
@@ -170,15 +173,15 @@ class Meter:
         self.late = max(before, (peak, at), key=_bytes)
         self.total += grown * (count - 1)
         for group, size in more.items():
-            self.held[group] += size * (count - 1)
+            self.live[group] += size * (count - 1)
 
 
 def _bytes(moment: Moment) -> int:
     return moment[0]
 
 
-def _less(held: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
-    return {group: size - start.get(group, 0) for group, size in held.items()}
+def _less(sizes: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
+    return {group: size - start.get(group, 0) for group, size in sizes.items()}
 
 
 def summed(*parts: BytesByGroup) -> BytesByGroup:

@@ -153,7 +153,7 @@ def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False, workspace
     """
     meter = Meter(workspace)
     forward(stages, meter, training=True)
-    first = Pass(meter.early[1], meter.late[1], meter.held.copy())
+    first = Pass(meter.early[1], meter.late[1], meter.live.copy())
     meter.begin()
     regions, incoming = [], 0
     for part in (stages[-1:], stages[1:-1], stages[: len(stages) > 1]):
@@ -162,14 +162,14 @@ def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False, workspace
         regions.append(meter.late)
     fullest = max(regions, key=lambda moment: moment[0])[1]
     last, between, start = (moment[1] for moment in regions)
-    return Passes(first, Pass(meter.early[1], fullest, meter.held.copy()), (last, between, start))
+    return Passes(first, Pass(meter.early[1], fullest, meter.live.copy()), (last, between, start))
 
 
 def prefilled(stages: Sequence[TapeStage], workspace: Workspace = NO_WORKSPACE) -> Pass:
     """Replay a forward pass without autograd; `workspace` is what matrix products take and give back."""
     meter = Meter(workspace)
     forward(stages, meter, training=False)
-    return Pass(meter.early[1], meter.late[1], meter.held.copy())
+    return Pass(meter.early[1], meter.late[1], meter.live.copy())
 
 
 class SavedTensors(msgspec.Struct):
@@ -210,11 +210,11 @@ def _saved(stage: TapeStage) -> list[Storage]:
     own = stage.tape.input.storage if stage.tape.input is not None else None
     every = (storage for node in stage.tape.nodes for storage in node.saves)
     saved = dict.fromkeys(storage for storage in every if storage is own or not storage.borrowed)
-    return [*saved, *(storage for storage in stage.tape.held if storage not in saved)]
+    return [*saved, *(storage for storage in stage.tape.live_until_end if storage not in saved)]
 
 
-def passing_groups(stages: Sequence[TapeStage], kept: Collection[str]) -> list[str]:
-    """Groups of which tensors are made, but none `kept`."""
+def passing_groups(stages: Sequence[TapeStage], saved: Collection[str]) -> list[str]:
+    """Groups of which tensors are made, but none `saved`."""
     nodes = (node for stage in dict.fromkeys(stages) for node in stage.tape.nodes)
     groups = dict.fromkeys(storage.group for node in nodes for storage in node.makes)
-    return [group for group in groups if group not in kept]
+    return [group for group in groups if group not in saved]

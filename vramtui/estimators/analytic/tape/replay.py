@@ -65,11 +65,11 @@ def _left(tape: Tape) -> tuple[list[tuple[str, int]], bool]:
     """What is let go at the end of the pass, and whether somebody else holds on to what is handed on."""
     kinds = []
     out = tape.output.storage if tape.output is not None else None
-    for storage in tape.held:
+    for storage in tape.live_until_end:
         if storage.refs == 1 + (storage is out) and storage.group != STAYS:
             kinds.append((storage.group, storage.size))
         storage.refs -= 1
-    borrowed = out is not None and (out.refs > 1 or out in tape.held)
+    borrowed = out is not None and (out.refs > 1 or out in tape.live_until_end)
     if borrowed and out is not None:
         out.refs -= 1
     return kinds, borrowed
@@ -88,7 +88,7 @@ def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: boo
         else:
             cache = node.cached and first and not keep
             for storage in node.makes:
-                storage.refs = (2 if storage.held else 1) + cache
+                storage.refs = (2 if storage.lives_until_end else 1) + cache
                 take(storage.group, storage.size, storage)
             if node.gemm:
                 meter.gemm(fused_bias=node.fused_bias)
@@ -144,7 +144,7 @@ def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
         _let_go([storage for storage in node.last_use_of if storage in reached], meter)
     if tape.output is not None and tape.output.storage in reached:
         _let_go((tape.output.storage,), meter)
-    _let_go([storage for storage in tape.held if storage in reached], meter)
+    _let_go([storage for storage in tape.live_until_end if storage in reached], meter)
 
 
 def _stopped(last: Node) -> Node:
@@ -331,5 +331,5 @@ def recompute_workspace(tape: Tape, *, input_grad_bytes: int) -> tuple[int, int]
     forward(stages, meter, training=True)
     meter.take(BACKWARD, incoming)
     backward(stages, meter, incoming=incoming)
-    outside = incoming + input_grad_bytes + meter.held.get(GRADIENTS, 0)
+    outside = incoming + input_grad_bytes + meter.live.get(GRADIENTS, 0)
     return alone, max(meter.early[0], meter.late[0]) - outside

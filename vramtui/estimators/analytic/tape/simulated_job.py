@@ -66,13 +66,13 @@ class SimulatedJob:
     def pop(self, name: str) -> list[Held]:
         """What was taken under a name, which has nothing then."""
         blocks = self.live[name, 0]
-        held = blocks.copy()
+        taken = blocks.copy()
         blocks.clear()
-        return held
+        return taken
 
-    def release(self, held: Iterable[Held]) -> None:
+    def release(self, blocks: Iterable[Held]) -> None:
         """Let go of these."""
-        self.play([Release([one], one[2]) for one in held])
+        self.play([Release([one], one[2]) for one in blocks])
 
     def drop(self, name: str) -> None:
         """Let go of everything under a name."""
@@ -139,8 +139,8 @@ class AllocationTrace:
         if workspace.passing:
             size = workspace.fused if fused_bias else workspace.passing
             self.steps.append(Transient(-(-size // MIN_BLOCK)))
-        elif workspace.kept:
-            self.steps.append(MatrixProduct(self._job.live[self._thread, 0], -(-workspace.kept // MIN_BLOCK)))
+        elif workspace.persistent:
+            self.steps.append(MatrixProduct(self._job.live[self._thread, 0], -(-workspace.persistent // MIN_BLOCK)))
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""

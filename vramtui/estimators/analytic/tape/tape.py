@@ -18,7 +18,7 @@ class Storage(msgspec.Struct, eq=False, gc=False):
     group: str
     label: str
     size: int
-    held: bool = False
+    lives_until_end: bool = False
     borrowed: bool = False
     refs: int = 0
 
@@ -137,7 +137,7 @@ class Tape:
         self.group = group
         self.input: Tensor | None = None
         self.output: Tensor | None = None
-        self.held: list[Storage] = []
+        self.live_until_end: list[Storage] = []
         self.given = False
         self.outside: list[Tensor] = []
         self.handed_back = 0
@@ -212,8 +212,8 @@ class Tape:
 
     def hold(self, tensor: Tensor) -> Tensor:
         """Keep `tensor` to the end of the forward pass, as autocast's cache does."""
-        tensor.storage.held = True
-        self.held.append(tensor.storage)
+        tensor.storage.lives_until_end = True
+        self.live_until_end.append(tensor.storage)
         return tensor
 
     def close(self, output: Tensor | None) -> None:

@@ -116,9 +116,9 @@ def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:
         for blocks in states.loop(tensor):
             job.drop("step of one")
             job.take("step of one", blocks)
-        held = job.live["step of one", 0]
-        job.release((*before, *held[:-1]))
-        del held[:-1]
+        own = job.live["step of one", 0]
+        job.release((*before, *own[:-1]))
+        del own[:-1]
     job.drop("step of one")
 
 

@@ -74,8 +74,8 @@ def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
     first = "each thread's first" if threads > 1 else "the first"
     return Fact(
         line="workspaces",
-        bytes=threads * workspace.kept,
-        formula=f"{times}{workspace.kept:,} B: {whose}",
+        bytes=threads * workspace.persistent,
+        formula=f"{times}{workspace.persistent:,} B: {whose}",
         source=WORKSPACE_SOURCE,
         lifetime=f"from {first} matrix product to the end",
         count=threads,
@@ -87,10 +87,10 @@ def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     recipe, frozen, trained = program.recipe, numel_of(program.frozen), program.trained_numel
     terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
     if frozen:
-        kept = f"x {recipe.frozen} B"
+        storage = f"x {recipe.frozen} B"
         if program.quantization:
-            kept = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
-        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters {kept}")
+            storage = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
+        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters {storage}")
     always = "from build to the end"
     return {
         "weights": Fact(
@@ -237,11 +237,11 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
     return {
         group: Fact(
             line=LINES.get(group, "activations"),
-            bytes=sum(kept.size * kept.count * kept.times for kept in tensors),
+            bytes=sum(saved.size * saved.count * saved.times for saved in tensors),
             formula=formula_of(tensors),
             source=AUTOGRAD_SOURCE,
             lifetime="from the first block to the last" if group.endswith("stream") else lifetime,
-            count=sum(kept.count * kept.times for kept in tensors),
+            count=sum(saved.count * saved.times for saved in tensors),
         )
         for group, tensors in kept_by.items()
     } | {
@@ -259,9 +259,9 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
 def formula_of(tensors: Sequence[SavedTensors]) -> str:
     """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
     by_count: dict[int, list[str]] = {}
-    for kept in tensors:
-        each = f"{kept.numel:,} x {kept.itemsize} B ({', '.join(kept.labels)})"
-        by_count.setdefault(kept.count, []).append(f"{kept.times} x {each}" if kept.times > 1 else each)
+    for saved in tensors:
+        each = f"{saved.numel:,} x {saved.itemsize} B ({', '.join(saved.labels)})"
+        by_count.setdefault(saved.count, []).append(f"{saved.times} x {each}" if saved.times > 1 else each)
     terms = ((count, " + ".join(sizes)) for count, sizes in by_count.items())
     return " + ".join(f"{count} x ({inner})" if count > 1 else inner for count, inner in terms)
 

@@ -66,7 +66,7 @@ class Trainer:
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
         multiplies = any(node.gemm for stage in program.stages for node in stage.tape.nodes)
         self.workspace = workspace_for(run, device) if multiplies else Workspace()
-        self.beside = BesideTraining()
+        self.extra = BesideTraining()
         # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
         self.before: BytesByGroup = {}
         self.before_facts: dict[str, Fact] = {}
@@ -130,8 +130,8 @@ class Trainer:
         fed = self._after_tower(moments, step, fed)
         done = self._micro_batch(moments, step, fed, self.first, {}, threads=2 if step else 0)
         if self.run.gradient_accumulation_steps > 1:
-            kept = {GRADIENTS: self.gradients.bytes}
-            done = self._micro_batch(moments, step, fed, self.later, kept, threads=2)
+            gradients = {GRADIENTS: self.gradients.bytes}
+            done = self._micro_batch(moments, step, fed, self.later, gradients, threads=2)
         states = {} if self.states.from_build else {"optimizer": self.states.bytes}
         stepping = done if step else summed(done, states)
         moments.note("step", step, summed(done, {"gradient clipping": self.clipping}), end=False)
@@ -146,13 +146,13 @@ class Trainer:
         step: int,
         fed: BytesByGroup,
         passes: Passes,
-        kept: BytesByGroup,
+        constant: BytesByGroup,
         *,
         threads: int,
     ) -> BytesByGroup:
         """Forward and backward; of the main thread and autograd's so many have their workspaces already."""
         resting = {name: size for name, size in fed.items() if name != "workspaces"}
-        start = summed(resting, kept)
+        start = summed(resting, constant)
         before, one = self._workspaces(threads), self._workspaces(max(threads, 1))
         self._pass(moments, "forward", step, passes.forward, early=summed(start, before), late=summed(start, one))
         two = summed(start, self._workspaces(2))
@@ -181,21 +181,19 @@ class Trainer:
         self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup
     ) -> None:
         """A forward pass with what is beside it at this moment."""
-        moments.note(phase, step, summed(early, self.beside.forward, done.early), end=False)
-        moments.note(phase, step, summed(late, self.beside.forward, done.late), end=False)
-        moments.note(phase, step, summed(late, self.beside.between, done.end))
+        moments.note(phase, step, summed(early, self.extra.forward, done.early), end=False)
+        moments.note(phase, step, summed(late, self.extra.forward, done.late), end=False)
+        moments.note(phase, step, summed(late, self.extra.between, done.end))
 
     def _pass_back(
         self, moments: MomentLog, step: int, passes: Passes, *, early: BytesByGroup, late: BytesByGroup
     ) -> None:
         """A backward pass with what is beside each region of it."""
-        beside, done = self.beside, passes.backward
-        last = beside.backward if beside.last is None else beside.last
-        first = beside.backward if beside.first is None else beside.first
-        moments.note(
-            "backward", step, summed(early, last if beside.loss is None else beside.loss, done.early), end=False
-        )
-        for within, fullest in zip((last, beside.backward, first), passes.regions, strict=True):
+        extra, done = self.extra, passes.backward
+        last = extra.backward if extra.last is None else extra.last
+        first = extra.backward if extra.first is None else extra.first
+        moments.note("backward", step, summed(early, last if extra.loss is None else extra.loss, done.early), end=False)
+        for within, fullest in zip((last, extra.backward, first), passes.regions, strict=True):
             if fullest:
                 moments.note("backward", step, summed(late, within, fullest), end=False)
         moments.note("backward", step, summed(late, done.end))
@@ -210,7 +208,7 @@ class Trainer:
         }
         if step or self.states.from_build:
             resting["optimizer"] = self.states.bytes
-        return resting | self.beside.always
+        return resting | self.extra.always
 
     @property
     def _product(self) -> BytesByGroup:
@@ -218,7 +216,7 @@ class Trainer:
         return {"workspaces": self.workspace.passing}
 
     def _workspaces(self, threads: int) -> BytesByGroup:
-        return {"workspaces": self.workspace.kept * threads}
+        return {"workspaces": self.workspace.persistent * threads}
 
 
 def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:

@@ -105,12 +105,12 @@ def _beside(index: Path, values: dict[str, object], part: str) -> Path:
 
 def _class_of(values: dict[str, object], part: str) -> str:
     """The class that an index gives for a part: the second of two names; empty where it has none."""
-    said = values.get(part)
-    if not isinstance(said, list) or len(said) != 2 or not isinstance(said[1], str):
+    value = values.get(part)
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
         return ""
-    return said[1]
+    return value[1]
 
 
 def _reason(error: Exception) -> str:
-    said = str(error)
-    return said if isinstance(error, UserError) else f"its index {said}"
+    message = str(error)
+    return message if isinstance(error, UserError) else f"its index {message}"

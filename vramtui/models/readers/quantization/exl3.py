@@ -30,8 +30,8 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
     """
     bits = config.number("bits", None)
     head = config.number("head_bits", 6)
-    for said in (bits, head):
-        if said is None or not LEAST <= said <= MOST:
+    for width in (bits, head):
+        if width is None or not LEAST <= width <= MOST:
             raise Damaged(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
     tables: list[Table] = []
     for group in groups:

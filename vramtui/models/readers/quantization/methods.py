@@ -49,8 +49,8 @@ def _modelopt(config: Fields) -> str | None:
     algorithm = config.text("quant_algo", "").upper()
     if algorithm == MIXED:
         layers = config.table("quantized_layers").values.values()
-        said = Counter(str(layer.get("quant_algo", "")) for layer in layers if isinstance(layer, dict))
-        algorithm = max(said, key=lambda name: said[name], default="")
+        algorithms = Counter(str(layer.get("quant_algo", "")) for layer in layers if isinstance(layer, dict))
+        algorithm = max(algorithms, key=lambda name: algorithms[name], default="")
     return "nvfp4" if "FP4" in algorithm else "fp8" if "FP8" in algorithm else None
 
 

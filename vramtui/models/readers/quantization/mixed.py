@@ -52,11 +52,11 @@ class Patterns:
 
     def __init__(self, how: Fields) -> None:
         lists = (how.values.get(name) for name in LEFT)
-        said = [str(one) for names in lists if isinstance(names, list) for one in names[:MOST_PATTERNS]]
-        self.towers = any(TOWERS.search(one) for one in said)
+        patterns = [str(one) for names in lists if isinstance(names, list) for one in names[:MOST_PATTERNS]]
+        self.towers = any(TOWERS.search(one) for one in patterns)
         self._of_all: list[str] = []
         self._of_layers: dict[int, list[str]] = {}
-        for one in said:
+        for one in patterns:
             match = None if one.startswith("re:") else LAYER.search(one)
             if match is None:
                 self._of_all.append(one)
@@ -77,10 +77,10 @@ class Patterns:
 
 def _matches(path: str, pattern: str) -> bool:
     if pattern.startswith("re:"):
-        said = pattern.removeprefix("re:")
-        simple = said.count("*") <= MOST_STARS and REGEX.fullmatch(said)
+        regex = pattern.removeprefix("re:")
+        simple = regex.count("*") <= MOST_STARS and REGEX.fullmatch(regex)
         try:
-            return bool(simple and re.search(said, path))
+            return bool(simple and re.search(regex, path))
         except re.error:
             return False
     if "*" in pattern:
@@ -102,7 +102,7 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
     rest = FP8 if how.text("quant_method", "") == "fp8" and quantization in {"mxfp4", "nvfp4"} else None
     counts = {str(group["name"]): group.get("count", 1) for group in tensors}
     # Gemma 4's stand beside the MLP, not in it.
-    beside = counts.get("gate_proj", 0) + counts.get("experts_down_proj", 0) > layers
+    has_both = counts.get("gate_proj", 0) + counts.get("experts_down_proj", 0) > layers
     tables: list[Table] = []
     for group in tensors:
         kind = kind_of(group)
@@ -118,7 +118,7 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
         elif quantization == "mxfp4" and not in_all_layers(how):
             tables.append(group)  # of which experts alone are kept in it
         else:
-            tables += _split(group, _left_count(group, kind, layers, left, beside=beside), bits)
+            tables += _split(group, _left_count(group, kind, layers, left, has_both=has_both), bits)
     return tables
 
 
@@ -145,13 +145,13 @@ def _by_kind(how: Fields) -> dict[str, int | None]:
     """Bits of each kind of layer, where each is listed with its format; None of the format of most."""
     if how.text("quant_algo", "").upper() != MIXED or how.text("moe_quant_algo", ""):
         return {}
-    said: dict[str, Counter[int | None]] = {}
+    formats: dict[str, Counter[int | None]] = {}
     for name, layer in list(how.table("quantized_layers").values.items())[: 10 * MOST_PATTERNS]:
         named_kind = next((kind for kind, words in LISTED.items() if words.search(name)), None)
         if named_kind and isinstance(layer, dict):
             algorithm = str(layer.get("quant_algo", "")).upper()
-            said.setdefault(named_kind, Counter())[None if "FP4" in algorithm else FP8] += 1
-    return {kind: counts.most_common(1)[0][0] for kind, counts in said.items()}
+            formats.setdefault(named_kind, Counter())[None if "FP4" in algorithm else FP8] += 1
+    return {kind: counts.most_common(1)[0][0] for kind, counts in formats.items()}
 
 
 def _bits_of_most(how: Fields, quantization: str | None) -> float | None:
@@ -190,7 +190,7 @@ def _split(group: Table, left: int, bits: float | None) -> Iterator[Table]:
             yield rest | {"count": number, "bits": each}
 
 
-def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, beside: bool) -> int:
+def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, has_both: bool) -> int:
     """How many of a group's tensors are left as they were."""
     name, count = str(group["name"]), int(group.get("count", 1))
     if not left:
@@ -201,5 +201,5 @@ def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, beside:
     elif count < layers and kind in {"shared", "experts"}:
         numbers = range(layers - count, layers)
     projection = "gate_proj" if kind == "experts" else name.removeprefix("shared_").replace("indexer_", "indexer.")
-    matched = left.count("experts beside" if beside and kind == "experts" else kind, projection, numbers)
+    matched = left.count("experts beside" if has_both and kind == "experts" else kind, projection, numbers)
     return min(count, matched if count <= layers else round(count * matched / layers))

@@ -23,8 +23,8 @@ MOST_LISTED = 20_000
 def mlx_quantization(config: Fields) -> Fields | None:
     """The table that MLX's converter wrote; None where it did not write any."""
     for key in KEYS:
-        said = config.values.get(key)
-        how = Fields(said) if isinstance(said, dict) else Fields({})
+        table = config.values.get(key)
+        how = Fields(table) if isinstance(table, dict) else Fields({})
         if not how.has("quant_method") and {"bits", "group_size"} <= how.values.keys():
             by_mlx = key == "quantization" or config.has("quantization") or how.text("mode", "") in MODES
             return how if by_mlx else None
@@ -39,9 +39,9 @@ def mlx_tensors(groups: Iterable[Table], how: Fields) -> list[Table]:
     """
     most = _format(how)
     listed: dict[str, Counter[Format | None]] = {}
-    for path, said in list(how.values.items())[:MOST_LISTED]:
-        if isinstance(said, dict) or said is False:
-            other = None if said is False else _format(Fields({**how.values, **said}))
+    for path, settings in list(how.values.items())[:MOST_LISTED]:
+        if isinstance(settings, dict) or settings is False:
+            other = None if settings is False else _format(Fields({**how.values, **settings}))
             listed.setdefault(_group(path), Counter())[other] += 1
     return [one for group in groups for one in _stored(group, most, listed.get(str(group["name"]), Counter()))]
 
@@ -69,13 +69,13 @@ def _stored(group: Table, most: Format, listed: "Counter[Format | None]") -> Ite
     if len(shape) < 2 or not inside or name.startswith(KEPT):
         yield group | {"bits": UNQUANTIZED}
         return
-    for kept, count in (*listed.items(), (most, left)):
+    for form, count in (*listed.items(), (most, left)):
         taken = min(count, left)
         left -= taken
         if not taken:
             continue
-        yield group | {"count": taken, "bits": UNQUANTIZED if kept is None else kept[0]}
-        if kept is not None:
-            scales = [*shape[:-1], -(-shape[-1] // kept[1]) * (2 if kept[2] else 1)]
-            bits = UNQUANTIZED if kept[2] else 8
+        yield group | {"count": taken, "bits": UNQUANTIZED if form is None else form[0]}
+        if form is not None:
+            scales = [*shape[:-1], -(-shape[-1] // form[1]) * (2 if form[2] else 1)]
+            bits = UNQUANTIZED if form[2] else 8
             yield group | {"name": f"{name}.{SCALES}", "count": taken, "shape": scales, "bits": bits}

@@ -51,7 +51,7 @@ class UNet:
         self.image = Image(model.in_channels, model.sample_size, model.sample_size)
         self.skips: list[tuple[Skip, int]] = []
         self.pending: Skip | None = None
-        self.held: list[Tensor] = []
+        self.level_inputs: list[Tensor] = []
         self.plain = self.net.training and not self.net.recipe.autocast
 
     def program(self) -> Program:
@@ -95,8 +95,8 @@ class UNet:
     def _remember(self) -> None:
         """What the last stage hands on is needed on the way up too; a checkpoint keeps it for itself."""
         x = self._last()
-        kept = self.net.training and (self.net.checkpointed or (self.plain and x.tracked))
-        self.pending = Skip(x, SAMPLING, saved=kept)
+        is_saved = self.net.training and (self.net.checkpointed or (self.plain and x.tracked))
+        self.pending = Skip(x, SAMPLING, saved=is_saved)
         self.skips.append((self.pending, self.image.channels))
 
     def _start(self) -> None:
@@ -185,18 +185,18 @@ class UNet:
 
     def _up(self, level: int) -> None:
         """A level holds what came from below and all of its skips until it is through."""
-        model, held = self.model, []
+        model, inputs = self.model, []
         if not self.net.training:
             below = Skip(self._last(), SAMPLING, saved=False)
             self.pending = below
-            held.append(below.tensor)
+            inputs.append(below.tensor)
         for _ in range(model.layers_per_block + 1):
             waiting, channels = self.skips.pop()
-            held.append(waiting.tensor)
+            inputs.append(waiting.tensor)
             self._join(waiting, channels)
             self._resnet()
             self._attend(level)
-        self.held = held
+        self.level_inputs = inputs
         if level:
             part, x = self._open(SAMPLING)
             self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
@@ -204,7 +204,7 @@ class UNet:
             larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
             part.ops.tape.record(Operator([x], [larger], flows=[(x, True)]))
             x, self.image = part.convolution((larger, self.image), self.blocks.pop().part(ConvModule))
-            part.ops.tape.touch(*held)
+            part.ops.tape.touch(*inputs)
             self._close(part, x)
 
     def _end(self) -> None:
@@ -214,7 +214,7 @@ class UNet:
         x, _ = part.convolution((x, self.image), block.part(ConvModule))
         if self.net.training:
             self.net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
-        part.ops.tape.touch(*self.held)
+        part.ops.tape.touch(*self.level_inputs)
         part.finish(None if self.net.training else x)
 
 

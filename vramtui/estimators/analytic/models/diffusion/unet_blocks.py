@@ -83,7 +83,7 @@ class Spatial:
 
         The block's function holds its input, and each attention's answer until the next one stands.
         """
-        given, held = x, x
+        given, residual = x, x
         writers = (self._itself, self._text, self._gated)
         blocks = (self.itself, self.crossed, self.mlp)
         for group, block, write in zip((ATTENTION, CROSS, MLP), blocks, writers, strict=True):
@@ -91,8 +91,8 @@ class Spatial:
             normed = part.normed_by(x, block.part(NormModule))
             part.ops.tape.group = group
             y = write(part, normed)
-            part.ops.tape.touch(normed, held)
-            held = y
+            part.ops.tape.touch(normed, residual)
+            residual = y
             part.ops.tape.group = GROUPS
             x = part.ops.add(y, x, "residual stream")
         part.ops.tape.touch(given)
