@@ -111,7 +111,7 @@ class Palette:
         self._variables = variables
         self.is_plain = plain
         self.is_true = not any("ansi" in colour for colour in variables.values())
-        self._made: dict[tuple[str, str, bool], Style] = {}
+        self._styles: dict[tuple[str, str, bool], Style] = {}
 
     def ink(self, name: str, on: str = "background", *, bold: bool = False) -> Style:
         """Text in the theme's colour `name` over the colour `on`. Of sixteen colours few can be read on a cursor's: all
@@ -122,12 +122,12 @@ class Palette:
         if name == "background" != on and not self.is_true and not self.is_plain:
             name = "on-patch"
         wanted = (name, on, bold)
-        if wanted not in self._made:
+        if wanted not in self._styles:
             marks = on == "cursor" and self.is_plain
-            self._made[wanted] = Style(
+            self._styles[wanted] = Style(
                 color=self._text(name, on), bgcolor=self._colour(on), bold=bold or None, reverse=marks or None
             )
-        return self._made[wanted]
+        return self._styles[wanted]
 
     def _text(self, name: str, on: str) -> RichColor:
         """The colour of text: on a cursor's ground, which is not that of the others, nearer to the foreground."""

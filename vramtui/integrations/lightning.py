@@ -46,7 +46,7 @@ class VramCallback(Callback):  # type: ignore[misc] # Lightning's types are not 
         model = self._model if self._model is not None else getattr(pl_module, "model", pl_module)
         self.guard.predict(model, known)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_told: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_others: Any) -> None:
         """Log."""
         del trainer
         for name, value in self.guard.figures().items():

@@ -42,7 +42,7 @@ class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not r
         state: TrainerState,
         control: TrainerControl,
         logs: dict[str, float] | None = None,
-        **_told: Any,
+        **_others: Any,
     ) -> None:
         """Add the figures."""
         del args, control

@@ -53,7 +53,7 @@ class TestProcess:
             raise UserError(refusal)
         self.path = path
         self._config = config
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         asks, self._asks = os.pipe()
         self._answers, answers = os.pipe()
         self._process = subprocess.Popen(  # noqa: S603 - this Python's own pytest
@@ -62,7 +62,7 @@ class TestProcess:
             env=_environment(asks, answers),
             pass_fds=(asks, answers),
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
+            stdout=self._output,
             stderr=subprocess.STDOUT,
         )
         os.close(asks)
@@ -97,12 +97,12 @@ class TestProcess:
         os.close(self._asks)
         self._lines.close()
         self._process.wait()
-        self._said.close()
+        self._output.close()
 
     def _words(self) -> str:
         self._process.wait()
-        self._said.seek(0)
-        return "\n".join(self._said.read().decode(errors="replace").splitlines()[-30:])
+        self._output.seek(0)
+        return "\n".join(self._output.read().decode(errors="replace").splitlines()[-30:])
 
 
 def _arguments(path: Path, config: pytest.Config) -> list[str]:

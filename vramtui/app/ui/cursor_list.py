@@ -75,7 +75,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._chosen: object = None
         self._sought = False
         self._drawn: dict[int, Strip] = {}
-        self._made: dict[int, tuple[One, str | None, int, Strip]] = {}
+        self._strips: dict[int, tuple[One, str | None, int, Strip]] = {}
 
     # --- what a list says of itself ------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def take(self, view: Shown, palette: Palette) -> None:
         """Show `view` from now on; only the visible rows that differ are drawn again."""
         if palette is not self.palette or self.view is None or self.layout_of(view) != self.layout_of(self.view):
-            self._made = {}
+            self._strips = {}
         followed = self._sought or self._is_in_sight
         self.view, self.palette, self.rows = view, palette, self.rows_of(view)
         self._stretch()
@@ -158,7 +158,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def on_resize(self) -> None:
         """Rows are as wide as the list, and the cursor may be beyond its end."""
-        self._drawn, self._made, self._sought = {}, {}, True
+        self._drawn, self._strips, self._sought = {}, {}, True
         self._stretch()
 
     def watch_show_vertical_scrollbar(self, _shown: bool) -> None:
@@ -175,7 +175,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         self._drawn = {}
         first = int(new_value)
-        self._made = {at: line for at, line in self._made.items() if first <= at < first + self.size.height}
+        self._strips = {at: line for at, line in self._strips.items() if first <= at < first + self.size.height}
         super().watch_scroll_y(old_value, new_value)
 
     def render_line(self, y: int) -> Strip:
@@ -195,11 +195,11 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def _row(self, at: int, row: One, palette: Palette, width: int) -> Strip:
         """The strip of row `at`, the same as last time where it looks the same."""
         cursor = self._cursor_style(at)
-        former = self._made.get(at)
+        former = self._strips.get(at)
         if former is not None and former[1:3] == (cursor, width) and self.alike(former[0], row):
             return former[3]
         line = self.line_of(row, palette, width, cursor)
-        self._made[at] = (row, cursor, width, line)
+        self._strips[at] = (row, cursor, width, line)
         return line
 
     def _cursor_style(self, at: int) -> str | None:

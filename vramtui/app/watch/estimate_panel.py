@@ -326,11 +326,11 @@ def _when(panel: Panel, estimate: Estimate, view: View) -> str:
     """When it peaks and beside which process; of a job on several GPUs the figures are those of one rank."""
     parallel = panel.workload.parallel
     if parallel is not None and parallel.ranks > 1:
-        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_beside(panel, estimate, view)}"
-    return _beside(panel, estimate, view)
+        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_peak_sentence(panel, estimate, view)}"
+    return _peak_sentence(panel, estimate, view)
 
 
-def _beside(panel: Panel, estimate: Estimate, view: View) -> str:
+def _peak_sentence(panel: Panel, estimate: Estimate, view: View) -> str:
     phase = PHASE_TITLES[estimate.peak_phase]
     step = f", step {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
     peak = f"peak: {phase}{step}"

@@ -223,18 +223,18 @@ class ReadingProgress:
     def __init__(self, path: Path) -> None:
         self._name = printable(path.name)
         self._next = time.monotonic() + MOMENT
-        self._said = False
+        self._is_reported = False
 
     def __call__(self, fraction: float) -> None:
         """So much is read, from 0 to 1."""
         if time.monotonic() >= self._next and sys.stderr.isatty():
             self._next = time.monotonic() + BETWEEN
-            self._said = True
+            self._is_reported = True
             sys.stderr.write(f"\r\x1b[Kreading {self._name}: {fraction:.0%}")
             sys.stderr.flush()
 
     def clear(self) -> None:
-        if self._said:
+        if self._is_reported:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 

@@ -96,15 +96,15 @@ class _StandardError:
     """Says a trouble once, and that it is over."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._trouble = ""
 
     def took(self) -> None:
         """All is well."""
-        self._said = ""
+        self._trouble = ""
 
     def trouble(self, sentence: str) -> None:
         """Say what is wrong, unless it was said last."""
-        if sentence != self._said:
-            self._said = sentence
+        if sentence != self._trouble:
+            self._trouble = sentence
             sys.stderr.write(f"vramtui: {sentence}\n")
             sys.stderr.flush()

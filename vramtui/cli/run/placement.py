@@ -79,7 +79,7 @@ class Claims:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.gettempdir()) / "vramtui-claims"
-        self._held: list[int] = []
+        self._handles: list[int] = []
 
     def take(self, uuid: str) -> bool:
         """Claim a GPU; False where another process has.
@@ -100,13 +100,13 @@ class Claims:
         except BlockingIOError:
             os.close(handle)
             return False
-        self._held.append(handle)
+        self._handles.append(handle)
         return True
 
     def release(self) -> None:
-        for handle in self._held:
+        for handle in self._handles:
             os.close(handle)
-        self._held.clear()
+        self._handles.clear()
 
 
 def _opened(path: Path) -> int:

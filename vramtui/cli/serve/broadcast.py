@@ -41,7 +41,7 @@ class Backlog:
     def __init__(self, hosts: int) -> None:
         most = min(MOST_OF_HOST, max(LEAST_OF_HOST, MOST // hosts))
         self._step = SPAN / most
-        self._kept: deque[bytes] = deque(maxlen=most)
+        self._chunks: deque[bytes] = deque(maxlen=most)
         self._last = float("-inf")
         self._lock = threading.Lock()
 
@@ -57,15 +57,15 @@ class Backlog:
             return
         with self._lock:
             if at < self._last:  # the clock was set back: what was seen by it is later than what comes
-                self._kept.clear()
+                self._chunks.clear()
             self._last = at
             text = RecordingEncoder.header(header) + RecordingEncoder().lines(RecordedTick(tick.sample, tick.jobs))
-            self._kept.append(zlib.compress(text, QUICK))
+            self._chunks.append(zlib.compress(text, QUICK))
 
     def lines(self) -> list[bytes]:
         """The lines of all recordings, the oldest first."""
         with self._lock:
-            recordings = tuple(self._kept)
+            recordings = tuple(self._chunks)
         return [line for one in recordings for line in zlib.decompress(one).splitlines(keepends=True)]
 
 

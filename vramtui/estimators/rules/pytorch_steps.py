@@ -31,7 +31,7 @@ class RuleEvents:
 
     def __init__(self) -> None:
         self._tensors: dict[str, _Tensor] = {}
-        self._held: list[str] = []
+        self._live: list[str] = []
         self._peak_here = 0
         self._peak: tuple[int, tuple[str, ...], Phase, int] = (0, (), "build", 0)
         self._waiting = True
@@ -40,7 +40,7 @@ class RuleEvents:
     @property
     def allocated(self) -> int:
         """Bytes held now."""
-        return sum(self._tensors[name].size for name in self._held)
+        return sum(self._tensors[name].size for name in self._live)
 
     def tensor(self, name: str, line: Category, shape: tuple[int, ...], dtype: str, lifetime: str = ALWAYS) -> None:
         """Hold a tensor of `shape`, in whole blocks."""
@@ -53,17 +53,17 @@ class RuleEvents:
     def hold(self, name: str, line: Category, size: int, formula: str, lifetime: str = ALWAYS) -> None:
         """Hold `size` bytes under `name`; a name let go before may be held again."""
         self._tensors[name] = _Tensor(line, size, formula, lifetime)
-        self._held.append(name)
+        self._live.append(name)
         self._peak_here = max(self._peak_here, self.allocated)
 
     def free(self, *names: str) -> None:
         """Let go of what is held of `names`."""
-        self._held = [name for name in self._held if name not in names]
+        self._live = [name for name in self._live if name not in names]
 
     def mark(self, phase: Phase, step: int = 0) -> None:
         """The end of a phase."""
         categories: dict[str, int] = {}
-        for name in self._held:
+        for name in self._live:
             tensor = self._tensors[name]
             categories[tensor.line] = categories.get(tensor.line, 0) + tensor.size
         self.timeline.append(
@@ -76,7 +76,7 @@ class RuleEvents:
             )
         )
         if self.allocated > self._peak[0]:
-            self._peak = (self.allocated, tuple(self._held), phase, step)
+            self._peak = (self.allocated, tuple(self._live), phase, step)
         self._peak_here = self.allocated
 
     def sheet(self, source: str, *assumptions: str) -> RuleSheet:

@@ -50,10 +50,10 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
         path = path / folder_index(path)
     if path.suffix == ".safetensors":
         weights = read_safetensors(path)
-        return _beside(path, weights), weights
+        return _config_of_weights(path, weights), weights
     if path.name.endswith(".safetensors.index.json"):
         weights = read_index(path)
-        return _beside(path, weights), weights
+        return _config_of_weights(path, weights), weights
     config, checkpoint = read_config(path), weights_beside(path)
     if config.undescribed and checkpoint is None:
         raise UserError(
@@ -90,7 +90,7 @@ def folder_index(folder: Path) -> str:
     return PIPELINE if not (folder / CONFIG).exists() and (folder / PIPELINE).is_file() else CONFIG
 
 
-def _beside(path: Path, weights: CheckpointWeights) -> ConfigFile:
+def _config_of_weights(path: Path, weights: CheckpointWeights) -> ConfigFile:
     """The config beside weights; without one, what their names and shapes tell."""
     config, refused = path.with_name(CONFIG), ""
     if config.is_file():

@@ -82,7 +82,7 @@ class RecordingDecoder:
             if header is not None:
                 self.header = header
                 return None
-        if self._beside(text):
+        if self._take_other_line(text):
             return None
         self.last = self._sample(text)
         return self.last
@@ -99,7 +99,7 @@ class RecordingDecoder:
             raise WrongTimeError(f"taken_at is {sample.taken_at}, which is no time since 1970")
         return sample
 
-    def _beside(self, text: bytes) -> bool:
+    def _take_other_line(self, text: bytes) -> bool:
         """Take a line that stands beside the samples; False where it is none of those."""
         if text.startswith(b'{"job":'):
             self.jobs.take(msgspec.json.decode(text, type=_Job).job)

@@ -65,20 +65,20 @@ class ReadPeaks:
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._told: dict[float, list[tuple[ProcessKey, Peak]]] = {}
+        self._peaks: dict[float, list[tuple[ProcessKey, Peak]]] = {}
 
     def take(self, line: PeaksLine) -> None:
-        self._told.setdefault(line.at, []).extend(
+        self._peaks.setdefault(line.at, []).extend(
             (ProcessKey(one.host, one.gpu_uuid, one.pid, one.started_at), one.peak) for one in line.processes
         )
-        while self._most is not None and sum(map(len, list(self._told.values()))) > self._most:
-            self._told.pop(min(self._told))
+        while self._most is not None and sum(map(len, list(self._peaks.values()))) > self._most:
+            self._peaks.pop(min(self._peaks))
 
     def at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """What was noted at the sample that was taken at exactly `when`."""
-        return self._told.get(when, ())
+        return self._peaks.get(when, ())
 
     def pop_until(self, until: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """What was noted at samples up to that time, which is then forgotten."""
-        due = [when for when in list(self._told) if when <= until]
-        return [entry for when in due for entry in self._told.pop(when, ())]
+        due = [when for when in list(self._peaks) if when <= until]
+        return [entry for when in due for entry in self._peaks.pop(when, ())]

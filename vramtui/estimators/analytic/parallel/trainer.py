@@ -62,7 +62,7 @@ class ShardedTrainer:
             trainer.gradients = block_bytes(own, mine.recipe.weights)
         if parallel.cpu_offload:
             trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
-        trainer.extra = _beside(buffers, flight.waiting_bytes(trainer.first.forward.end))
+        trainer.extra = _buffers_and_waiting(buffers, flight.waiting_bytes(trainer.first.forward.end))
 
     def estimate(self) -> Estimate:
         """Follow steps 0 and 1, with NCCL's memory outside the allocator."""
@@ -77,7 +77,7 @@ class ShardedTrainer:
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 
 
-def _beside(buffers: Sequence[Buffer], waiting: BytesByGroup) -> BesideTraining:
+def _buffers_and_waiting(buffers: Sequence[Buffer], waiting: BytesByGroup) -> BesideTraining:
     """The buffers of each moment, and the activations of micro-batches that wait for their backward pass."""
     return BesideTraining(
         always={buffer.name: buffer.always for buffer in buffers if buffer.always},

@@ -113,13 +113,13 @@ class _Plan:
         self._sources: dict[Storage, tuple[Storage, ...]] = {}
         self._fixed = {*tape.live_until_end, *([tape.output.storage] if tape.output is not None else [])}
         self._fixed |= {s for node in nodes if _is_kernel(node) for s in (*node.uses, *node.saves)}
-        self._kept = {s for node in nodes if _is_kernel(node) for s in node.saves}
+        self._saved = {s for node in nodes if _is_kernel(node) for s in node.saves}
         for node in nodes:
             if not _is_kernel(node):
-                self._kept |= {source for storage in node.saves for source in self._sources_of(storage)}
-        self._made = self._fixed | self._kept
+                self._saved |= {source for storage in node.saves for source in self._sources_of(storage)}
+        self._written = self._fixed | self._saved
         for node in nodes:
-            self._made |= {s for s in node.uses if self._crosses(s, node)}
+            self._written |= {s for s in node.uses if self._crosses(s, node)}
 
     def node_of(self, group: Sequence[Node]) -> Node:
         """The kernel that stands for a group: what it makes, reads, keeps, and hands back."""
@@ -127,10 +127,10 @@ class _Plan:
             # A bias's gradient is summed by a kernel of Triton's, whose partial sums are a MB or so in place of tens.
             return msgspec.structs.replace(group[0], last_use_of=(), sum_workspace=0)
         inside = {storage for node in group for storage in node.makes}
-        makes = [s for node in group for s in node.makes if s in self._made]
-        uses = dict.fromkeys(s for node in group for s in node.uses if s in self._made or s not in inside)
+        makes = [s for node in group for s in node.makes if s in self._written]
+        uses = dict.fromkeys(s for node in group for s in node.uses if s in self._written or s not in inside)
         saves = dict.fromkeys(
-            source for node in group for s in node.saves for source in self._sources_of(s) if source in self._kept
+            source for node in group for s in node.saves for source in self._sources_of(s) if source in self._saved
         )
         flows: dict[Storage, tuple[Tensor, bool]] = {}
         for node in group:
@@ -139,7 +139,7 @@ class _Plan:
                     flows.setdefault(tensor.storage, (tensor, True))
         return Node(
             backward_workspace=self._zeros(group, inside) + (sum(map(_table_sums, group)) if self._halves else 0),
-            outs=[tensor for node in group for tensor in node.outs if tensor.storage in self._made],
+            outs=[tensor for node in group for tensor in node.outs if tensor.storage in self._written],
             makes=makes,
             uses=list(uses),
             saves=list(saves),
@@ -155,7 +155,7 @@ class _Plan:
         """
         ends = not self._loss_apart and any(tensor.numel == 1 for node in group for tensor in node.outs)
         read = {t.storage: t for node in group for t, _ in node.flows if t.storage not in inside}
-        return sum(s.size for s in read if s in self._kept) if ends else 0
+        return sum(s.size for s in read if s in self._saved) if ends else 0
 
     def _crosses(self, storage: Storage, node: Node) -> bool:
         """Whether it was made by another kernel than the one that reads it."""

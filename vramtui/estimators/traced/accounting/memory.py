@@ -52,7 +52,7 @@ class SimulatedMemory:
         self.guesses_read: set[str] = set()  # lines that read a value which follows from data
         self.warnings: list[str] = []
         self.emulated_better: dict[str, None] = {}  # in the order in which they were met
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self.sign_of_life: Callable[[], None] = lambda: None
         self.share = 1.0
         self.bounded = False
@@ -111,8 +111,8 @@ class SimulatedMemory:
         if better:
             self.emulated_better[better] = None
         key = same or sentence
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._warned:
+            self._warned.add(key)
             self.warnings.append(sentence)
 
     def warn_of_kernel(self, note: str, name: str, line: str) -> None:

@@ -145,7 +145,7 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
         if substitution.has_filled and func.overloadpacket in _HOLDS:
             result = None
         for tensor, entry in small:
-            _keep(book, tensor, entry, _beside(tensor, out, result), call[0])
+            _keep(book, tensor, entry, _part_of_result(tensor, out, result), call[0])
             entry.guessed = not known or torch.Tag.nondeterministic_seeded in call[0].tags
             entry.is_filled = tensor.dtype is torch.bool and (substitution.has_filled or result is None)
         if mutable and not known and call[0] is not _FINITE_CHECK:  # gradients are taken to be finite
@@ -251,7 +251,7 @@ def _computed(func: Any, values: tuple[Any, Any] | None, substitution: _Substitu
         return False, None  # none that the CPU's operator takes
 
 
-def _beside(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor | None:
+def _part_of_result(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor | None:
     """The part of `result` that stands where `tensor` stands in `out`."""
     outs = out if isinstance(out, (list, tuple)) else (out,)
     results = result if isinstance(result, (list, tuple)) else (result,)

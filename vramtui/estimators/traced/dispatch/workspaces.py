@@ -20,8 +20,8 @@ class Workspaces:
     def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], release: tuple[int, int]) -> None:
         self._memory = memory
         self._capability = capability
-        self._kept = release < KEPT_BEFORE
-        self._held: dict[tuple[str, int, int], StorageEntry] = {}
+        self._keeps = release < KEPT_BEFORE
+        self._entries: dict[tuple[str, int, int], StorageEntry] = {}
 
     def cublas(self) -> None:
         """A handle is used by this thread on the current stream."""
@@ -29,22 +29,22 @@ class Workspaces:
 
     def cublaslt(self) -> None:
         """A product with a fused bias is run by this thread on the current stream."""
-        if self._kept:
+        if self._keeps:
             self.cublas()  # its handle is made, and the workspace with it
-        if not self._kept or os.environ.get(UNIFIED) == "0":
+        if not self._keeps or os.environ.get(UNIFIED) == "0":
             self._hold("cublaslt", lt_workspace_bytes())
 
     def clear(self) -> None:
         """Give all of them back."""
-        for entry in self._held.values():
+        for entry in self._entries.values():
             self._memory.release(entry)
-        self._held.clear()
+        self._entries.clear()
 
     def _hold(self, library: str, nbytes: int) -> None:
         key = (library, threading.get_ident(), self._memory.stream)
-        if key not in self._held:
+        if key not in self._entries:
             entry = self._memory.take(nbytes, "workspaces")
-            if self._kept:
-                self._held[key] = entry
+            if self._keeps:
+                self._entries[key] = entry
             else:
                 self._memory.release(entry)

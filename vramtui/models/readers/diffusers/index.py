@@ -67,7 +67,7 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
     pipeline = named.text("_class_name", name)
     usual = next((one for start, one in HABITS.items() if pipeline.startswith(start)), PipelineHabits())
     try:
-        vae = read_vae(Fields(decode(_beside(index, values, "vae"))))
+        vae = read_vae(Fields(decode(_config_of_part(index, values, "vae"))))
         encoders = _encoders(index, values, usual, decode)
     except (Damaged, UserError) as error:
         return name, table, f"its {denoiser} only, since {_reason(error)}"
@@ -86,7 +86,7 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
 def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, decode: Decode) -> list[Table]:
     encoders: list[Table] = []
     for name in (name for name in ENCODERS if _class_of(values, name)):
-        path = _beside(index, values, name)
+        path = _config_of_part(index, values, name)
         try:
             encoder = read_encoder(Fields(decode(path)), _class_of(values, name))
         except Damaged as error:
@@ -97,7 +97,7 @@ def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, dec
     return encoders
 
 
-def _beside(index: Path, values: dict[str, object], part: str) -> Path:
+def _config_of_part(index: Path, values: dict[str, object], part: str) -> Path:
     if not _class_of(values, part):
         raise Damaged(f"names no {part}")
     return index.parent / part / "config.json"
