@@ -54,7 +54,7 @@ class Stream(msgspec.Struct, frozen=True):
     ffn: int
     tokens: int | None = None
     staged: bool = False
-    cache_numbers: int = 0
+    per_token: int = 0
 
 
 class NetShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ def read_net(keys: Keys) -> NetShape:
     if stream.tokens is not None:
         sizes["max_position_embeddings"] = max(1, stream.tokens)
     caches = CacheList()
-    caches.add(per_token=stream.cache_numbers, layers=stream.layers)
+    caches.add(per_token=stream.per_token, layers=stream.layers)
     return NetShape(keys=keys.changed(**sizes), tensors=tensors, caches=caches, exact=exact, staged=stream.staged)
 
 
@@ -296,22 +296,20 @@ def _sam(keys: Keys) -> Stream:
     return plain_stream(own, tokens, ffn=int(own.whole("hidden_size") * own.number("mlp_ratio", 4)), staged=True)
 
 
-def _decoder(
-    keys: Keys, tokens: int | str, part: str = "", *, cache_numbers: int | None = None, **names: str
-) -> Stream:
+def _decoder(keys: Keys, tokens: int | str, part: str = "", *, per_token: int | None = None, **names: str) -> Stream:
     """What writes down speech: its decoder's stream, and what that keeps of each token.
 
     Args:
         keys: the config.
         tokens: how many there are, or the key that says it.
         part: where the decoder's config stands.
-        cache_numbers: numbers that a block keeps of a token; keys and values of the stream's width where not given.
+        per_token: numbers that a block keeps of a token; keys and values of the stream's width where not given.
         names: the keys of its sizes where they are not the usual ones.
     """
     own = keys.table(part) if part else keys
     sizes = {field: own.whole(name) for field, name in names.items()}
     stream = plain_stream(own, own.whole(tokens) if isinstance(tokens, str) else tokens, staged=True, **sizes)
-    return msgspec.structs.replace(stream, cache_numbers=2 * stream.hidden if cache_numbers is None else cache_numbers)
+    return msgspec.structs.replace(stream, per_token=2 * stream.hidden if per_token is None else per_token)
 
 
 def _moonshine(keys: Keys) -> Stream:
@@ -320,7 +318,7 @@ def _moonshine(keys: Keys) -> Stream:
     return _decoder(
         keys,
         "max_position_embeddings",
-        cache_numbers=2 * width,
+        per_token=2 * width,
         layers="decoder_num_hidden_layers",
         heads="decoder_num_attention_heads",
     )
@@ -329,15 +327,13 @@ def _moonshine(keys: Keys) -> Stream:
 def _dia(keys: Keys) -> Stream:
     own = keys.table("decoder_config")
     kv_heads = own.whole("num_key_value_heads")
-    return _decoder(
-        keys, "max_position_embeddings", "decoder_config", cache_numbers=2 * kv_heads * own.whole("head_dim")
-    )
+    return _decoder(keys, "max_position_embeddings", "decoder_config", per_token=2 * kv_heads * own.whole("head_dim"))
 
 
 def _pop2piano(keys: Keys) -> Stream:
     layers = keys.maybe("num_decoder_layers") or keys.whole("num_layers")
     stream = plain_stream(keys, 512, layers=layers, staged=True)
-    return msgspec.structs.replace(stream, cache_numbers=2 * keys.whole("num_heads") * keys.whole("d_kv"))
+    return msgspec.structs.replace(stream, per_token=2 * keys.whole("num_heads") * keys.whole("d_kv"))
 
 
 _SIDES: dict[str, Any] = {"layers": "decoder_layers", "heads": "decoder_attention_heads", "ffn": "decoder_ffn_dim"}
