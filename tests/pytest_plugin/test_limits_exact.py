@@ -20,6 +20,16 @@ def test_without_cuda():
 def test_without_a_limit():
     raise AssertionError
 
+
+@pytest.mark.vram(peak="1 MiB", exact=True)
+def test_with_a_fault():
+    apples = 2
+    assert apples == 3
+
+
+@pytest.mark.vram(peak="1 MiB", exact=True)
+def test_for_another_card():
+    pytest.skip("wants two cards")
 """
 
 
@@ -43,12 +53,17 @@ def test_a_test_that_tells_nothing_fails_in_one_sentence(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "test_memory.py").write_text(TESTS)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", "test_memory.py"],
+        [sys.executable, "-m", "pytest", "-q", "-rs", "--rootdir", ".", "-p", "no:cacheprovider", "test_memory.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "2 failed" in ran.stdout
     assert sentence in ran.stdout
     assert "exact=True needs peak=" in ran.stdout
+    if cuda == "None":
+        assert "4 failed" in ran.stdout
+        return
+    assert "3 failed, 1 skipped" in ran.stdout
+    assert "E       assert 2 == 3" in ran.stdout
+    assert "test_memory.py:24: wants two cards" in ran.stdout

@@ -155,6 +155,7 @@ def _is_interactive() -> bool:
 
 
 Values = Literal["zeros", "ones"]
+WITHOUT_CUDA = "no process of it used CUDA through PyTorch"
 LAST_WORDS = 500  # characters of what a job that told nothing said last
 
 
@@ -227,6 +228,34 @@ def dry_run(
         UserError: the card is not known, there is no C compiler, the program `vramtui` is not installed, the job used
             no CUDA, or it took longer than `timeout`.
     """
+    card, _ = run_dry(command, on=on, steps=steps, values=values, timeout=timeout, show_output=show_output)
+    if card.process is None and card.verdict == "failed" and card.exit_code == 0:
+        raise UserError(WITHOUT_CUDA)
+    return card
+
+
+def run_dry(
+    command: Sequence[str],
+    *,
+    on: str,
+    steps: int | None,
+    values: Values = "zeros",
+    timeout: float | None = None,
+    show_output: bool = False,
+) -> tuple[DryRun, str]:
+    """As `dry_run`, with what the job printed (empty where that was let through), and also where it used no CUDA.
+
+    Args:
+        command: program and arguments.
+        on: the card, or several of one kind.
+        steps: end it after so many steps of its optimizer; None: at its own end.
+        values: as what values are read that kernels would have computed.
+        timeout: seconds after which it is ended.
+        show_output: let what it prints through to standard error.
+
+    Raises:
+        UserError: as there, but for a job without CUDA.
+    """
     if find_spec("vramtui.cli") is None:
         raise UserError("dry_run needs the program: pip install vramtui")
     taken = [] if steps is None else ["--steps", str(steps)]
@@ -247,6 +276,4 @@ def dry_run(
     except (msgspec.DecodeError, ValueError):
         last = (errors or "").strip()[-LAST_WORDS:]
         raise UserError(last.removeprefix("vramtui: ") or "the job told nothing") from None
-    if card.process is None and card.verdict == "failed" and card.exit_code == 0:
-        raise UserError("no process of it used CUDA through PyTorch")
-    return card
+    return card, errors or ""

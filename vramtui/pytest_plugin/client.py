@@ -105,14 +105,17 @@ class TestProcess:
         return "\n".join(self._output.read().decode(errors="replace").splitlines()[-30:])
 
 
-def _arguments(path: Path, config: pytest.Config) -> list[str]:
+def shared_arguments(config: pytest.Config) -> list[str]:
     """The same root, settings and way to import; none of the options, which may be those of plugins left out."""
     options = ["-o", "addopts=", f"--rootdir={config.rootpath}", f"--import-mode={config.getoption('importmode')}"]
     if config.inipath is not None:
         options += ["-c", str(config.inipath)]
-    for plugin in (*LEFT_OUT, "vramtui.pytest_plugin.plugin", "vramtui.pytest_plugin.server"):
-        options += ["-p", plugin]
-    return [*options, str(path)]
+    return [*options, *(part for plugin in LEFT_OUT for part in ("-p", plugin))]
+
+
+def _arguments(path: Path, config: pytest.Config) -> list[str]:
+    own = ("-p", "vramtui.pytest_plugin.plugin", "-p", "vramtui.pytest_plugin.server")
+    return [*shared_arguments(config), *own, str(path)]
 
 
 def _environment(asks: int, answers: int) -> dict[str, str]:

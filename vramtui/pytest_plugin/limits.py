@@ -1,5 +1,6 @@
 """Peaks against limits and against the baseline, for one run of pytest."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,19 @@ from vramtui.api.baseline import (
     tolerance_of,
     write_baseline,
 )
-from vramtui.api.tracing import dry_run, trace
+from vramtui.api.tracing import WITHOUT_CUDA, run_dry, trace
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD
 from vramtui.estimators.traced.process.results import TraceResult
-from vramtui.pytest_plugin.client import TestProcess
+from vramtui.pytest_plugin.client import TestProcess, shared_arguments
+
+# What pytest (9) prints of a test that it skipped, and of one that failed, up to its last line.
+SKIPPED = re.compile(r"^SKIPPED \[1\] .*?(?::(\d+))?: (.*)$", re.MULTILINE)
+FAILURE = re.compile(
+    r"^=+ (?:FAILURES|ERRORS) =+\n(?:_+ .* _+\n)?(.*?)^(?:=+ short test summary|\d+ (?:failed|error|passed))",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,15 +202,21 @@ def exact_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
         UserError: it used no CUDA, or its card is not known.
     """
     name = f"{item.path}::{item.nodeid.partition('::')[2]}"
-    result = dry_run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], on=limit.device, steps=limit.steps
-    )
+    pytest_alone = [sys.executable, "-m", "pytest", *shared_arguments(item.config), "-q", "-rs", "--color=no", name]
+    result, printed = run_dry(pytest_alone, on=limit.device, steps=limit.steps)
+    skipped = SKIPPED.search(printed)
+    if result.exit_code == 0 and skipped is not None:
+        return _report(item, "skipped", (str(item.path), int(skipped[1] or 0), f"Skipped: {skipped[2]}"))
     totals = {"allocated": result.allocated, "reserved": result.reserved, "process": result.process}
     size = totals[limit.of] or 0
     if result.verdict == "does not fit":
         return failed_report(item, f"out of memory on an emulated {result.card}: {result.out_of_memory}")
-    if result.verdict == "failed":
-        return failed_report(item, f"it fails on an emulated {result.card}; pytest ended with {result.exit_code}")
+    if result.exit_code != 0:
+        failure = FAILURE.search(printed)
+        words = f"pytest ended with {result.exit_code}" if failure is None else f"\n{failure[1].strip()}"
+        return failed_report(item, f"it fails on an emulated {result.card}: {words}")
+    if result.process is None:
+        raise UserError(WITHOUT_CUDA)
     if limit.peak is not None and size > limit.peak:
         over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on an emulated {result.card}"
         return failed_report(item, f"{over}, {size - limit.peak:,} B over the limit of {format_bytes(limit.peak, 2)}")
@@ -214,12 +228,14 @@ def failed_report(item: pytest.Item, sentence: str) -> pytest.TestReport:
     return _report(item, "failed", sentence)
 
 
-def _report(item: pytest.Item, outcome: Literal["passed", "failed"], sentence: str | None) -> pytest.TestReport:
+def _report(
+    item: pytest.Item, outcome: Literal["passed", "failed", "skipped"], words: str | tuple[str, int, str] | None
+) -> pytest.TestReport:
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords=dict.fromkeys(item.keywords, 1),
         outcome=outcome,
-        longrepr=sentence,
+        longrepr=words,
         when="call",
     )

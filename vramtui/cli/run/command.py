@@ -17,6 +17,7 @@ from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fai
 from vramtui.cli.completion import cards, presets
 from vramtui.cli.options.command_options import command_of
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.core.estimate.devices import card
 from vramtui.models.named_files import exists, path_named
@@ -212,7 +213,7 @@ def emulated_need(options: RunOptions) -> str:
         SourceFailed: the GPUs cannot be read.
         UserError: there is no GPU, it is none that is known by name, or the job does not run so far without one.
     """
-    from vramtui.api.tracing import dry_run
+    from vramtui.api.tracing import run_dry
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run.placement import say_waiting
 
@@ -221,10 +222,14 @@ def emulated_need(options: RunOptions) -> str:
         raise UserError("--on auto: this machine has no GPU")
     name = card(gpu.name).name
     say_waiting(f"running it on an emulated {name} first: what it needs there is what it waits for")
-    result = dry_run(options.command, on=name, steps=options.steps or AUTO_STEPS, values=options.values)
+    result, printed = run_dry(options.command, on=name, steps=options.steps or AUTO_STEPS, values=options.values)
+    if result.verdict == "does not fit":
+        raise UserError(f"--on auto: the job runs out of memory on an emulated {name}, so it fits no GPU of that kind")
     if result.process is None or result.verdict == "failed":
+        last = printable(printed.strip().splitlines()[-1]) if printed.strip() else ""
         raise UserError(
-            f"--on auto: the job ended with {result.exit_code} on an emulated {name}; --needs says it instead"
+            f"--on auto: the job ended with {result.exit_code} on an emulated {name}"
+            f"{f' ({last})' if last else ''}; --needs says it instead"
         )
     say_waiting(f"it needs {format_bytes(result.process)}{', perhaps' if result.bounded else ''}")
     return f"{result.process}B"
