@@ -243,8 +243,12 @@ def test_a_printed_question_is_answered(line: str, host: Host, monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("line", TRACES)
-def test_a_printed_trace_is_made(line: str, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_printed_trace_is_made(
+    line: str, host: Host, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     pytest.importorskip("transformers" if "config.json" in line else "torch")
+    if "--python" not in line:  # another Python than this one
+        request.getfixturevalue("warm_children")
     check(line, *(answer(host, line, monkeypatch) if ANSWERED_HERE.fullmatch(line) else run(host, line)))
 
 

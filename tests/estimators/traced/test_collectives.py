@@ -9,7 +9,7 @@ from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import TraceRequest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 
 # As detectors gather what they found on every rank: sizes first, then as many bytes as the largest has.
 PICKLED = """

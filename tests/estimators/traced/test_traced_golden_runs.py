@@ -53,6 +53,7 @@ out.sum().backward()
 """
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
     file = tmp_path / "big.py"
     file.write_text(BIG)

@@ -146,6 +146,7 @@ def main():
 """
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_code_that_a_preset_names_runs_only_when_traced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

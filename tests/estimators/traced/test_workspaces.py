@@ -111,6 +111,7 @@ held = torch.ones(4, device="cuda")
 """
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_an_error_that_the_code_caught_is_told(tmp_path: Path) -> None:
     (tmp_path / "caught.py").write_text(CAUGHT, encoding="utf-8")
     result = trace(TraceRequest(path=str(tmp_path / "caught.py"), device=card("H100")))

@@ -7,7 +7,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import torch.utils.cpp_extension
 from torch.fx.experimental import proxy_tensor
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
@@ -20,6 +19,7 @@ from vramtui.estimators.traced.loading.scripted import give_save
 
 INDUCTOR = "inductor"  # what torch.compile takes where nobody names a backend
 TENSORBOARD = "torch.utils.tensorboard.writer"
+EXTENSIONS = "torch.utils.cpp_extension"  # loads setuptools
 
 
 def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
@@ -215,8 +215,11 @@ def _build_nothing(patches: Patches, where: Whereabouts) -> None:
             "code's way without it if it has one"
         )
 
-    for name in ("load", "load_inline"):
-        patches.set(torch.utils.cpp_extension, name, build)
+    def patch(module: ModuleType) -> None:
+        for name in ("load", "load_inline"):
+            patches.set(module, name, build)
+
+    for_module(patches, EXTENSIONS, patch)
 
 
 def _record_nothing(patches: Patches) -> None:

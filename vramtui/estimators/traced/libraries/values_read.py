@@ -53,6 +53,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch.Tensor, "numpy", numpy)
     patches.set(torch.Tensor, "__array__", array)
     patches.set(torch.Tensor, "tolist", tolist)
+    patches.set(FakeTensor, "tolist", tolist)  # it has one of its own, which reads place by place
     patches.set(torch.Tensor, "__format__", formatted)
     patches.set(torch.Tensor, "__repr__", show)
     patches.set(torch.Tensor, "__str__", show)
