@@ -144,7 +144,7 @@ def test_with_nobody_to_tell_a_job_runs_on(start: Start, tmp_path: Path) -> None
 @pytest.mark.torch
 def test_nothing_is_left_on_what_the_job_copies_and_saves(start: Start) -> None:
     program = (
-        "import copy, io, torch, sys\n"
+        "import copy, io, no_compiler, torch, sys\n"
         "assert '_vramtui_probe.session' in sys.modules\n"
         "assert type(torch.__spec__.loader).__module__ != '_vramtui_probe.import_hook'\n"
         "model = torch.nn.Sequential(torch.nn.Linear(2, 2)); model(torch.ones(1, 2)).sum().backward()\n"
@@ -154,7 +154,7 @@ def test_nothing_is_left_on_what_the_job_copies_and_saves(start: Start) -> None:
         "file = io.BytesIO(); torch.save([copy.deepcopy(model), optimizer], file)\n"
         "assert b'vramtui' not in file.getvalue()\n"
     )
-    heard = start("-c", program)
+    heard = start("-c", program, PYTHONPATH=str(JOBS))
     assert (heard.code, heard.stderr) == (0, "")
 
 
@@ -183,12 +183,12 @@ def test_compiled_code_is_compiled_no_differently(start: Start) -> None:
 
 @pytest.mark.torch
 def test_a_line_of_code_does_the_same(start: Start, runtime: Path) -> None:
-    program = "import torch, vramtui.probe, sys; vramtui.probe.start(); vramtui.probe.start()\n"
+    program = "import no_compiler, torch, vramtui.probe, sys; vramtui.probe.start(); vramtui.probe.start()\n"
     program += "model = torch.nn.Linear(2, 2); model(torch.ones(1, 2)).sum().backward()\n"
     program += "torch.optim.SGD(model.parameters()).step()\n"
     program += "print('vramtui.probe.session' in sys.modules, '_vramtui_probe.session' in sys.modules)\n"
     assert runtime.is_dir()
-    heard = start("-c", program)
+    heard = start("-c", program, PYTHONPATH=str(JOBS))
     assert (heard.code, heard.stdout, heard.stderr) == (0, "False True\n", "")
     assert heard.job.beat is not None
     assert heard.job.beat.step == 1

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import no_compiler  # type: ignore[import-not-found]  # noqa: F401 - beside this file, for its effect
 import torch
 
 MIB = 1 << 20

@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 
+import no_compiler  # type: ignore[import-not-found]  # noqa: F401 - beside this file, for its effect
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 

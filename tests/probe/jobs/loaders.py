@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 
+import no_compiler  # type: ignore[import-not-found]  # noqa: F401 - beside this file, for its effect
 import torch
 from torch.utils.data import DataLoader, Dataset
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import no_compiler  # type: ignore[import-not-found]  # noqa: F401 - beside this file, for its effect
 import torch
 
 model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
