@@ -52,10 +52,10 @@ async def on_screen(key: str, library: PresetLibrary) -> float:
         await pilot.pause(0.5)
         start = time.perf_counter()
         app.action_show("plan")
-        while app.parts.plan.model.sheet is None or not app.parts.plan.model.sheet.is_whole:
+        while app.parts.plan.model.heatmap is None or not app.parts.plan.model.heatmap.is_whole:
             await pilot.pause(0.005)
         whole = time.perf_counter() - start
-        cells = app.parts.plan.model.sheet.total
+        cells = app.parts.plan.model.heatmap.total
         while app.parts.plan.worker.is_busy:
             await pilot.pause(0.005)
         advised = time.perf_counter() - start

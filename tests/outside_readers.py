@@ -27,7 +27,7 @@ from vramtui.core.runs.run import Run, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, in_order
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.methods import estimates_by
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.readers.config_json import parse_config
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import checked_preset
@@ -223,7 +223,7 @@ def _history() -> RunHistory:
 
 READERS: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[type[Exception], ...]]] = {
     "preset": (estimate_preset, (UserError,)),
-    "config": (read_config, (UserError, Damaged)),
+    "config": (read_config, (UserError, DamagedError)),
     "line": (read_line, (UserError, msgspec.DecodeError)),
     "dashboard": (draw_line, (UserError,)),
     "message": (hear_message, ()),

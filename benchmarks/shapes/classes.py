@@ -13,7 +13,7 @@ from benchmarks.shapes.built import Built, build
 from benchmarks.shapes.checks import COUNTED, by_primes, doubled, named_in_conditions, verified
 from benchmarks.shapes.configs import STARTS, Gathered, add_config, fresh, values_of, written
 from benchmarks.shapes.rules import Paths, lines, simpler
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.expressions import evaluate
 
 IDLE = (
@@ -127,7 +127,7 @@ class Described:
         """Whether a part's class is read with this config: it may name another net of timm than was built."""
         try:
             self.gathered.table().tensors(name, written(config))
-        except Damaged as error:
+        except DamagedError as error:
             return "whose tensors are not known" not in str(error)
         return True
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks.shapes.places import LOOPS, Index, Predicate, predicates
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate
 
 # Of the likeliest conditions, those of which two are tried together; and how often places are split.
@@ -275,6 +275,6 @@ def _loops(
 def _times(text: str, names: "Paths") -> int | None:
     try:
         found = evaluate(text, names)
-    except Damaged:
+    except DamagedError:
         return None
     return int(found) if isinstance(found, (int, float)) and 0 <= found <= MOST_ROUNDS else None

@@ -162,18 +162,18 @@ def test_ways_of_sharing() -> None:
 def test_a_map_says_what_its_estimator_says() -> None:
     device = card("H100")
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
-    sheet = GridCells(GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
-    order = [sheet.done for _ in sheet.fill(ANALYTIC)]
-    assert order == list(range(1, sheet.total + 1))
-    assert sheet.is_whole
-    for y, row in enumerate(sheet.cells()):
+    heatmap = GridCells(GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
+    order = [heatmap.done for _ in heatmap.fill(ANALYTIC)]
+    assert order == list(range(1, heatmap.total + 1))
+    assert heatmap.is_whole
+    for y, row in enumerate(heatmap.cells()):
         for x, answer in enumerate(row):
             try:
-                expected = answer_for(ANALYTIC, sheet.workload_at(x, y), device)
+                expected = answer_for(ANALYTIC, heatmap.workload_at(x, y), device)
             except UserError as error:
                 expected = FitResult(None, fits=False, reason=str(error))
             assert answer == expected
-    refused = [answer.reason for row in sheet.cells() for answer in row if answer and answer.process is None]
+    refused = [answer.reason for row in heatmap.cells() for answer in row if answer and answer.process is None]
     assert any("does not divide" in reason for reason in refused)
 
 

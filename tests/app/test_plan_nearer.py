@@ -20,37 +20,37 @@ CARD = card("RTX4090")
 @pytest.mark.slow
 def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
-    sheet = GridCells(GridQuestion(TRAIN, CARD, axes["batch"], axes["precision"], 8), (0, 0), DEFAULT)
-    steps = sheet.fill(ANALYTIC)
-    quick = {(x, y): answer_for(ANALYTIC, sheet.workload_at(x, y), CARD) for y in range(2) for x in range(3)}
+    heatmap = GridCells(GridQuestion(TRAIN, CARD, axes["batch"], axes["precision"], 8), (0, 0), DEFAULT)
+    steps = heatmap.fill(ANALYTIC)
+    quick = {(x, y): answer_for(ANALYTIC, heatmap.workload_at(x, y), CARD) for y in range(2) for x in range(3)}
     next(steps)
     next(steps)
-    assert sheet.near_cells == {(0, 0)}, "the start is simulated first: all other cells are moved as it is"
-    for _ in zip(range(sheet.total - 1), steps, strict=False):
+    assert heatmap.exact_cells == {(0, 0)}, "the start is simulated first: all other cells are moved as it is"
+    for _ in zip(range(heatmap.total - 1), steps, strict=False):
         pass
-    assert sheet.done == sheet.total
-    assert not sheet.is_whole
-    start, plain = sheet.cells()[0][0], quick[0, 0]
+    assert heatmap.done == heatmap.total
+    assert not heatmap.is_whole
+    start, plain = heatmap.cells()[0][0], quick[0, 0]
     assert start is not None
     assert start.process is not None
     assert plain.process is not None
     for (x, y), answer in quick.items():
-        here = sheet.cells()[y][x]
-        if (x, y) not in sheet.near_cells and answer.process is not None:
+        here = heatmap.cells()[y][x]
+        if (x, y) not in heatmap.exact_cells and answer.process is not None:
             assert here is not None
             assert here.process == answer.process * start.process // plain.process
     for _ in steps:
         pass
-    assert sheet.is_whole
+    assert heatmap.is_whole
     refined = 0
-    for y, row in enumerate(sheet.cells()):
+    for y, row in enumerate(heatmap.cells()):
         for x, answer in enumerate(row):
-            if (x, y) in sheet.near_cells:
+            if (x, y) in heatmap.exact_cells:
                 refined += 1
-                assert answer == answer_for(DEFAULT, sheet.workload_at(x, y), CARD)
+                assert answer == answer_for(DEFAULT, heatmap.workload_at(x, y), CARD)
         sizes = [answer.process for answer in row if answer is not None and answer.process is not None]
         assert sizes == sorted(sizes), "no cliff where the simulation ends"
-    assert 10 < refined < sheet.total
+    assert 10 < refined < heatmap.total
 
 
 def test_advice_goes_by_what_is_simulated() -> None:

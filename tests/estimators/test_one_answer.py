@@ -88,7 +88,7 @@ def test_one_figure_for_many_presets(found: PresetFile) -> None:
         assert picked is not None
         assert picked.needs == needs
         assert predictor.total(workload, device) == needs
-        assert Planner(ANALYTIC, workload, device, near=DEFAULT).now.process == needs
+        assert Planner(ANALYTIC, workload, device, exact=DEFAULT).now.process == needs
         fit = table[device]
         assert fit is not None
         assert (fit.needs, fit.error) == (needs, exact[device].error)
@@ -161,7 +161,7 @@ def test_a_map_has_the_same_figure(found: PresetFile) -> None:
         next(steps, None)
         answer = sheet.cells()[start[1]][start[0]]
         assert answer is not None
-        assert answer.process == estimate.process or (start not in sheet.near_cells and not answer.fits)
+        assert answer.process == estimate.process or (start not in sheet.exact_cells and not answer.fits)
 
 
 @pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))

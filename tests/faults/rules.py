@@ -178,7 +178,7 @@ class _Run:
         try:
             sample = self._source.read()
         except SourceFailed as failure:
-            self._state.age(self._now, failure.message)
+            self._state.mark_stale(self._now, failure.message)
             return failure
         assert decode_sample(encode_sample(sample)) == sample, "the sample does not survive its own encoding"
         self._state.take(sample)
@@ -199,7 +199,7 @@ class _Run:
         thread.join(BLOCKED)
         if thread.is_alive():
             self._now += 5
-            self._state.age(self._now, "no answer")
+            self._state.mark_stale(self._now, "no answer")
             self._shown("", age=self._state.sample is not None)
             self._found.met = True
             self._case.world(broken=False, tick=self._tick).write(self._bench.path)

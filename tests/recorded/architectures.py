@@ -17,7 +17,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.readers.config_json import parse_config
 from vramtui.presets.model_presets import tables_of_config
 
@@ -113,7 +113,7 @@ def preset_from(config: dict[str, Any]) -> Preset:
         if found.undescribed:
             raise UserError(f"the net in {found.undescribed} is not known")
         return msgspec.convert(tables_of_config("config", found), Preset)
-    except (Damaged, msgspec.ValidationError) as error:
+    except (DamagedError, msgspec.ValidationError) as error:
         raise UserError(str(error)) from None
 
 

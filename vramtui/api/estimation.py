@@ -251,7 +251,7 @@ def fit(
     if gpu is None and memory is None:
         raise UserError('say what it has to fit: gpu="H200", or memory="24GiB"')
     preset_file, device = preset_for(model, settings, job_file), device_of(gpu, memory)
-    planner = Planner(ANALYTIC, preset_file.preset.workload, device, gpus, near=DEFAULT)
+    planner = Planner(ANALYTIC, preset_file.preset.workload, device, gpus, exact=DEFAULT)
     return FitReport(preset=preset_file, device=device, plan=planner.plan(), _planner=planner)
 
 

@@ -257,12 +257,12 @@ class Dashboard(App[None]):
         """Whether the screen has to change with the clock alone; sees to it that a source that is stuck is noticed."""
         self.poller.check()
         if self.feed.failed:
-            self.state.age(self.shared.clock(), self.feed.failed)
+            self.state.mark_stale(self.shared.clock(), self.feed.failed)
         return bool((self.feed.failed and self.state.sample) or self.parts.late(self.feed))
 
     def _mark_stale(self) -> None:
         """Nothing new is known: everything that is shown says how old it is."""
-        self.state.age(self.shared.clock(), self.feed.failed or "no answer")
+        self.state.mark_stale(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()
 
     def on_presets_read(self, message: messages.PresetsRead) -> None:

@@ -60,7 +60,7 @@ def card(options: PictureOptions) -> None:
         with naming_setting(preset_file):
             estimate = DEFAULT.estimate(workload, device)
         key = usual_key(workload)
-        edge = Planner(ANALYTIC, workload, device, near=DEFAULT).edge(key)
+        edge = Planner(ANALYTIC, workload, device, exact=DEFAULT).edge(key)
         fit, group, own = fit_of(preset_file, estimate, device), group_of(device.name), own_length(workload)
         there = CardFit(card=device, group=group, fit=fit, key=key, largest=edge.largest, own=own)
         words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")

@@ -116,7 +116,7 @@ def _plan(preset_file: "PresetFile", report: "OomReport", gpu: str | None) -> "P
         raise UserError("the message does not say how much memory the card has; name it with --gpu")
     room = max(total - (report.others_hold or 0), 1)
     device = msgspec.structs.replace(device, total_memory=room)
-    return Planner(ANALYTIC, preset_file.preset.workload, device, near=DEFAULT).plan()
+    return Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).plan()
 
 
 def _lines(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":

@@ -155,7 +155,7 @@ class Predictor:
         return self._correct
 
     @property
-    def nearer(self) -> Estimator | None:
+    def exact(self) -> Estimator | None:
         """What simulates, corrected as every answer is; None where nothing makes answers nearer."""
         return None if self.refiner is None else CorrectedEstimator(LazyDefault(), self._correct)
 

@@ -21,7 +21,7 @@ PIPES = "VRAMTUI_TEST_PIPES"
 LEFT_OUT = ("no:xdist", "no:cacheprovider", "no:randomly", "no:cov")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class TraceQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One test to run: its id, the card and its memory, and after how many optimizer steps to stop."""
 
     nodeid: str
@@ -30,7 +30,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class TraceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Its reports as pytest serializes them, and the trace where the test came so far; or why there is neither."""
 
     reports: tuple[Any, ...] = ()
@@ -75,7 +75,7 @@ class TestProcess:
         Raises:
             UserError: it could not be run there; the sentence says why.
         """
-        asked = Asked(nodeid=item.nodeid, device=limit.device, memory=limit.memory, steps=limit.steps)
+        asked = TraceQuestion(nodeid=item.nodeid, device=limit.device, memory=limit.memory, steps=limit.steps)
         try:
             os.write(self._asks, msgspec.json.encode(asked) + b"\n")
             line = self._lines.readline()
@@ -83,7 +83,7 @@ class TestProcess:
             line = b""
         if not line:
             raise UserError(f"the process that traces ended without an answer:\n{self._words()}")
-        answered = msgspec.json.decode(line, type=Answered)
+        answered = msgspec.json.decode(line, type=TraceAnswer)
         if answered.error is not None:
             raise UserError(answered.error)
         hook = self._config.hook.pytest_report_from_serializable

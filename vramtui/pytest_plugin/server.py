@@ -13,7 +13,7 @@ from vramtui.api.estimation import device_of
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.process.child import trace_here
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
-from vramtui.pytest_plugin.client import PIPES, Answered, Asked
+from vramtui.pytest_plugin.client import PIPES, TraceAnswer, TraceQuestion
 
 _OUTCOMES = (pytest.skip.Exception, pytest.fail.Exception, pytest.xfail.Exception)
 
@@ -52,10 +52,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     items = {item.nodeid: item for item in session.items}
     with os.fdopen(asks, "rb") as questions:
         for line in questions:
-            asked = msgspec.json.decode(line, type=Asked)
+            asked = msgspec.json.decode(line, type=TraceQuestion)
             item = items.get(asked.nodeid)
             error = f"{asked.nodeid} is not found by the pytest that traces"
-            _write(answers, _forked(item, asked) if item is not None else Answered(error=error))
+            _write(answers, _forked(item, asked) if item is not None else TraceAnswer(error=error))
     return True
 
 
@@ -75,7 +75,7 @@ def load_once() -> None:
         torch.add(torch.ones(1), 1)
 
 
-def _forked(item: pytest.Item, asked: Asked) -> Answered:
+def _forked(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:
     """The answer of a fork of this process."""
     read, write = os.pipe()
     sys.stdout.flush()
@@ -90,19 +90,19 @@ def _forked(item: pytest.Item, asked: Asked) -> Answered:
         line = answer.read()
     _, status = os.waitpid(pid, 0)
     if not line:
-        return Answered(error=f"the test ended its process (exit code {os.waitstatus_to_exitcode(status)})")
-    return msgspec.json.decode(line, type=Answered)
+        return TraceAnswer(error=f"the test ended its process (exit code {os.waitstatus_to_exitcode(status)})")
+    return msgspec.json.decode(line, type=TraceAnswer)
 
 
-def _answer(item: pytest.Item, asked: Asked) -> Answered:
+def _answer(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:
     try:
         request = TraceRequest(device=device_of(asked.device, asked.memory), steps=asked.steps)
     except UserError as error:
-        return Answered(error=str(error))
+        return TraceAnswer(error=str(error))
     call = TracedCall(request)
     item.config.pluginmanager.register(call)
     reports = runtestprotocol(item, log=False, nextitem=None)
-    return Answered(reports=tuple(_plain(item, reports)), result=call.result)
+    return TraceAnswer(reports=tuple(_plain(item, reports)), result=call.result)
 
 
 def _plain(item: pytest.Item, reports: list[pytest.TestReport]) -> Iterator[Any]:
@@ -110,7 +110,7 @@ def _plain(item: pytest.Item, reports: list[pytest.TestReport]) -> Iterator[Any]
         yield item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
 
 
-def _write(handle: int, answered: Answered) -> None:
+def _write(handle: int, answered: TraceAnswer) -> None:
     data = msgspec.json.encode(answered, enc_hook=str) + b"\n"
     while data:
         data = data[os.write(handle, data) :]

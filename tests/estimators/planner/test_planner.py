@@ -338,7 +338,7 @@ def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
     model = TransformerModel(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, vocab_size=8000)
     workload = Workload(model=model, run=TrainRun(batch_size=4, sequence_length=256))
     device = devices.card("T4")
-    planner = Planner(ANALYTIC, workload, device, near=DEFAULT)
+    planner = Planner(ANALYTIC, workload, device, exact=DEFAULT)
     before = DEFAULT.estimate(workload, device).process
     methods = set()
     for effect in planner.effects(before, "run.batch_size"):

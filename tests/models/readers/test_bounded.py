@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vramtui.core.base.errors import UserError
-from vramtui.models.readers.bounded import Cursor, Damaged, open_plain
+from vramtui.models.readers.bounded import Cursor, DamagedError, open_plain
 from vramtui.models.readers.gguf import read_gguf
 
 KEY = struct.pack("<Q", 1) + b"a"
@@ -45,7 +45,7 @@ def test_strings_are_passed_over_to_the_byte(tmp_path: Path) -> None:
         assert cursor.take(3) == b"end"
     for count in (len(words) + 1, 1 << 40):
         file, size = open_plain(path)
-        with file, pytest.raises(Damaged):
+        with file, pytest.raises(DamagedError):
             Cursor(file, size).skip_strings(count)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in
 
 
@@ -53,7 +53,7 @@ def test_what_it_says_is_worked_out(text: str, value: object) -> None:
 )
 def test_what_no_number_can_be_made_of_is_refused(text: str) -> None:
     keys = Keys(many=[1] * 3, width=10**9, none=None, text="abc", most=MOST_ROUNDS + 1)
-    with pytest.raises(Damaged, match="cannot be worked out"):
+    with pytest.raises(DamagedError, match="cannot be worked out"):
         evaluate(text, keys)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.recorded.architectures import KINDS, recorded
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes import known
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.nets import STREAMS
@@ -108,7 +108,7 @@ def test_layers_follow_the_keys_that_say_which_they_are() -> None:
     ],
 )
 def test_what_cannot_be_worked_out_is_one_clear_error(keys: dict[str, Any]) -> None:
-    with pytest.raises(Damaged, match="has "):
+    with pytest.raises(DamagedError, match="has "):
         counted("InklingForCausalLM", {"model_type": "inkling_text"} | keys)
 
 
@@ -123,7 +123,7 @@ KEYS = ("hidden_size", "num_hidden_layers", "layer_types", "text_config", "visio
 @examples(60)
 @given(st.sampled_from(sorted(TABLE.names())), st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
 def test_anybodys_config_is_counted_or_refused(architecture: str, keys: dict[str, Any]) -> None:
-    with suppress(Damaged):
+    with suppress(DamagedError):
         assert counted(architecture, keys) >= 0
 
 
@@ -145,5 +145,5 @@ def test_a_net_of_timm_is_one_of_those_that_were_built() -> None:
     assert numbers({"backbone": "resnet101"}) == deeper
     # Blocks of the third stage (torchvision's nets have 44,549,160 and 25,557,032 parameters).
     assert 18_800_000 < deeper - usual < 19_000_000
-    with pytest.raises(Damaged, match="whose tensors are not known"):
+    with pytest.raises(DamagedError, match="whose tensors are not known"):
         numbers({"backbone": "swin_large"})

@@ -177,11 +177,11 @@ class EditorController:
             screens.show(name)
         elif self._app.screen is editor:
 
-            def on() -> None:
+            def on_left() -> None:
                 editor.file.leave()
                 screens.show(name)
 
-            editor.file.ask(on)
+            editor.file.ask(on_left)
 
     def asks_first(self, leave: Callable[[], None]) -> bool:
         """Whether leaving the program waits for an answer about what is not saved. Never twice."""

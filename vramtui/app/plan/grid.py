@@ -15,7 +15,7 @@ from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.planner.card_table import CardFit, answers_on, card_fits
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.keys import other_keys, usual_key, with_values
-from vramtui.estimators.planner.planner import NEAR, Edge, Effect, FitResult, Nearer, Planner
+from vramtui.estimators.planner.planner import NEAR, Correction, Edge, Effect, FitResult, Planner
 
 Cells = tuple[tuple[FitResult | None, ...], ...]
 
@@ -36,26 +36,26 @@ class GridCells:
     Args:
         question: what it is of.
         start: the cell to begin with.
-        near: makes answers nearer that may fit, once all are there; None where nothing does.
+        exact: makes answers nearer that may fit, once all are there; None where nothing does.
 
     Attributes:
         done: how many cells are answered.
-        is_near: whether every answer that may fit is as near as it gets.
-        near_cells: those that the nearer method has answered. All others are moved as it moves those: a map is of one
+        is_exact: whether every answer that may fit is as near as it gets.
+        exact_cells: those that the nearer method has answered. All others are moved as it moves those: a map is of one
             method, and has no cliff where it ends.
     """
 
-    def __init__(self, question: GridQuestion, start: tuple[int, int], near: Estimator | None = None) -> None:
+    def __init__(self, question: GridQuestion, start: tuple[int, int], exact: Estimator | None = None) -> None:
         self.question = question
         self.start = start
         self.done = 0
-        self.is_near = near is None
-        self._near = near
+        self.is_exact = exact is None
+        self._exact = exact
         self._nearer: set[tuple[int, int]] = set()
-        self.near_cells: set[tuple[int, int]] = set()
+        self.exact_cells: set[tuple[int, int]] = set()
         # By row, the answer that was made nearer furthest to the right: its column, and what it differs by.
-        self._moves: dict[int, tuple[int, Nearer]] = {}
-        self._move: Nearer | None = None
+        self._moves: dict[int, tuple[int, Correction]] = {}
+        self._move: Correction | None = None
         self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
 
     @property
@@ -65,7 +65,7 @@ class GridCells:
     @property
     def is_whole(self) -> bool:
         """Whether every cell is answered, as near as it gets."""
-        return self.done >= self.total and self.is_near
+        return self.done >= self.total and self.is_exact
 
     def cells(self) -> Cells:
         """A row for each value of y; None for what is not known yet."""
@@ -77,7 +77,7 @@ class GridCells:
 
     def _moved(self, answer: FitResult | None, x: int, y: int) -> FitResult | None:
         """An answer as the nearer method would have it by what it says of the row, or of the start."""
-        if answer is None or answer.process is None or (x, y) in self.near_cells or self._move is None:
+        if answer is None or answer.process is None or (x, y) in self.exact_cells or self._move is None:
             return answer
         process = self._moves.get(y, (0, self._move))[1].moved(answer.process)
         refused = bool(answer.reason) and not answer.fits
@@ -103,20 +103,20 @@ class GridCells:
                 self._rows[y][x] = self._answer(x, y, estimator)
                 self.done += 1
                 yield
-            if (x, y) == self.start and self._near is not None:
-                yield from self._refine(x, y, self._near)
-        if self._near is not None and not self.is_near:
-            yield from self._come_nearer(self._near)
-            self.is_near = True
+            if (x, y) == self.start and self._exact is not None:
+                yield from self._refine(x, y, self._exact)
+        if self._exact is not None and not self.is_exact:
+            yield from self._refine_all(self._exact)
+            self.is_exact = True
 
-    def _come_nearer(self, near: Estimator) -> Iterator[None]:
+    def _refine_all(self, exact: Estimator) -> Iterator[None]:
         """In each row both sides of the limit, then all else that may fit."""
         columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
         for y in range(rows):
             while at_limit := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:
-                yield from self._refine(at_limit[0], y, near)
+                yield from self._refine(at_limit[0], y, exact)
         for x, y in spread(columns, rows, self.start):
-            yield from self._refine(x, y, near)
+            yield from self._refine(x, y, exact)
 
     def _is_at_limit(self, x: int, y: int) -> bool:
         """Whether the limit of what fits runs beside a cell."""
@@ -127,7 +127,7 @@ class GridCells:
             return False
         return any(other is not None and other.process is not None and other.fits != here.fits for other in neighbours)
 
-    def _refine(self, x: int, y: int, near: Estimator) -> Iterator[None]:
+    def _refine(self, x: int, y: int, exact: Estimator) -> Iterator[None]:
         """Make one answer nearer, where it may fit."""
         if (x, y) in self._nearer:
             return
@@ -135,11 +135,11 @@ class GridCells:
         former = self._rows[y][x]
         if former is None or former.process is None or former.process > self.question.device.total_memory * NEAR:
             return
-        answer = self._answer(x, y, near)
+        answer = self._answer(x, y, exact)
         if answer.process is not None:
             self._rows[y][x] = answer
-            self.near_cells.add((x, y))
-            move = Nearer(answer.process, former.process)
+            self.exact_cells.add((x, y))
+            move = Correction(answer.process, former.process)
             self._move = self._move or move
             if x >= self._moves.get(y, (0, move))[0]:
                 self._moves[y] = x, move
@@ -157,16 +157,16 @@ class CardAnswers:
     """One job on every card, as far as it is known. One thread finds them while another reads.
 
     Args:
-        near: makes answers nearer; None where nothing does.
+        exact: makes answers nearer; None where nothing does.
 
     Attributes:
         workload: the job.
         fits: what is known, by card.
     """
 
-    def __init__(self, workload: Workload, cards: Sequence[Device], near: Estimator | None = None) -> None:
+    def __init__(self, workload: Workload, cards: Sequence[Device], exact: Estimator | None = None) -> None:
         self.workload = workload
-        self._near = near
+        self._exact = exact
         self.fits: dict[Device, CardFit] = {}
         self._cards = cards
 
@@ -177,7 +177,7 @@ class CardAnswers:
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Answer for a card at each step."""
         missing = [card for card in self._cards if card not in self.fits]
-        for answer in card_fits(estimator, self.workload, missing, self._near):
+        for answer in card_fits(estimator, self.workload, missing, self._exact):
             self.fits[answer.card] = answer
             yield
 
@@ -196,7 +196,7 @@ class Advice:
         workload: the variant.
         device: the card.
         gpus: how many of them there are.
-        near: makes answers nearer; None where nothing does.
+        exact: makes answers nearer; None where nothing does.
 
     Attributes:
         edges: the largest of each size that fits.
@@ -207,9 +207,9 @@ class Advice:
         effects: what each single change would do, as far as it is known.
     """
 
-    def __init__(self, workload: Workload, device: Device, gpus: int, near: Estimator | None = None) -> None:
+    def __init__(self, workload: Workload, device: Device, gpus: int, exact: Estimator | None = None) -> None:
         self.workload, self.device, self.gpus = workload, device, gpus
-        self._near = near
+        self._exact = exact
         self.edges: tuple[Edge, ...] = ()
         self.fits: bool | None = None
         self.mitigations: tuple[tuple[str, str], ...] | None = None
@@ -222,8 +222,8 @@ class Advice:
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Find out one thing at each step; all of it anew where it was left before its end."""
         self.edges, self.cards, self.effects = (), (), ()
-        planner = Planner(estimator, self.workload, self.device, self.gpus, self._near)
-        now = answer_for(self._near or estimator, self.workload, self.device)
+        planner = Planner(estimator, self.workload, self.device, self.gpus, self._exact)
+        now = answer_for(self._exact or estimator, self.workload, self.device)
         self.fits = now.fits
         yield
         first = usual_key(self.workload)
@@ -236,7 +236,7 @@ class Advice:
             self.effects = (*self.effects, effect)
             yield
         by_size = sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name))
-        for card, there in answers_on(self._near or estimator, self.workload, by_size):
+        for card, there in answers_on(self._exact or estimator, self.workload, by_size):
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))
             yield
@@ -249,7 +249,7 @@ class Advice:
         changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
         if mitigations:
             changed = with_values(self.workload, changes)
-            self.with_them = answer_for(self._near or estimator, changed, self.device).process
+            self.with_them = answer_for(self._exact or estimator, changed, self.device).process
         self.settings = changes
         self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
         yield
@@ -264,25 +264,25 @@ SIZE_KEYS = {
 }
 
 
-def agreeing(sheet: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[Edge]) -> Cells:
+def agreeing(heatmap: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[Edge]) -> Cells:
     """The cells of a map, of which those beside the cursor agree with what is said of its cell.
 
     What the nearer method has not answered yet stands on the side of the limit that the largest size puts it on, as
     near as its quick figure is; the cursor's own cell has the figure that stands beside the map.
 
     Args:
-        sheet: the map.
+        heatmap: the map.
         cursor: column and row of the cell.
         process: its bytes as they stand beside the map; None where they are not known.
         edges: its largest sizes, as far as they are known.
     """
-    rows = [list(row) for row in sheet.cells()]
-    asked = sheet.question
+    rows = [list(row) for row in heatmap.cells()]
+    asked = heatmap.question
     room, largest = asked.device.total_memory, {edge.key: edge.largest or 0 for edge in edges}
 
     def agree(x: int, y: int, axis: Axis, at: int) -> None:
         answer, most, amount = rows[y][x], largest.get(SIZE_KEYS.get(axis.name, "")), axis.amounts[at]
-        if answer is None or answer.process is None or answer.reason or (x, y) in sheet.near_cells:
+        if answer is None or answer.process is None or answer.reason or (x, y) in heatmap.exact_cells:
             return
         if most is not None and isinstance(amount, int):
             process = min(answer.process, room) if amount <= most else max(answer.process, room + 1)

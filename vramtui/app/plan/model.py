@@ -75,7 +75,7 @@ class PlanModel:
         self._card_tables: list[CardAnswers] = []
         self._open: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
-        self.sheet: GridCells | None = None
+        self.heatmap: GridCells | None = None
         self.choice = Choice()
         self.changes: tuple[Effect, ...] = ()
 
@@ -112,14 +112,14 @@ class PlanModel:
 
     def move(self, across: int, down: int) -> None:
         """Move the cursor; it stops at the edges."""
-        if self.sheet is not None:
+        if self.heatmap is not None:
             x, y = self.cursor
             self.go(x + across, y + down)
 
     def go(self, x: int, y: int) -> None:
         """Put the cursor on a cell."""
-        if self.sheet is not None:
-            asked = self.sheet.question
+        if self.heatmap is not None:
+            asked = self.heatmap.question
             most_x, most_y = len(asked.x.amounts) - 1, len(asked.y.amounts) - 1
             self._cursor = (max(0, min(x, most_x)), max(0, min(y, most_y)))
 
@@ -129,9 +129,9 @@ class PlanModel:
 
     def go_to_edge(self) -> bool:
         """To the last cell of the row that fits; False where none does."""
-        if self.sheet is None:
+        if self.heatmap is None:
             return False
-        row = self.sheet.cells()[self.cursor[1]]
+        row = self.heatmap.cells()[self.cursor[1]]
         fitting = [x for x, answer in enumerate(row) if answer is not None and answer.fits]
         if fitting:
             self.go(fitting[-1], self.cursor[1])
@@ -140,9 +140,9 @@ class PlanModel:
     @property
     def cursor(self) -> tuple[int, int]:
         """The cell that everything below the map is about."""
-        if self._cursor is not None or self.sheet is None:
+        if self._cursor is not None or self.heatmap is None:
             return self._cursor or (0, 0)
-        return self.sheet.start
+        return self.heatmap.start
 
     @property
     def maps_held(self) -> int:
@@ -164,7 +164,7 @@ class PlanModel:
         predictor = state.predictor
 
         def answers(job: Workload) -> CardAnswers:
-            return self._cards.get_or_make((job, predictor.correct), lambda: CardAnswers(job, cards, predictor.nearer))
+            return self._cards.get_or_make((job, predictor.correct), lambda: CardAnswers(job, cards, predictor.exact))
 
         asked = [(name, answers(job)) for name, job in named]
         self._card_tables = [one for _, one in asked]
@@ -187,7 +187,7 @@ class PlanModel:
         preset_file = state.panel_preset()
         problem = _problem(preset_file)
         if preset_file is None or problem:
-            self.axes, self.sheet = (), None
+            self.axes, self.heatmap = (), None
             return PlanView(problem=problem)
         device = self.card or state.device()
         workload, original = state.workload(preset_file), preset_file.preset.workload
@@ -197,16 +197,16 @@ class PlanModel:
         x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
         x, y = self._begin_where_it_fits((x, y), workload, device, state)
         self._forget_cursor((preset_file.key, x.name, y.name))
-        self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), state)
+        self.heatmap = self._heatmap(GridQuestion(workload, device, x, y, cards), state)
         side = self._side(state, device)
-        other_sheet, other = self._second(state, preset_file, self.sheet)
+        other_heatmap, other = self._second(state, preset_file, self.heatmap)
         advice = self._advise(state, side, device)
         process = side.estimate.process if side.estimate is not None else None
-        shown = agreeing(self.sheet, self.cursor, process, advice.edges)
-        maps = [msgspec.structs.replace(_map(printable(preset_file.key), self.sheet), cells=shown)]
+        shown = agreeing(self.heatmap, self.cursor, process, advice.edges)
+        maps = [msgspec.structs.replace(_map(printable(preset_file.key), self.heatmap), cells=shown)]
         self.changes = advice.changes
-        if other_sheet is not None and other is not None:
-            maps.append(_map(other.what, other_sheet))
+        if other_heatmap is not None and other is not None:
+            maps.append(_map(other.what, other_heatmap))
         return PlanView(
             preset=printable(preset_file.key),
             device=device,
@@ -244,23 +244,23 @@ class PlanModel:
         if about != self._about:
             self._about, self._cursor = about, None
 
-    def _sheet(self, asked: GridQuestion, state: DashboardState) -> GridCells:
+    def _heatmap(self, asked: GridQuestion, state: DashboardState) -> GridCells:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
         predictor = state.predictor
-        sheet = self._maps.get_or_make((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
-        if not sheet.is_whole:
-            self._open[sheet] = sheet.fill
-        return sheet
+        heatmap = self._maps.get_or_make((asked, predictor.correct), lambda: GridCells(asked, start, predictor.exact))
+        if not heatmap.is_whole:
+            self._open[heatmap] = heatmap.fill
+        return heatmap
 
     def _side(self, state: DashboardState, device: Device) -> PlanSide:
         """The variant under the cursor."""
-        assert self.sheet is not None
+        assert self.heatmap is not None
         x, y = self.cursor
-        asked, answer = self.sheet.question, self.sheet.cells()[y][x]
+        asked, answer = self.heatmap.question, self.heatmap.cells()[y][x]
         how = f"{asked.x.words(x)} · {asked.y.words(y)}"
         try:
-            workload = self.sheet.workload_at(x, y)
+            workload = self.heatmap.workload_at(x, y)
         except UserError as error:
             return PlanSide("this cell", how, None, None, answer or _refused(str(error)))
         estimate = state.predictor.ask(workload, device)
@@ -269,17 +269,17 @@ class PlanModel:
         return PlanSide("this cell", how, workload, estimate.estimate, answer)
 
     def _second(
-        self, state: DashboardState, preset_file: PresetFile, sheet: GridCells
+        self, state: DashboardState, preset_file: PresetFile, heatmap: GridCells
     ) -> tuple[GridCells | None, PlanSide | None]:
         """The other preset's map over the same values, and its variant beside the cursor's."""
         in_file = self.second in {AS_IN_FILE, preset_file.key}
         other = preset_file if in_file else state.presets.get(self.second)
         if not self.second or other is None or _problem(other):
             return None, None
-        asked = sheet.question
+        asked = heatmap.question
         workload = other.preset.workload if in_file else state.workload(other)
         x, y = (fitted(axis, workload) for axis in (asked.x, asked.y))
-        answers = self._sheet(GridQuestion(workload, asked.device, x, y, asked.cards), state)
+        answers = self._heatmap(GridQuestion(workload, asked.device, x, y, asked.cards), state)
         what = f"{printable(other.key)}{' as saved' if in_file else ''}"
         side = PlanSide(what, "as saved", workload, *_ask_estimate(state, workload, asked.device))
         if not in_file:
@@ -303,11 +303,11 @@ class PlanModel:
         workload = side.workload
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(state, device))
         name = (workload, device, state.predictor.correct)
-        nearer = state.predictor.nearer
-        advice = self._advice.get_or_make(name, lambda: Advice(workload, device, gpus, nearer))
+        exact = state.predictor.exact
+        advice = self._advice.get_or_make(name, lambda: Advice(workload, device, gpus, exact))
         if not advice.is_whole:
             self._open[advice] = advice.find
-        # Largest sizes are the nearer method's, and wait until the cell's figure is.
+        # Largest sizes are the exact method's, and wait until the cell's figure is.
         return AdviceView(
             () if state.predictor.is_quick(workload, device) else advice.edges,
             advice.mitigations,
@@ -370,8 +370,15 @@ def _refused(reason: str) -> FitResult:
     return FitResult(None, fits=False, reason=reason)
 
 
-def _map(title: str, sheet: GridCells) -> MapView:
-    asked = sheet.question
+def _map(title: str, heatmap: GridCells) -> MapView:
+    asked = heatmap.question
     return MapView(
-        title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total, sheet.is_near, frozenset(sheet.near_cells)
+        title,
+        asked.x,
+        asked.y,
+        heatmap.cells(),
+        heatmap.done,
+        heatmap.total,
+        heatmap.is_exact,
+        frozenset(heatmap.exact_cells),
     )

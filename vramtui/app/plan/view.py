@@ -13,8 +13,8 @@ from vramtui.estimators.planner.planner import Edge, Effect, FitResult
 
 
 class MapView(msgspec.Struct, frozen=True, eq=False):
-    """One heatmap: whose it is, its axes, and the answers so far; `done` of `total` cells are known. `is_near` when
-    those that may fit are as near as they get; until then `near_cells` are those that are.
+    """One heatmap: whose it is, its axes, and the answers so far; `done` of `total` cells are known. `is_exact` when
+    those that may fit are as near as they get; until then `exact_cells` are those that are.
     """
 
     title: str
@@ -23,8 +23,8 @@ class MapView(msgspec.Struct, frozen=True, eq=False):
     cells: Cells
     done: int
     total: int
-    is_near: bool
-    near_cells: frozenset[tuple[int, int]] = frozenset()
+    is_exact: bool
+    exact_cells: frozenset[tuple[int, int]] = frozenset()
 
 
 class AdviceView(msgspec.Struct, frozen=True, eq=False):

@@ -64,12 +64,12 @@ class SignalWindow(Window[SignalName]):
 
     def on_option_list_option_highlighted(self) -> None:
         """Say what `y` would do."""
-        self.query_one("#asked", Static).update(Content(f"Send {self._picked}?"))
+        self.query_one("#asked", Static).update(Content(f"Send {self._selected_name}?"))
 
     def action_yes(self) -> None:
         """Send it."""
-        self.dismiss(self._picked)
+        self.dismiss(self._selected_name)
 
     @property
-    def _picked(self) -> SignalName:
+    def _selected_name(self) -> SignalName:
         return SIGNALS[self.query_one(OptionList).highlighted or 0]

@@ -27,7 +27,7 @@ from vramtui.monitor.session import MonitorSession
 SPANS = (120, 600, 3600, 0)
 
 
-def silent(latest: Sample, now: float, reason: str) -> Sample:
+def as_stale(latest: Sample, now: float, reason: str) -> Sample:
     """A sample of `now` (seconds since the epoch) in which no GPU answers, for this reason.
 
     A GPU that was lost already stays so. The readings stay too: rows are matched and estimates made by them. Whoever
@@ -119,10 +119,10 @@ class DashboardState:
         if not self.paused or self._shown is None:
             self._show(self.sample or sample)  # the session's own says more: what could not be derived
 
-    def age(self, now: float, reason: str) -> None:
+    def mark_stale(self, now: float, reason: str) -> None:
         """Nothing new by `now` (seconds since the epoch): what is shown says how old it is; the history saw nothing."""
         if self.sample is not None and not self.paused:
-            self._show(silent(self.sample, now, reason))
+            self._show(as_stale(self.sample, now, reason))
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample

@@ -128,8 +128,8 @@ def _plan(preset_file: PresetFile, device: Device, gpus: int, vary: str | None) 
 
     workload = preset_file.preset.workload
     asked = None if vary is None else key_in_full(workload, vary)
-    estimator, near = search_estimators(workload)
-    return Planner(estimator, workload, device, gpus, near=near).plan(asked)
+    estimator, exact = search_estimators(workload)
+    return Planner(estimator, workload, device, gpus, exact=exact).plan(asked)
 
 
 def fit_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:

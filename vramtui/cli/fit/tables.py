@@ -35,10 +35,10 @@ def cards_of(preset_file: PresetFile) -> tuple[CardFit, ...]:
     from vramtui.estimators.methods import search_estimators
 
     cards, workload = known_cards(), preset_file.preset.workload
-    estimator, near = search_estimators(workload)
+    estimator, exact = search_estimators(workload)
     with naming_setting(preset_file):
         estimator.estimate(workload, cards[-1])
-    return tuple(card_fits(estimator, workload, cards, near=near))
+    return tuple(card_fits(estimator, workload, cards, exact=exact))
 
 
 def cards_document(columns: Sequence[Column]) -> dict[str, object]:

@@ -79,7 +79,7 @@ def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]
     room = max(1, one.device.total_memory - taken)
     device = msgspec.structs.replace(one.device, total_memory=room)
     try:
-        plan = Planner(ANALYTIC, finished.preset.preset.workload, device, near=DEFAULT).plan()
+        plan = Planner(ANALYTIC, finished.preset.preset.workload, device, exact=DEFAULT).plan()
     except UserError as error:
         yield f"  {printable(finished.preset.key)} cannot be planned: {printable(str(error))}"
         return

@@ -25,10 +25,10 @@ from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED, has_allocator_settings, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.torch_facts.convolution_workspaces import is_without_device
-from vramtui.models.specs.adapters import own_names
+from vramtui.models.specs.adapters import resolve_target_modules
 from vramtui.models.specs.decoder import decoder_spec
 
-__all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]
+__all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_target_modules"]
 
 # Each of these needs modules that the others do not.
 Ask = Callable[..., Estimate]
@@ -67,7 +67,7 @@ def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool])
     whose workspaces of convolutions are taken.
     """
     check_card(workload, device)
-    workload = with_own_names(workload)
+    workload = with_target_modules(workload)
     estimate = _estimate(workload, device)
     estimate = _as_compiled(with_module_loading(estimate, workload.run, device), workload.run)
     estimate = _with_basis(workload.model, estimate) if isinstance(workload.model, TransformerModel) else estimate
@@ -77,12 +77,12 @@ def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool])
     return with_stated_error(estimate, workload, device)
 
 
-def with_own_names(workload: Workload) -> Workload:
+def with_target_modules(workload: Workload) -> Workload:
     """The same with the layers that get adapters named as here."""
     model, run = workload.model, workload.run
     if not isinstance(run, TrainRun) or run.lora is None or not isinstance(model, TransformerModel):
         return workload
-    named = msgspec.structs.replace(run, lora=own_names(decoder_spec(model), run.lora))
+    named = msgspec.structs.replace(run, lora=resolve_target_modules(decoder_spec(model), run.lora))
     return msgspec.structs.replace(workload, run=named)
 
 

@@ -15,7 +15,7 @@ from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineMode
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
-from vramtui.estimators.analytic import ANALYTIC, with_own_names
+from vramtui.estimators.analytic import ANALYTIC, with_target_modules
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.decoder import runs_tower
@@ -64,7 +64,7 @@ class Simulated:
             raise UserError(f"--method simulated {reason}; --method analytic knows the others")
         if estimate.process > MOST_BYTES:
             return estimate
-        workload = with_own_names(workload)
+        workload = with_target_modules(workload)
         run, peaks = workload.run, _peaks(workload, device)
         if isinstance(run, (TrainRun, InferRun)) and run.alloc_conf:
             plain = msgspec.structs.replace(workload, run=msgspec.structs.replace(run, alloc_conf=None))

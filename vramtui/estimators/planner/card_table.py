@@ -13,7 +13,7 @@ from vramtui.core.schema.encoder_models import PipelineModel
 from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.keys import usual_key
-from vramtui.estimators.planner.planner import LENGTHS, FitResult, Nearer, Planner
+from vramtui.estimators.planner.planner import LENGTHS, Correction, FitResult, Planner
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
@@ -81,7 +81,7 @@ def known_cards() -> tuple[Device, ...]:
 
 
 def card_fits(
-    estimator: Estimator, workload: Workload, cards: Iterable[Device], near: Estimator | None = None
+    estimator: Estimator, workload: Workload, cards: Iterable[Device], exact: Estimator | None = None
 ) -> Iterator[CardFit]:
     """The job on each of `cards`, one at a step.
 
@@ -89,11 +89,11 @@ def card_fits(
         estimator: what is asked of each card.
         workload: the job as it is.
         cards: as many as are wanted.
-        near: what may take a hundred times as long, and says what the job needs; the largest size is one of
-            `estimator`'s, moved by what `near` differs by. None where there is none.
+        exact: what may take a hundred times as long, and says what the job needs; the largest size is one of
+            `estimator`'s, moved by what `exact` differs by. None where there is none.
     """
     key = usual_key(workload)
-    for card, answer in answers_on(near or estimator, workload, cards):
+    for card, answer in answers_on(exact or estimator, workload, cards):
         group = group_of(card.name)
         if answer.process is None:
             yield CardFit(card=card, group=group, fit=None, key=key, reason=answer.reason)
@@ -107,14 +107,14 @@ def card_fits(
             unknown=unknown_of(workload.model),
         )
         quick = answer_for(estimator, workload, card).process
-        nearer = None if quick in {None, answer.process} else Nearer(answer.process, quick or answer.process)
+        correction = None if quick in {None, answer.process} else Correction(answer.process, quick or answer.process)
         yield CardFit(
             card=card,
             group=group,
             fit=fit,
             key=key,
-            largest=Planner(estimator, workload, card).edge(key, nearer).largest,
-            is_quick=nearer is not None,
+            largest=Planner(estimator, workload, card).edge(key, correction).largest,
+            is_quick=correction is not None,
             fsdp=_fewest(estimator, workload, card, alone=answer) if can_share(workload) else None,
             reason=answer.reason,
             own=own_length(workload),

@@ -125,15 +125,15 @@ class FitResult(NamedTuple):
     at_least: int | None = None
 
 
-class Nearer(NamedTuple):
+class Correction(NamedTuple):
     """Bytes of a process by a nearer estimate and by the other; other sizes have nearly the same share of it cached."""
 
     process: int
-    other: int
+    fast: int
 
     def moved(self, process: int) -> int:
         """The bytes of another size of the same job, as the nearer estimate would have them."""
-        return process * self.process // self.other
+        return process * self.process // self.fast
 
 
 class Planner:
@@ -144,7 +144,7 @@ class Planner:
         workload: the job as it is.
         device: the card.
         gpus: how many of them there are.
-        near: what decides where a search has come to, and on the workload as it is; may take a hundred times as
+        exact: what decides where a search has come to, and on the workload as it is; may take a hundred times as
             long. The first where there is none.
     """
 
@@ -154,16 +154,16 @@ class Planner:
         workload: Workload,
         device: Device,
         gpus: int = 1,
-        near: Estimator | None = None,
+        exact: Estimator | None = None,
     ) -> None:
         self._estimator = estimator
-        self._nearest = near
-        # What a near estimator's answer does not go below, by the other's, where it knows such a bound.
-        self._bound: Callable[[Workload, Estimate], int | None] | None = getattr(near, "at_least", None)
+        self._exact_estimator = exact
+        # What the exact estimator's answer does not go below, by the fast one's, where it knows such a bound.
+        self._bound: Callable[[Workload, Estimate], int | None] | None = getattr(exact, "at_least", None)
         self._workload = workload
         self._device = device
         self._answers: dict[Workload, FitResult] = {}
-        self._near_answers: dict[Workload, FitResult] = {}
+        self._exact_answers: dict[Workload, FitResult] = {}
         self._most_ranks = max(gpus, _ranks(workload))
         self._mitigations = mitigations_for(workload, gpus, "bf16" if device.capability >= BF16 else "fp16")
 
@@ -179,7 +179,7 @@ class Planner:
         if now.process is None:
             raise UserError(now.reason)
         cheapest = () if now.fits else self.cheapest()
-        with_them = None if cheapest is None else self._near(_changed(self._workload, *cheapest)).process
+        with_them = None if cheapest is None else self._exact(_changed(self._workload, *cheapest)).process
         return Plan(
             fits=now.fits,
             process=now.process,
@@ -196,29 +196,31 @@ class Planner:
 
     @property
     def now(self) -> FitResult:
-        """What the near estimator says of the workload as it is."""
-        return self._near(self._workload)
+        """What the exact estimator says of the workload as it is."""
+        return self._exact(self._workload)
 
     @property
     def room(self) -> int:
         """Bytes the process may take."""
         return self._device.total_memory
 
-    def edge(self, key: str, nearer: Nearer | None = None) -> Edge:
+    def edge(self, key: str, correction: Correction | None = None) -> Edge:
         """The largest value of `key` that fits, exact: one more does not.
 
-        `nearer` is what a nearer estimate said of the workload as it is, where every answer is to be moved by that.
+        `correction` is what a nearer estimate said of the workload as it is, where every answer is to be moved by that.
 
         Raises:
             UserError: `key` is no whole number of the workload.
         """
-        near = self._nearest is not None
-        number = self._largest_near(self._workload, key) if near else self._largest(self._workload, key, nearer)
+        is_exact = self._exact_estimator is not None
+        number = (
+            self._largest_exact(self._workload, key) if is_exact else self._largest(self._workload, key, correction)
+        )
 
         def answer(value: int) -> FitResult:
-            if near:
-                return self._near(with_values(self._workload, {key: value}))
-            return self._answer_at(self._workload, key, value, nearer)
+            if is_exact:
+                return self._exact(with_values(self._workload, {key: value}))
+            return self._answer_at(self._workload, key, value, correction)
 
         if not number:
             one = answer(1)
@@ -240,9 +242,9 @@ class Planner:
             if _ranks(workload) > self._most_ranks:
                 continue
             answer = self._answer(workload)
-            if tries and self._nearest is not None and self._may_fit(answer):
+            if tries and self._exact_estimator is not None and self._may_fit(answer):
                 tries -= 1
-                answer = self._near(workload)
+                answer = self._exact(workload)
             if answer.fits:
                 return mitigations
         return None
@@ -258,19 +260,19 @@ class Planner:
         is, so that a change is never set beside the answer of another method.
         """
         now = self.now
-        own = self._answer(self._workload).process if self._nearest is not None else None
-        usual = Nearer(before, own) if own else None
+        own = self._answer(self._workload).process if self._exact_estimator is not None else None
+        usual = Correction(before, own) if own else None
         for mitigation in self._mitigations:
             workload = _changed(self._workload, mitigation)
-            then = self._near(workload)
+            then = self._exact(workload)
             if then.process is None:
                 continue
             alike = then.method == now.method
             size = then.process if alike or usual is None else usual.moved(then.process)
             number = None
             if key is not None and key not in mitigation.changes:
-                if alike and self._nearest is not None:
-                    number = self._largest_near(workload, key) or None
+                if alike and self._exact_estimator is not None:
+                    number = self._largest_exact(workload, key) or None
                 else:
                     number = self._largest(workload, key, None if alike else usual) or None
             yield Effect(
@@ -283,55 +285,55 @@ class Planner:
                 largest=number,
             )
 
-    def _answer_at(self, workload: Workload, key: str, value: int, nearer: Nearer | None = None) -> FitResult:
-        """What the estimator says of another value of `key`, moved by what is `nearer`."""
+    def _answer_at(self, workload: Workload, key: str, value: int, correction: Correction | None = None) -> FitResult:
+        """What the estimator says of another value of `key`, moved by `correction`."""
         result = self._answer(with_values(workload, {key: value}))
-        if nearer is None or result.process is None:
+        if correction is None or result.process is None:
             return result
-        process = nearer.moved(result.process)
+        process = correction.moved(result.process)
         return result._replace(process=process, fits=fits_in(process, self.room))
 
-    def _largest(self, workload: Workload, key: str, nearer: Nearer | None = None) -> int:
+    def _largest(self, workload: Workload, key: str, correction: Correction | None = None) -> int:
         """The largest value of `key` that fits by the estimator, 0 where not even 1 does."""
 
         def needs(value: int) -> int | None:
-            return _size(self._answer_at(workload, key, value, nearer), self.room)
+            return _size(self._answer_at(workload, key, value, correction), self.room)
 
         current = max(value_at(workload, key), 1)
-        if not self._answer_at(workload, key, 1, nearer).fits:
+        if not self._answer_at(workload, key, 1, correction).fits:
             return 0
-        return largest(needs, search_largest(self.room, self._about(workload, key, current, nearer), probes=PROBES))
+        return largest(needs, search_largest(self.room, self._about(workload, key, current, correction), probes=PROBES))
 
-    def _about(self, workload: Workload, key: str, current: int, nearer: Nearer | None) -> int:
+    def _about(self, workload: Workload, key: str, current: int, correction: Correction | None) -> int:
         """Nearly the largest value of `key` that fits by the estimator; it is `current` in `workload`."""
         lines = search_lines(self.room, current, 1 if current > 1 else 2)
-        return largest(lambda value: self._answer_at(workload, key, value, nearer).process, lines)
+        return largest(lambda value: self._answer_at(workload, key, value, correction).process, lines)
 
-    def _largest_near(self, workload: Workload, key: str) -> int:
-        """The largest value of `key` that fits by the near estimator, of which each answer is costly.
+    def _largest_exact(self, workload: Workload, key: str) -> int:
+        """The largest value of `key` that fits by the exact estimator, of which each answer is costly.
 
-        The other says where to begin, moved by what the near one makes of the job as it is; what a bound of the near
+        The fast one says where to begin, moved by what the exact one makes of the job as it is; what a bound of that
         answer refuses already is not asked.
         """
 
         def needs(value: int) -> int | None:
             changed = with_values(workload, {key: value})
             bound = self._answer(changed).at_least
-            return bound if bound is not None and bound > self.room else _size(self._near(changed), self.room)
+            return bound if bound is not None and bound > self.room else _size(self._exact(changed), self.room)
 
-        near, other = self._near(workload).process, self._answer(workload).process
+        exact, fast = self._exact(workload).process, self._answer(workload).process
         now = max(value_at(workload, key), 1)
-        about = self._about(workload, key, now, Nearer(near, other) if near and other else None)
+        about = self._about(workload, key, now, Correction(exact, fast) if exact and fast else None)
         # By its length a job grows steadily; of a net's batches some fit beyond one that does not.
         known = {now: needs(now)} if key in LENGTHS else None
         return largest(needs, search_largest(self.room, now if abs(about - now) <= 1 else about, known=known))
 
-    def _near(self, workload: Workload) -> FitResult:
-        if self._nearest is None:
+    def _exact(self, workload: Workload) -> FitResult:
+        if self._exact_estimator is None:
             return self._answer(workload)
-        if workload not in self._near_answers:
-            self._near_answers[workload] = self._ask(workload, self._nearest)
-        return self._near_answers[workload]
+        if workload not in self._exact_answers:
+            self._exact_answers[workload] = self._ask(workload, self._exact_estimator)
+        return self._exact_answers[workload]
 
     def _answer(self, workload: Workload) -> FitResult:
         if workload not in self._answers:

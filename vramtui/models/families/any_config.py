@@ -8,7 +8,6 @@ import msgspec
 from vramtui.core.base.late import late
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
 from vramtui.models.families.decoder import read_decoder
-from vramtui.models.families.exotic import EXOTIC
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.families.family import Family
 from vramtui.models.families.generic import guess_family
@@ -21,7 +20,8 @@ from vramtui.models.families.nearest_decoder import (
     nearest_decoder,
     window_table,
 )
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.families.other_decoders import OTHER_DECODERS
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.listed import as_encoder, generated_tensors, named_class, stream_of, words_stand_apart
@@ -34,7 +34,7 @@ from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 followed_encoder = late("vramtui.models.families.encoders:followed_encoder")
 has_followed_classes = late("vramtui.models.families.encoders:has_followed_classes")
 
-KNOWN: dict[str, Family] = {**FAMILIES, **EXOTIC}
+KNOWN: dict[str, Family] = {**FAMILIES, **OTHER_DECODERS}
 # Whose words are read by a translator with its encoder, or by layers that are no part of their own.
 OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
 # Whose words are read by another model than the type of its text says.
@@ -101,7 +101,7 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         is_listed: whether the table is to list every tensor also where its sizes say them all.
 
     Raises:
-        Damaged: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
+        DamagedError: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
     """
     values = _with_type(values)
     kind = str(values.get("model_type"))
@@ -111,7 +111,7 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     _check_sizes(values)
     try:
         model = _by_family(values, is_listed=is_listed)
-    except Damaged:
+    except DamagedError:
         tensors = generated_tensors(values)
         if tensors is None:
             raise
@@ -150,7 +150,7 @@ def _check_sizes(values: dict[str, object]) -> None:
     """Refuse a file that leaves out what makes a model this one.
 
     Raises:
-        Damaged: it does.
+        DamagedError: it does.
     """
     if not _is_followed(str(values.get("model_type"))):
         return
@@ -167,7 +167,7 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     """As `read_any`, by what is written down of families.
 
     Raises:
-        Damaged: as there.
+        DamagedError: as there.
     """
     kind = values.get("model_type")
     full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values

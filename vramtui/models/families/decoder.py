@@ -29,7 +29,7 @@ def read_decoder(keys: Keys, family: Family) -> tuple[TensorList, CacheList]:
     """Every tensor, and what each layer keeps.
 
     Raises:
-        Damaged: a key that is needed is missing or wrong.
+        DamagedError: a key that is needed is missing or wrong.
     """
     tensors, caches = TensorList(), CacheList()
     add_decoder(tensors, caches, keys, family)

@@ -218,7 +218,7 @@ def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
     to the tensors of its class.
 
     Raises:
-        Damaged: a size is missing, or no whole number.
+        DamagedError: a size is missing, or no whole number.
     """
     kind = str(values.get("model_type"))
     known = FOLLOWED.get(kind)

@@ -11,7 +11,7 @@ from vramtui.models.families.recurrent import (
     rg_lru,
     short_conv,
 )
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.tensor_list import CacheList, TensorList
 
 GATED = ("silu", "swish", "swiglu", "geglu", "gelu_pytorch_tanh")
@@ -62,7 +62,7 @@ def _safely(operator: Operator) -> Operator:
     def build(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
         try:
             operator(tensors, caches, layer)
-        except Damaged:
+        except DamagedError:
             attention(tensors, caches, layer)
 
     return build

@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 
 Table = dict[str, Any]
 _MISSING = object()
@@ -62,7 +62,7 @@ class Fields:
         """A whole number.
 
         Raises:
-            Damaged: there is none and no default, or it is something else.
+            DamagedError: there is none and no default, or it is something else.
         """
         value = self._get(key, default)
         if value is not default and (isinstance(value, bool) or not isinstance(value, int)):
@@ -113,12 +113,12 @@ class Fields:
         if value is not None:
             return value
         if default is _MISSING:
-            raise Damaged(f"has no {self._inside}{key}, which this architecture needs")
+            raise DamagedError(f"has no {self._inside}{key}, which this architecture needs")
         return default
 
-    def _wrong(self, key: str, wanted: str) -> Damaged:
+    def _wrong(self, key: str, wanted: str) -> DamagedError:
         value = printable(repr(self.values.get(key)))
-        return Damaged(f"has {self._inside}{key} = {value[:40]}; {wanted} is needed")
+        return DamagedError(f"has {self._inside}{key} = {value[:40]}; {wanted} is needed")
 
 
 class Keys:
@@ -138,13 +138,13 @@ class Keys:
         """The first of `names` that is there, a whole number.
 
         Raises:
-            Damaged: none is there and there is no default, or it is something else.
+            DamagedError: none is there and there is no default, or it is something else.
         """
         number = self.maybe(*names)
         if number is not None:
             return number
         if default is None:
-            raise Damaged(f"has no {self.inside}{names[0]}, without which its tensors are not known")
+            raise DamagedError(f"has no {self.inside}{names[0]}, without which its tensors are not known")
         return default
 
     def maybe(self, *names: str) -> int | None:
@@ -230,13 +230,13 @@ def layer_count(keys: Keys, *names: str) -> int:
     """Number of layers, by one of `names` or of the usual ones; where only their kinds are listed, of these.
 
     Raises:
-        Damaged: there are none, or more than any model has.
+        DamagedError: there are none, or more than any model has.
     """
     listed = len(keys.items("layer_types") or keys.items("layers_block_type"))
     layers = keys.maybe(*names, *LAYERS) or listed
     if not 0 < layers <= MOST_LAYERS:
         sentence = f"has {keys.inside}num_hidden_layers = {layers}; 1 to {MOST_LAYERS} are needed"
-        raise Damaged(sentence, is_sound=None)
+        raise DamagedError(sentence, is_sound=None)
     return layers
 
 
@@ -244,7 +244,7 @@ def sizes_of(keys: Keys) -> LayerSizes:
     """The sizes of a layer.
 
     Raises:
-        Damaged: the width is missing, or one of the sizes is no whole number.
+        DamagedError: the width is missing, or one of the sizes is no whole number.
     """
     hidden = keys.whole(*HIDDEN)
     heads = keys.maybe(*HEADS) or 1

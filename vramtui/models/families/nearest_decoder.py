@@ -37,7 +37,7 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
     """The `[model]` table of a decoder with the same sizes.
 
     Raises:
-        Damaged: a size is missing.
+        DamagedError: a size is missing.
     """
     if family.prepare is not None:
         keys = family.prepare(keys)
@@ -85,7 +85,7 @@ def modelled_decoder(
         caches: what its layers keep.
 
     Raises:
-        Damaged: a size is missing.
+        DamagedError: a size is missing.
     """
     own = family.operators(keys) if family.operators is not None else None
     if own is None:

@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 _LENGTH = struct.Struct("<Q")
 
 
-class Damaged(Exception):  # noqa: N818 - the adjective that every reader of a file uses, in their docstrings too
+class DamagedError(Exception):
     """The bytes are not what their format says; the message goes on after the file's name.
 
     Args:
@@ -103,19 +103,19 @@ class Cursor:
         """The next `count` bytes.
 
         Raises:
-            Damaged: the file ends before, or the header is larger than any header is.
+            DamagedError: the file ends before, or the header is larger than any header is.
         """
         self._reach(count)
         taken = self._file.read(count)
         if len(taken) < count:
-            raise Damaged("is cut short")
+            raise DamagedError("is cut short")
         return taken
 
     def skip(self, count: int) -> None:
         """Pass over the next `count` bytes.
 
         Raises:
-            Damaged: as `take`.
+            DamagedError: as `take`.
         """
         self._reach(count)
         self._file.seek(count, 1)
@@ -124,7 +124,7 @@ class Cursor:
         """Pass over `count` strings, each after its length in eight bytes; four million of them take a second.
 
         Raises:
-            Damaged: as `take`.
+            DamagedError: as `take`.
         """
         start, chunk, at = self.at, b"", 0
         for _ in range(count):
@@ -133,7 +133,7 @@ class Cursor:
                 self._go_to(start)
                 chunk, at = self._file.read(_CHUNK), 0
                 if len(chunk) < _LENGTH.size:
-                    raise Damaged("is cut short")
+                    raise DamagedError("is cut short")
             at += _LENGTH.size + _LENGTH.unpack_from(chunk, at)[0]
         self._go_to(start + at)
 
@@ -149,7 +149,9 @@ class Cursor:
     def _reach(self, count: int) -> None:
         self.at += count
         if self.at > self._end:
-            raise Damaged("is cut short" if self._cut else "has a header larger than 100 MB, which no model file has")
+            raise DamagedError(
+                "is cut short" if self._cut else "has a header larger than 100 MB, which no model file has"
+            )
 
 
 def why_no_object(content: bytes) -> str:

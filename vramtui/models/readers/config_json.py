@@ -13,7 +13,7 @@ from vramtui.core.base.late import late
 from vramtui.core.base.text import printable, shortened
 from vramtui.models.families.keys import LAYERS, TEXT_PARTS, Fields, Table
 from vramtui.models.named_files import WEIGHTS
-from vramtui.models.readers.bounded import Damaged, decode_object, path_text, read_plain, why_no_object
+from vramtui.models.readers.bounded import DamagedError, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
 from vramtui.models.readers.quantization import exl3, mlx
 from vramtui.models.readers.quantization.methods import quantization_of
@@ -104,7 +104,7 @@ def read_config(path: Path) -> ConfigFile:
         if path.name == denoisers.INDEX:
             return _pipeline(path, values)
         return parse_config(values | _quantization_beside(path, values))
-    except Damaged as error:
+    except DamagedError as error:
         instead = f"; {what_answers(path)}" if error.is_sound else ""
         raise UserError(f"{path_text(path)} {error}{instead}") from None
 
@@ -163,7 +163,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     """What the decoded config says.
 
     Raises:
-        Damaged: its architecture is not known, or a key of it is wrong.
+        DamagedError: its architecture is not known, or a key of it is wrong.
     """
     config = Fields(_renamed(values))
     if config.has("_class_name"):
@@ -279,9 +279,9 @@ def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
     name = _architecture(config)
     try:
         model = read_any(dict(config.values))
-    except Damaged as error:
+    except DamagedError as error:
         is_sound = error.is_sound is not None
-        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
+        raise DamagedError(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
     if model.basis == "shapes" and not config.texts("architectures"):
         name = model.architecture or shape_table().class_of("causal", name) or name
     return name, config, model.table, LANGUAGE if model.partial else "", model.basis, model.counted
@@ -310,8 +310,8 @@ def _architecture(config: Fields) -> str:
     if named or kind:
         return named[0] if named else kind
     if "zero_optimization" in config.values:
-        raise Damaged("is DeepSpeed's and names no model: give the model, and this file with --job-file")
-    raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
+        raise DamagedError("is DeepSpeed's and names no model: give the model, and this file with --job-file")
+    raise DamagedError("is no config.json of a model: it has neither architectures nor model_type")
 
 
 def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:
@@ -320,7 +320,7 @@ def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: st
         return model
     try:
         listed = model if "tensors" in model else read_any(dict(config.values), is_listed=True).table
-    except Damaged:
+    except DamagedError:
         return model
     tensors = with_mixed_bits(listed["tensors"], listed["num_hidden_layers"], how, quantization)
     marked = listed is model or any("bits" in group for group in tensors if kind_of(group) is not None)

@@ -4,7 +4,7 @@ import re
 from math import prod
 from typing import Any
 
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.readers.safetensors import BITS, FLOATS, CheckpointWeights
 
 _TOWER = re.compile(r"^(model\.)?(vision|visual|vit|image|audio|speech|multi_modal|mm_|embed_vision|embed_audio)")
@@ -52,7 +52,7 @@ def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:
     """The `[model]` table of a decoder whose config is not there.
 
     Raises:
-        Damaged: there is no embedding of words, or there are no projections to keys and values.
+        DamagedError: there is no embedding of words, or there are no projections to keys and values.
     """
     shapes = {name: shape for name, shape, _ in weights.groups if len(shape) == 2 and not _TOWER.match(name)}
     words = next((shape for name, shape in shapes.items() if _WORDS.search(name)), None)
@@ -62,7 +62,7 @@ def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:
         if _KEYS.search(name) and "#" in name and len(shape) == 2 and not _TOWER.match(name)
     ]
     if words is None or not projections:
-        raise Damaged("neither an embedding of words nor projections to keys and values are among them")
+        raise DamagedError("neither an embedding of words nor projections to keys and values are among them")
     layers = max(1, sum(count for _, count in projections) // 2)
     queries = next((shape[0] for name, shape in shapes.items() if _QUERIES.search(name)), words[1])
     heads = max(1, queries // USUAL_HEAD)

@@ -22,7 +22,7 @@ from vramtui.core.base.file_limits import (
 )
 from vramtui.core.base.text import printable
 from vramtui.models.named_files import MAGIC
-from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, path_text
+from vramtui.models.readers.bounded import Cursor, DamagedError, open_plain, path_text
 
 KEPT = 4096
 _STRING, _ARRAY = 8, 9
@@ -146,7 +146,7 @@ def _read_file(path: Path) -> Gguf:
     with file:
         try:
             return _Reader(Cursor(file, size), size).read()
-        except Damaged as error:
+        except DamagedError as error:
             raise UserError(f"{path_text(path)} {error}") from None
 
 
@@ -159,14 +159,14 @@ class _Reader:
     def read(self) -> Gguf:
         """Everything up to the first tensor's bytes, and whether the last one's are there."""
         if self.cursor.take(4) != MAGIC:
-            raise Damaged("is no GGUF file: it does not begin with GGUF")
+            raise DamagedError("is no GGUF file: it does not begin with GGUF")
         version = self.cursor.number(4)
         if version not in {2, 3}:
             other = "is written for big-endian machines" if version >> 16 else f"has version {version} of the format"
-            raise Damaged(f"{other}; versions 2 and 3 in little-endian are known")
+            raise DamagedError(f"{other}; versions 2 and 3 in little-endian are known")
         tensors, keys = self.cursor.number(8), self.cursor.number(8)
         if tensors > MOST_GGUF_TENSORS or keys > MOST_GGUF_KEYS:
-            raise Damaged(f"is damaged: it says it has {tensors:,} tensors and {keys:,} values")
+            raise DamagedError(f"is damaged: it says it has {tensors:,} tensors and {keys:,} values")
         metadata: dict[str, Value] = {}
         for _ in range(keys):
             name = self._string()
@@ -195,21 +195,21 @@ class _Reader:
     @staticmethod
     def _layout(kind: int) -> str:
         if kind not in _NUMBERS:
-            raise Damaged(f"is damaged: a value has type {kind}, which there is not")
+            raise DamagedError(f"is damaged: a value has type {kind}, which there is not")
         return _NUMBERS[kind]
 
     def _array(self, depth: int) -> Value:
         if depth >= (GGUF.depth or 0):
-            raise Damaged("is damaged: lists within lists without end")
+            raise DamagedError("is damaged: lists within lists without end")
         kind, length = self.cursor.number(4), self.cursor.number(8)
         self.items += length
         if self.items > (GGUF.count or 0):
-            raise Damaged(f"is damaged: lists of more than {GGUF.count:,} values")
+            raise DamagedError(f"is damaged: lists of more than {GGUF.count:,} values")
         if kind == _STRING:
             self.cursor.skip_strings(length)
         elif kind == _ARRAY:
             if length > MOST_GGUF_LISTS:
-                raise Damaged(f"is damaged: {length:,} lists in a list")
+                raise DamagedError(f"is damaged: {length:,} lists in a list")
             for _ in range(length):
                 self._array(depth + 1)
         elif length <= KEPT:
@@ -230,16 +230,16 @@ class _Reader:
         step = step if isinstance(step, int) and 0 < step <= KEPT else 32
         start = -(-self.cursor.at // step) * step
         if start + end > self.size:
-            raise Damaged(f"is cut short: {start + end - self.size:,} of {start + end:,} bytes are missing")
+            raise DamagedError(f"is cut short: {start + end - self.size:,} of {start + end:,} bytes are missing")
         return tuple(tensors)
 
     def _tensor(self) -> tuple[TensorInfo, int]:
         name = self._string()
         dimensions = self.cursor.number(4)
         if dimensions > MOST_GGUF_DIMENSIONS:
-            raise Damaged(f"is damaged: {printable(name[:80])!r} has {dimensions} dimensions")
+            raise DamagedError(f"is damaged: {printable(name[:80])!r} has {dimensions} dimensions")
         shape = tuple(self.cursor.number(8) for _ in range(dimensions))
         kind = self.cursor.number(4)
         if kind not in GGML_TYPES:
-            raise Damaged(f"holds {printable(name[:80])!r} in type {kind}, which is not known")
+            raise DamagedError(f"holds {printable(name[:80])!r} in type {kind}, which is not known")
         return TensorInfo(name, shape, GGML_TYPES[kind]), self.cursor.number(8)

@@ -3,7 +3,7 @@
 from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Table
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.readers.gguf import Gguf, Passed, TensorInfo
 from vramtui.models.readers.gguf_layers import generic_tables
 
@@ -35,7 +35,7 @@ class GgufHeader:
         self.tensors: dict[str, TensorInfo] = {tensor.name: tensor for tensor in file.tensors}
         kind = file.metadata.get("general.architecture")
         if not isinstance(kind, str) or not kind:
-            raise Damaged("does not say which architecture it holds")
+            raise DamagedError("does not say which architecture it holds")
         self.kind = kind
 
     @property
@@ -52,15 +52,15 @@ class GgufHeader:
         """The `[model]` table.
 
         Raises:
-            Damaged: a value that is needed is missing or is no whole number.
+            DamagedError: a value that is needed is missing or is no whole number.
         """
         hidden = self.whole("embedding_length")
         layers = self.whole("block_count")
         if layers > MOST_LAYERS:
-            raise Damaged(f"has a block_count of {layers:,}; {MOST_LAYERS} at most are known")
+            raise DamagedError(f"has a block_count of {layers:,}; {MOST_LAYERS} at most are known")
         embedding = self.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
-            raise Damaged("has no embedding of words, token_embd.weight")
+            raise DamagedError("has no embedding of words, token_embd.weight")
         table = {
             "kind": "transformer",
             "hidden_size": hidden,
@@ -113,14 +113,14 @@ class GgufHeader:
         if isinstance(value, tuple):
             value = max(value, default=0)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Damaged(f"has {self.kind}.{key} = {printable(repr(value))[:40]}; a whole number is needed")
+            raise DamagedError(f"has {self.kind}.{key} = {printable(repr(value))[:40]}; a whole number is needed")
         return value or None
 
     def whole(self, key: str) -> int:
         """A whole number that has to be there."""
         value = self.optional(key)
         if value is None:
-            raise Damaged(f"has no {self.kind}.{key}, which its architecture needs")
+            raise DamagedError(f"has no {self.kind}.{key}, which its architecture needs")
         return value
 
     def heads(self) -> int:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from vramtui.core.base.errors import UserError
 from vramtui.models.named_files import CONFIG, INDEX, WEIGHTS
-from vramtui.models.readers.bounded import Damaged, path_text
+from vramtui.models.readers.bounded import DamagedError, path_text
 from vramtui.models.readers.config_json import ConfigFile, read_config, what_answers
 from vramtui.models.readers.diffusers.denoisers import INDEX as PIPELINE
 from vramtui.models.readers.from_weights import decoder_of_weights, listed_weights
 from vramtui.models.readers.gguf import read_gguf
 from vramtui.models.readers.gguf_model import GgufHeader
-from vramtui.models.readers.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors
+from vramtui.models.readers.safetensors import CheckpointWeights, MissingShardError, read_index, read_safetensors
 
 LFS = b"version https://git-lfs"
 
@@ -24,7 +24,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
     file = read_gguf(path)
     try:
         return GgufHeader(file)
-    except Damaged as error:
+    except DamagedError as error:
         raise UserError(f"{path_text(path)} {error}") from None
 
 
@@ -36,7 +36,7 @@ def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
     """
     try:
         return header.model()
-    except Damaged as error:
+    except DamagedError as error:
         raise UserError(f"{path_text(path)} {error}") from None
 
 
@@ -74,7 +74,7 @@ def weights_beside(config: Path) -> CheckpointWeights | None:
         if config.name == CONFIG and path.is_file() and not _is_pointer(path):
             try:
                 return read(path)
-            except MissingShard:
+            except MissingShardError:
                 return None
     return None
 
@@ -100,7 +100,7 @@ def _config_of_weights(path: Path, weights: CheckpointWeights) -> ConfigFile:
             refused = str(error).partition("; ")[0]
     try:
         model = decoder_of_weights(weights)
-    except Damaged as error:
+    except DamagedError as error:
         instead = "put the model's config.json beside it"
         if refused:
             instead = f"{refused}; `vramtui estimate {path_text(config)} --trace` runs it"

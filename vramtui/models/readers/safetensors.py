@@ -10,7 +10,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.file_limits import INDEX, SAFETENSORS
 from vramtui.core.base.text import printable
-from vramtui.models.readers.bounded import Cursor, Damaged, open_plain, path_text, read_plain
+from vramtui.models.readers.bounded import Cursor, DamagedError, open_plain, path_text, read_plain
 
 BITS: dict[str, int] = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
@@ -72,7 +72,7 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class MissingShard(UserError):  # noqa: N818 - the adjective that every reader of a file uses, in their docstrings too
+class MissingShardError(UserError):
     """A file that an index names is not there."""
 
 
@@ -92,7 +92,7 @@ def read_safetensors(path: Path) -> CheckpointWeights:
     with file:
         try:
             return tensors_in(Cursor(file, size), size)
-        except Damaged as error:
+        except DamagedError as error:
             raise UserError(f"{path_text(path)} {error}") from None
 
 
@@ -116,7 +116,7 @@ def read_index(path: Path) -> CheckpointWeights:
     whole = CheckpointWeights(parameters=0, bytes=0, types={})
     for name in names:
         if not path.with_name(name).exists():
-            raise MissingShard(f"{path_text(path.with_name(name))} does not exist, which {path.name} names")
+            raise MissingShardError(f"{path_text(path.with_name(name))} does not exist, which {path.name} names")
         whole += read_safetensors(path.with_name(name))
     missing = set(places) - whole.names
     if missing:
@@ -145,20 +145,20 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
         size: of the whole file in bytes.
 
     Raises:
-        Damaged: it is no header of such a file.
+        DamagedError: it is no header of such a file.
     """
     length = cursor.number(8)
     if length > SAFETENSORS.size:
-        raise Damaged("is no safetensors file: its header would be larger than 100 MB")
+        raise DamagedError("is no safetensors file: its header would be larger than 100 MB")
     header = cursor.take(length)
     if header.count(b'"data_offsets"') > (SAFETENSORS.count or 0):
-        raise Damaged(f"names more than {SAFETENSORS.count:,} tensors, which no model has")
+        raise DamagedError(f"names more than {SAFETENSORS.count:,} tensors, which no model has")
     try:
         tables = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         tables.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(table, type=_Entry) for name, table in tables.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Damaged("is no safetensors file: its header is not the table of tensors it should be") from None
+        raise DamagedError("is no safetensors file: its header is not the table of tensors it should be") from None
     types: Counter[str] = Counter()
     groups: Counter[Group] = Counter()
     parameters = total = 0
@@ -180,15 +180,15 @@ def _numel(name: str, entry: _Entry, room: int) -> int:
     bits = BITS.get(entry.dtype)
     if bits is None:
         guess = nearest(entry.dtype, BITS)
-        raise Damaged(f"holds {shown!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
+        raise DamagedError(f"holds {shown!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
     start, end = entry.data_offsets
     if any(not 0 <= side <= LARGEST_DIMENSION for side in entry.shape):
-        raise Damaged(f"gives {shown!r} an impossible shape")
+        raise DamagedError(f"gives {shown!r} an impossible shape")
     numel = prod(entry.shape)
     if not 0 <= start <= end or (end - start) * 8 != numel * bits:
-        raise Damaged(f"gives {shown!r} a shape that its bytes do not have")
+        raise DamagedError(f"gives {shown!r} a shape that its bytes do not have")
     if end > room:
-        raise Damaged(f"is cut short: {shown!r} ends {end - room:,} bytes after the file does")
+        raise DamagedError(f"is cut short: {shown!r} ends {end - room:,} bytes after the file does")
     return numel
 
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from vramtui.core.base.late import late
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 
 if TYPE_CHECKING:
     from vramtui.models.families.keys import Fields, Table
@@ -137,7 +137,7 @@ def timm_table(config: "Fields") -> "tuple[str, Table]":
     """The architecture that a timm config.json names, and its `[model]` table.
 
     Raises:
-        Damaged: it is not one of the nets that are known.
+        DamagedError: it is not one of the nets that are known.
     """
     name = config.text("architecture", "")
     inner = config.table("pretrained_cfg")
@@ -145,5 +145,5 @@ def timm_table(config: "Fields") -> "tuple[str, Table]":
     pixels = size[-1] if isinstance(size, list) and size and isinstance(size[-1], int) else None
     table = vision_table(name, classes=config.whole("num_classes", 1000) or 1000, image_size=pixels)
     if table is None:
-        raise Damaged(f"is of timm's {name[:60]!r}, which is not known", is_sound=True)
+        raise DamagedError(f"is of timm's {name[:60]!r}, which is not known", is_sound=True)
     return name, table

@@ -8,7 +8,7 @@ from functools import cache
 from math import ceil, floor
 from typing import Any, Protocol
 
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 
 LARGEST = 2**40
 # Layers, stages and blocks of a model together.
@@ -47,24 +47,24 @@ def evaluate(text: str, names: Names) -> Any:  # noqa: ANN401 - a number, a text
     """The value of an expression.
 
     Raises:
-        Damaged: a key is missing, or is of a kind that nothing can be made of.
+        DamagedError: a key is missing, or is of a kind that nothing can be made of.
     """
     try:
         return _value(parsed(text), names)
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-        raise Damaged(f"has keys of which `{text[:80]}` cannot be worked out") from error
+        raise DamagedError(f"has keys of which `{text[:80]}` cannot be worked out") from error
 
 
 def whole_number(value: object, what: str) -> int:
     """The value, a whole number from 0 to 2^40.
 
     Raises:
-        Damaged: it is something else; `what` says of what.
+        DamagedError: it is something else; `what` says of what.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        raise Damaged(f"has keys from which {what} cannot be worked out")
+        raise DamagedError(f"has keys from which {what} cannot be worked out")
     return value
 
 
@@ -109,7 +109,7 @@ def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401, C901, PLR0911,
         case ast.ListComp(elt=one, generators=[ast.comprehension(target=ast.Name(id=name), iter=ast.Call(args=[end]))]):
             return [_value(one, _With(names, name, at)) for at in range(_few(_value(end, names)))]
         case ast.Call(func=ast.Name(id="has"), args=[key]):
-            with suppress(Damaged):
+            with suppress(DamagedError):
                 return _value(key, names) is not None
             return False
         case ast.Call(func=ast.Name(id=name)):

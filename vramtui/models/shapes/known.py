@@ -11,7 +11,7 @@ import msgspec
 
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Keys, labels_of
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, whole_number
 
 LOOPS = ("i", "j", "k", "l")
@@ -102,7 +102,7 @@ class Config:
         """The value of a key; None where the config has none.
 
         Raises:
-            Damaged: nothing says it.
+            DamagedError: nothing says it.
         """
         if name == "num_labels":
             return labels_of(Keys(dict(self.values)))
@@ -119,7 +119,7 @@ class Config:
             return evaluate(usual[1:], self)
         if name in self.values or name in self._known.keys:
             return None if name in self.values else usual
-        raise Damaged(f"has no {name[:40]}, without which its tensors are not known")
+        raise DamagedError(f"has no {name[:40]}, without which its tensors are not known")
 
     def _part(self, name: str, value: object) -> "Config | None":
         kind, different = self._known.parts.get(name, ("", {}))
@@ -137,7 +137,7 @@ class Config:
         """Whether it has no part of that name, on purpose: null, or a part that is there only where it is said.
 
         Raises:
-            Damaged: nothing says whether it has.
+            DamagedError: nothing says whether it has.
         """
         return self.value(path.partition(".")[0]) is None
 
@@ -145,13 +145,13 @@ class Config:
         """The part at a path with dots; itself where that is empty.
 
         Raises:
-            Damaged: there is none.
+            DamagedError: there is none.
         """
         config = self
         for name in filter(None, path.split(".")):
             part = config.value(name)
             if not isinstance(part, Config):
-                raise Damaged(f"has no {name}, without which its tensors are not known")
+                raise DamagedError(f"has no {name}, without which its tensors are not known")
             config = part
         return config
 
@@ -210,7 +210,7 @@ class ShapeTable:
         """Every tensor of a class with the config `values`, but for those of the parts at the paths `without`.
 
         Raises:
-            Damaged: the class is not known, a key is missing or of the wrong kind, or there are too many layers.
+            DamagedError: the class is not known, a key is missing or of the wrong kind, or there are too many layers.
         """
         shapes, kind = self._shapes(architecture), values.get("model_type")
         if not isinstance(kind, str) or kind not in shapes.also:
@@ -221,7 +221,7 @@ class ShapeTable:
     def _shapes(self, name: str) -> ClassShapes:
         if name not in self._classes:
             if name not in self._data.classes:
-                raise Damaged(f"has a part {name[:40]!r}, which is not known", is_sound=True)
+                raise DamagedError(f"has a part {name[:40]!r}, which is not known", is_sound=True)
             self._classes[name] = msgspec.json.decode(self._data.classes[name], type=ClassShapes)
         return self._classes[name]
 
@@ -229,16 +229,18 @@ class ShapeTable:
         self, shapes: ClassShapes, config: Config, path: str, without: Container[str], depth: int = 0
     ) -> Iterator[NamedShape]:
         if depth > DEEPEST:
-            raise Damaged("has models within models without end")
+            raise DamagedError("has models within models without end")
         for key, known in shapes.known.items():
             part, _, last = key.rpartition(".")
             if (named := config.at(part).value(last)) not in known:
-                raise Damaged(f"has {key} = {printable(repr(named))[:40]}, whose tensors are not known", is_sound=True)
+                raise DamagedError(
+                    f"has {key} = {printable(repr(named))[:40]}, whose tensors are not known", is_sound=True
+                )
         for loops, lines in shapes.loops.items():
             counts = tuple(filter(None, loops.split("; ")))
             rounds = list(islice(_rounds(config, counts, {}), MOST_ROUNDS + 1))
             if len(rounds) > MOST_ROUNDS:
-                raise Damaged(f"has more than {MOST_ROUNDS} layers")
+                raise DamagedError(f"has more than {MOST_ROUNDS} layers")
             for line in lines:
                 own = f"{path}.{_part_of(loops, line[1], tuple(shapes.loops))}".strip(".")
                 moving = [one for one in LOOPS[: len(counts)] if _mentions(line, one)]

@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, Place, TensorGroup
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, POSITIONS, Keys, labels_of
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape, shape_table
 from vramtui.models.tensor_list import TensorList
 
@@ -42,7 +42,7 @@ def listed_shapes(values: Mapping[str, Any], usual: str) -> tuple[TensorList, bo
     """Every tensor of a config's model, and whether it is of the class that the config names; see `config_shapes`.
 
     Raises:
-        Damaged: as there.
+        DamagedError: as there.
     """
     shapes, exact = config_shapes(values, usual)
     named = named_class(values)
@@ -61,7 +61,7 @@ def config_shapes(
         without: paths of parts that are left out.
 
     Raises:
-        Damaged: nothing of its type is known, or a key that is needed is missing.
+        DamagedError: nothing of its type is known, or a key that is needed is missing.
     """
     kind, table = values.get("model_type"), shape_table()
     named = named_class(values)
@@ -73,7 +73,7 @@ def config_shapes(
         return table.tensors(name, values, without), True
     name = name or table.class_of("base", kind)
     if not name:
-        raise Damaged(f"has a part of the type {str(kind)[:40]!r}, which is not known", is_sound=True)
+        raise DamagedError(f"has a part of the type {str(kind)[:40]!r}, which is not known", is_sound=True)
     return table.tensors(name, values, without), not named
 
 
@@ -101,7 +101,7 @@ def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList |
         return None
     try:
         return _tensor_list(table.tensors(name, values), "", text)
-    except Damaged:
+    except DamagedError:
         return None
 
 

@@ -14,14 +14,14 @@ import msgspec
 from vramtui.core.base.late import late
 from vramtui.models.families.family import Family
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, Keys, labels_of
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape
 from vramtui.models.shapes.listed import STEM, config_shapes, shape_name
 from vramtui.models.tensor_list import CacheList, TensorList
 
 vision_table = late("vramtui.models.readers.torchvision:vision_table")
 # Torchvision's nets of a type: the same layers.
-TWINS = {
+TORCHVISION = {
     "convnext": ("convnext_tiny", "convnext_small", "convnext_base", "convnext_large"),
     "resnet": ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
     "swin": ("swin_t", "swin_s", "swin_b"),
@@ -84,7 +84,7 @@ def read_net(keys: Keys) -> NetShape:
     """The tensors and the stream of a model of a type that `is_net`.
 
     Raises:
-        Damaged: a key that is needed is missing or wrong.
+        DamagedError: a key that is needed is missing or wrong.
     """
     tensors, exact = _net_tensors(keys)
     stream = _stream(keys)
@@ -130,7 +130,7 @@ def _stream(keys: Keys) -> Stream:
     try:
         return STREAMS[keys.text("model_type")](keys)
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise Damaged("has sizes of stages from which its stream cannot be worked out") from error
+        raise DamagedError("has sizes of stages from which its stream cannot be worked out") from error
 
 
 def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
@@ -146,7 +146,7 @@ def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
     labels, width = last.shape
     size = net.keys.values.get("image_size")
     pixels = size if isinstance(size, int) else None
-    for name in TWINS.get(net.keys.text("model_type"), ()):
+    for name in TORCHVISION.get(net.keys.text("model_type"), ()):
         table = vision_table(name, image_size=pixels)
         if table is not None and table.get("parameters") == parameters + (USUAL_CLASSES - labels) * (width + 1):
             return dict(vision_table(name, classes=labels, image_size=pixels))
@@ -157,14 +157,14 @@ def _first(keys: Keys, *names: str) -> int:
     """The first of these keys that is there, a number or a list's first item.
 
     Raises:
-        Damaged: none is.
+        DamagedError: none is.
     """
     for name in names:
         listed = keys.items(name)
         value = listed[0] if listed else keys.values.get(name)
         if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
             return int(value)
-    raise Damaged(f"has no {keys.inside}{names[0]}, without which its tensors are not known")
+    raise DamagedError(f"has no {keys.inside}{names[0]}, without which its tensors are not known")
 
 
 def _side(keys: Keys, name: str, at: int = 0) -> int:
@@ -176,13 +176,13 @@ def patches(keys: Keys) -> int:
     """Patches of an image.
 
     Raises:
-        Damaged: its size or theirs is missing.
+        DamagedError: its size or theirs is missing.
     """
     for name in ("image_size", "patch_size"):
         value = keys.values.get(name)
         sides = value if isinstance(value, list) else [value, value]
         if len([side for side in sides if isinstance(side, int) and side > 0]) != 2:
-            raise Damaged(f"has no {keys.inside}{name}, without which its tensors are not known")
+            raise DamagedError(f"has no {keys.inside}{name}, without which its tensors are not known")
     rows, columns = (_side(keys, "image_size", at) // _side(keys, "patch_size", at) for at in (0, 1))
     return rows * columns
 
@@ -225,7 +225,7 @@ def _staged(
     """A net of stages as a stream of its last stage's width, as large as all stages together."""
     stages = list(zip(depths, widths, sides, strict=False))
     if not 0 < len(stages) <= MOST_STAGES:
-        raise Damaged(f"has no stages, or more than {MOST_STAGES}")
+        raise DamagedError(f"has no stages, or more than {MOST_STAGES}")
     layers, hidden = sum(depth for depth, _, _ in stages), stages[-1][1]
     work = sum(depth * side**2 * width for depth, width, side in stages)
     tokens = ceil(work / (layers * hidden))

@@ -52,7 +52,7 @@ def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
     """The tensors of a model, what its layers keep, and whether they are of the class that its config names.
 
     Raises:
-        Damaged: a key that is needed is missing or wrong.
+        DamagedError: a key that is needed is missing or wrong.
     """
     role = "causal" if keys.text("model_type") in TRANSLATORS else "masked"
     tensors, exact = listed_shapes(keys.values, role)

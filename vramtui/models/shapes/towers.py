@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vramtui.models.families.keys import HIDDEN, TEXT_PARTS, Keys
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.listed import add_shape, config_shapes, named_class
 from vramtui.models.shapes.nets import patches, plain_stream
 from vramtui.models.tensor_list import TensorList
@@ -61,7 +61,7 @@ def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Join
         values: the same as its class has it.
 
     Raises:
-        Damaged: a key that is needed is missing or wrong.
+        DamagedError: a key that is needed is missing or wrong.
     """
     is_whole = not tensors.groups()
     words = (*(name for name in TEXT_PARTS if name != THINKER), *(f"{THINKER}.{name}" for name in TEXT_PARTS))
@@ -164,7 +164,7 @@ def _audio_shape(whole: Keys, *, gated: bool) -> dict[str, Any] | None:
     try:
         shape = _sizes(own, gated=gated, rotary=rotary, **names)
         clip = own.whole(clip) if isinstance(clip, str) else clip
-    except Damaged:
+    except DamagedError:
         return None
     shape |= {"per_token": per_token, "tokens_per_second": tokens, "pixels": 2 * own.whole("num_mel_bins", default=80)}
     return shape | {key: value for key, value in (("clip", clip), ("tokens_per_clip", whole_clip)) if value}
@@ -188,5 +188,5 @@ def _tower_shape(own: Keys | None, images: dict[str, int] | None, *, gated: bool
             "per_token": (cell / patch) ** 2 if cell else patches(own) / images["fixed"],
             "pixels": channels * patch * patch * own.whole("temporal_patch_size", default=1),
         }
-    except (Damaged, KeyError, TypeError, ValueError, ArithmeticError):
+    except (DamagedError, KeyError, TypeError, ValueError, ArithmeticError):
         return None

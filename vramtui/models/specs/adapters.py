@@ -87,7 +87,7 @@ _NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
 ALL_LINEAR = "all-linear"  # peft's word for every linear layer but the head
 
 
-def own_names(spec: ModelSpec, lora: Lora) -> Lora:
+def resolve_target_modules(spec: ModelSpec, lora: Lora) -> Lora:
     """The adapters with their layers named as here, where the model's family calls them otherwise; `all-linear` is
     every linear layer of its blocks. Experts, whose weights are one tensor, have none.
     """

@@ -20,7 +20,7 @@ from vramtui.core.base.file_limits import CONFIG, SAFETENSORS
 from vramtui.core.base.file_limits import INDEX as INDEX_LIMITS
 from vramtui.core.base.text import printable
 from vramtui.models.named_files import INDEX, WEIGHTS, path_named
-from vramtui.models.readers.bounded import Cursor, Damaged, decode_object
+from vramtui.models.readers.bounded import Cursor, DamagedError, decode_object
 from vramtui.models.readers.config_json import ConfigFile, parse_config
 from vramtui.models.readers.safetensors import CheckpointWeights, shards_of, tensors_in
 from vramtui.models.stores.hugging_face import hub_home, parsed
@@ -60,7 +60,7 @@ def fetch_model(name: str, environ: Mapping[str, str] | None = None) -> HubModel
         raise UserError(f"{remote.address} has no config.json that is a JSON object")
     try:
         return HubModel(name_parts[0], remote.address, parse_config(values), remote.weights())
-    except Damaged as error:
+    except DamagedError as error:
         raise UserError(f"config.json of {remote.address} {error}") from None
 
 
@@ -105,7 +105,7 @@ class _Repository:
             content, size = answer or (content, size)
         try:
             return tensors_in(Cursor(io.BytesIO(content), size), size)
-        except Damaged as error:
+        except DamagedError as error:
             raise UserError(f"{name} of {self.address} {error}") from None
 
     def _get(self, name: str, most: int) -> tuple[bytes, int] | None:

@@ -159,7 +159,7 @@ def _nearer(plan: PlanView, shown: MapView) -> list[str]:
     estimate = plan.side.estimate if plan.side is not None else None
     if estimate is None or estimate.method != "simulated":
         return []
-    return ["simulated where it may fit" if shown.is_near else "≈ grey: quick estimates; simulating …"]
+    return ["simulated where it may fit" if shown.is_exact else "≈ grey: quick estimates; simulating …"]
 
 
 def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:
@@ -249,7 +249,7 @@ class _Drawn:
     def _cell(self, x: int, y: int, *, first: bool, last: bool) -> list[Segment]:
         cells = self.shown.cells
         answer = cells[y][x]
-        is_quick = not self.shown.is_near and (x, y) not in self.shown.near_cells
+        is_quick = not self.shown.is_exact and (x, y) not in self.shown.exact_cells
         style = (
             self.palette.dim
             if is_quick and answer is not None and (answer.process or 0) <= self.room * NEAR

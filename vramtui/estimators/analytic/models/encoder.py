@@ -132,7 +132,7 @@ class Encoder:
     def _own(self, part: ModuleBuilder, name: str) -> int:
         """Note a parameter outside of the blocks and give the bytes of its gradient."""
         (shape,) = self.outside[name].shapes()
-        return part.own(name, *shape)
+        return part.add_parameter(name, *shape)
 
     def _patches(self, side: int) -> None:
         """Patches by a convolution, the class token before them, positions added."""
@@ -163,7 +163,7 @@ class Encoder:
         if "embeddings_project" in self.outside:
             x = part.apply(x, self.outside["embeddings_project"])
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
-            part.outlive(x)
+            part.keep_alive(x)
         part.finish(x)
 
     def _dropped(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
@@ -231,7 +231,7 @@ class Encoder:
     def _end(self) -> None:
         """The last norm, what pools, the head and the loss."""
         model, part = self.model, self.net.part(NORMS)
-        x = part.follow()
+        x = part.input()
         image = model.image_size is not None
         whole = not (image and model.norm_before)
         if model.norm_after and whole:

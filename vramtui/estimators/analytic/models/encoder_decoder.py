@@ -52,33 +52,33 @@ class EncoderDecoder:
         if model.num_mel_bins is not None:
             x = self._heard(part, model.num_mel_bins)
         else:
-            table = part.own_of(self.spec.module("shared", EmbeddingModule))
+            table = part.add_parameters(self.spec.module("shared", EmbeddingModule))
             x = part.looked_up(
                 self.batch * self.source * model.d_model, "words", 0, backward_pieces=(table,) if table else ()
             )
         x = self._positioned(part, x, self.source, encoder=True)
-        part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
+        part.keep_alive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
         part.finish(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.encoder_layers, decoder=False)
         if model.final_norm:
             part = self.net.part(STREAM)
-            x = blocks.norm(part, part.follow(), self.spec.module("encoder's last norm", NormModule))
+            x = blocks.norm(part, part.input(), self.spec.module("encoder's last norm", NormModule))
             part.finish(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
 
     def decoder(self, side: BlockSide) -> None:
         """Embeddings, blocks, last norm, output layer; the loss in training."""
         model, net, part = self.model, self.net, self.net.part(EMBEDDINGS)
         if net.training:
-            part.keep(part.follow())
+            part.keep(part.input())
         shared = self.spec.module("shared", EmbeddingModule)
-        table = part.own_of(shared) if self.heard else rounded(shared.rows * shared.width * part.ops.parameter)
+        table = part.add_parameters(shared) if self.heard else rounded(shared.rows * shared.width * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
         pieces = tied_sum(table, net.recipe) if tied and table else ()
         x = part.looked_up(numel, "words", 0 if tied else table, backward_pieces=pieces)
         x = self._positioned(part, x, side.tokens, encoder=False)
         blocks = Blocks(model, net, side, self.spec.blocks[1])
-        part.outlive(x)
+        part.keep_alive(x)
         part.finish(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.decoder_layers, decoder=True)
         self._answer(blocks)
@@ -97,7 +97,7 @@ class EncoderDecoder:
         model, name = self.model, SOURCE_POSITIONS if encoder else TARGET_POSITIONS
         if (model.max_source_positions if encoder else model.max_target_positions) is not None:
             trained = model.source_positions_trained or not encoder
-            grad_bytes = part.own_of(self.spec.module(name, EmbeddingModule), trained=trained)
+            grad_bytes = part.add_parameters(self.spec.module(name, EmbeddingModule), trained=trained)
             each = self.batch if encoder != self.heard else 1
             x = part.ops.add(x, part.looked_up(each * tokens * model.d_model, "positions", grad_bytes), "embeddings")
         if not model.norm_embeddings:
@@ -116,7 +116,7 @@ class EncoderDecoder:
             if not count:
                 continue
             part = self.net.part(STREAM, times=count, layer=True)
-            x = part.follow()
+            x = part.input()
             encoded = self._encoded(part, fresh=fresh) if decoder else None
             part.finish(blocks.block(part, x, encoded, bucketed=bucketed), checkpointed=True)
 
@@ -134,13 +134,13 @@ class EncoderDecoder:
 
     def _answer(self, blocks: Blocks) -> None:
         model, part = self.model, self.net.part(STREAM)
-        x = part.follow()
+        x = part.input()
         if model.final_norm:
             x = blocks.norm(part, x, self.spec.module("decoder's last norm", NormModule))
         part.ops.tape.group = HEAD
         x = blocks.drop(part, x, "decoder's last dropout") if self.t5 else x
         if not model.tie_word_embeddings:
-            part.own_of(self.spec.module("lm_head", LinearModule))
+            part.add_parameters(self.spec.module("lm_head", LinearModule))
         shape = model.vocab_size, model.d_model
         logits = part.ops.linear(x, shape, "output layer", trained=self.net.training)
         if model.final_bias:

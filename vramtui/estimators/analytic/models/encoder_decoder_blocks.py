@@ -148,7 +148,7 @@ class Blocks:
         part.ops.tape.group = ATTENTION
         q, k, v = self._query(part, x, ""), self._cached(part, x, "k_proj"), self._cached(part, x, "v_proj")
         if bucketed:
-            part.own_of(relative_positions(self.model))
+            part.add_parameters(relative_positions(self.model))
         heads = self._heads(self.side.keys)
         if self.model.relative_attention_num_buckets and not self.net.eager:
             out = biased_attention(part, heads, (q, k, v), first=bucketed)
@@ -162,7 +162,7 @@ class Blocks:
         q = self._query(part, x, CROSS_PREFIX)
         if cache is not None and cache.past:
             for name in ("k_proj", "v_proj"):
-                part.own_of(self.projections[CROSS_PREFIX + name])
+                part.add_parameters(self.projections[CROSS_PREFIX + name])
             storage = storage_of(
                 self.net.batch * source * self.wide, cache.itemsize, CROSS, "keys and values of the source"
             )

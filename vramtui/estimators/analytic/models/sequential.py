@@ -197,7 +197,7 @@ class LayerList:
         return x
 
     def _embedding(self, writer: LayerOps, x: Tensor, table: EmbeddingModule) -> Tensor:
-        (grad_bytes,) = writer.own(table)
+        (grad_bytes,) = writer.add_parameter(table)
         out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
         writer.ops.tape.record(Operator([x], [out], grad_bytes=grad_bytes))
         return out

@@ -45,7 +45,7 @@ class LayerOps:
         self.buffers = 0
         self.frozen: list[Parameter] = []
 
-    def own(self, module: Module, *, weights: Weights = "trained") -> list[int]:
+    def add_parameter(self, module: Module, *, weights: Weights = "trained") -> list[int]:
         """Note the parameters of a module and give the bytes of the gradient of each."""
         if weights != "shared":
             parameters = self.frozen if weights == "frozen" else self.parameters
@@ -54,7 +54,7 @@ class LayerOps:
 
     def linear(self, x: Tensor, layer: LinearModule, *, strided: bool = False) -> Tensor:
         """A linear layer over the last dimension; `strided` rows are copied first, and the bias is added behind."""
-        own, features, bias = self.own(layer)[-1], layer.out_features, layer.bias
+        own, features, bias = self.add_parameter(layer)[-1], layer.out_features, layer.bias
         if strided:
             x = self.ops.pointwise(x, "rows, copied", saves="nothing")
         out = self.ops.linear(x, layer.weight, "linear", bias=bias and not strided)
@@ -71,7 +71,7 @@ class LayerOps:
         """
         shape, out_shape = shapes
         channels, weight = shape[0], filters.shapes()[0]
-        weight_grad, bias_grad = (*self.own(filters, weights=layer.weights), 0)[:2]
+        weight_grad, bias_grad = (*self.add_parameter(filters, weights=layer.weights), 0)[:2]
         trained = layer.weights != "frozen"
         x = self.ops.autocast_input(x, "conv input, cast")
         casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=trained)]
@@ -153,7 +153,7 @@ class LayerOps:
             return self._fixed_norm(x, shape, layer)
         (norm,) = modules
         size = norm.shapes()[0][0]
-        weight_grad, bias_grad = (*self.own(norm, weights=layer.weights), 0)[:2]
+        weight_grad, bias_grad = (*self.add_parameter(norm, weights=layer.weights), 0)[:2]
         if layer.norm in {"layer", "layer2d"}:
             return self.ops.layer_norm(x, size, "layer norm")
         if layer.norm == "rms":

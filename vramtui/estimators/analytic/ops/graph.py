@@ -100,7 +100,7 @@ class GraphOps:
 
     def scale(self, x: Tensor, factors: Module) -> Tensor:
         """A factor for each channel."""
-        self.writer.own(factors)
+        self.writer.add_parameter(factors)
         return self.ops.scale(x, factors.shapes()[0][0], "scaled")
 
     def drop_path(self, x: Tensor, probability: float) -> Tensor:
@@ -127,7 +127,7 @@ class GraphOps:
         shifts = layer.shifted and max(padded) > side
         for _ in range(int(padded != (height, width)) + int(shifts) + 1):
             x = self.moved(x, numel, "windows")
-        (positions,) = writer.own(table)
+        (positions,) = writer.add_parameter(table)
         joined = writer.linear(x, projection)
         q, k, v = (tape.view(joined, numel) for _ in range(3))
         tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))

@@ -91,7 +91,7 @@ class Net:
         for count in (alone, times - alone):
             if count:
                 part = self.part(group, times=count, layer=True)
-                part.finish(write(part, part.follow()), checkpointed=True)
+                part.finish(write(part, part.input()), checkpointed=True)
 
     def once(self, key: Hashable, write: Callable[[], None]) -> None:
         """`write` stages, or put those there again that were written under the same key, if there is one."""
@@ -150,7 +150,7 @@ class ModuleBuilder:
         self.times = times
         self.layer = layer
 
-    def follow(self) -> Tensor:
+    def input(self) -> Tensor:
         """What the stage before handed on."""
         before = self.net.stages[-1].tape.output
         if before is None:
@@ -166,7 +166,7 @@ class ModuleBuilder:
             TapeStage(self.ops.tape, self.times, checkpointed=checkpointed and self.net.checkpointed)
         )
 
-    def outlive(self, x: Tensor, count: int = 1) -> None:
+    def keep_alive(self, x: Tensor, count: int = 1) -> None:
         """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.
 
         A trained model keeps it anyway for the first block's backward pass.
@@ -179,22 +179,22 @@ class ModuleBuilder:
             self.ops.tape.record(Operator([], [first_input]))
             self.ops.tape.hold(first_input)
 
-    def own(self, module: str, *shape: int, trained: bool = True) -> int:
+    def add_parameter(self, module: str, *shape: int, trained: bool = True) -> int:
         """Note a parameter and give the bytes of its gradient."""
         trains = trained and self.net.trains
         parameters = self.net.trained if trains else self.net.frozen
         parameters.append(Parameter(module, shape, self.times, self.layer))
         return rounded(prod(shape) * self.ops.parameter) if trains else 0
 
-    def own_of(self, module: Module, *, trained: bool = True) -> int:
+    def add_parameters(self, module: Module, *, trained: bool = True) -> int:
         """Note all parameters of a module, and give the bytes of their gradients."""
-        return sum(self.own(module.name, *shape, trained=trained) for shape in module.shapes())
+        return sum(self.add_parameter(module.name, *shape, trained=trained) for shape in module.shapes())
 
     def dense(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> Tensor:
         """A linear layer called `module`, with its adapter where it has one."""
-        self.own(module, outer, inner)
+        self.add_parameter(module, outer, inner)
         if bias:
-            self.own(module, outer)
+            self.add_parameter(module, outer)
         self.net.linears[module] = None
         out = self.ops.linear(x, (outer, inner), module, bias=bias, trained=self.net.trains)
         self.reads_outside()
@@ -235,10 +235,10 @@ class ModuleBuilder:
 
     def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
-        self.own(module, size)
+        self.add_parameter(module, size)
         if rms:
             return self._t5_norm(x, size, module)
-        self.own(module, size)
+        self.add_parameter(module, size)
         return self.ops.layer_norm(x, size, module, trained=self.net.trains)
 
     def _t5_norm(self, x: Tensor, size: int, label: str) -> Tensor:
@@ -255,7 +255,7 @@ class ModuleBuilder:
 
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
-        table = self.own(module, rows, width)
+        table = self.add_parameter(module, rows, width)
         pieces = tied_sum(table, self.net.recipe) if tied else ()
         return self.looked_up(numel, module, 0 if tied else table, backward_pieces=pieces)
 
@@ -298,8 +298,8 @@ class ModuleBuilder:
         """A convolution to an image of that size. Saves its input and cast weights."""
         module, bias, weight = filters.name, filters.bias, filters.shapes()[0]
         numel = prod(weight)
-        weight_grad = self.own(module, *weight)
-        bias_grad = self.own(module, weight[0]) if bias else 0
+        weight_grad = self.add_parameter(module, *weight)
+        bias_grad = self.add_parameter(module, weight[0]) if bias else 0
         x = self.ops.autocast_input(x, f"{module} input, cast")
         trained = self.net.trains
         casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
@@ -336,7 +336,7 @@ class ModuleBuilder:
     def group_norm(self, x: Tensor, norm: NormModule, groups: int) -> Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
         module = norm.name
-        weight_grad, bias_grad = (self.own(module, *shape) for shape in norm.shapes())
+        weight_grad, bias_grad = (self.add_parameter(module, *shape) for shape in norm.shapes())
         if self.ops.autocast is not None:
             x = self.ops.cast(x, 4, f"{module} input in fp32")
         out = self.ops.tape.new(x.numel, x.itemsize, module, tracked=x.tracked or self.net.trains)

@@ -43,7 +43,7 @@ class RecurrentStack:
     def write(self, x: Tensor) -> Tensor:
         """The whole stack over a batch of sequences; of the `last` step alone a view goes on."""
         sizes, tape = self.sizes, self.ops.tape
-        self.writer.own(self.module)
+        self.writer.add_parameter(self.module)
         out = self._cudnn(x) if self.writer.cudnn else self._steps(x)
         if self.layer.output == "sequence":
             return out

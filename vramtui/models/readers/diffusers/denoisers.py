@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Fields, Table
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 
 INDEX = "model_index.json"
 # The part of a pipeline that is on the card at each step, by its folder.
@@ -17,11 +17,11 @@ def unet(config: Fields) -> Table:
     downs, ups = config.texts("down_block_types"), config.texts("up_block_types")
     channels = _numbers(config, "block_out_channels")
     if len(downs) != len(channels) or not set(downs) <= {DOWN, PLAIN}:
-        raise Damaged(f"has down_block_types other than {DOWN} and {PLAIN}, which is not modelled")
+        raise DamagedError(f"has down_block_types other than {DOWN} and {PLAIN}, which is not modelled")
     if [block == UP for block in reversed(ups)] != [block == DOWN for block in downs] or not set(ups) <= {UP, PLAIN_UP}:
-        raise Damaged("has up_block_types that do not mirror its down_block_types, which is not modelled")
+        raise DamagedError("has up_block_types that do not mirror its down_block_types, which is not modelled")
     if config.text("mid_block_type", "UNetMidBlock2DCrossAttn") != "UNetMidBlock2DCrossAttn":
-        raise Damaged("has another block in its middle than UNetMidBlock2DCrossAttn, which is not modelled")
+        raise DamagedError("has another block in its middle than UNetMidBlock2DCrossAttn, which is not modelled")
     layers = _numbers(config, "transformer_layers_per_block", (1,), each=len(channels))
     table = {
         "kind": "unet",
@@ -41,7 +41,7 @@ def unet(config: Fields) -> Table:
     if config.has("addition_embed_type"):
         table["addition_embed_dim"] = config.whole("projection_class_embeddings_input_dim")
     if config.has("class_embed_type") or config.has("encoder_hid_dim"):
-        raise Damaged("embeds classes or projects its text, which is not modelled")
+        raise DamagedError("embeds classes or projects its text, which is not modelled")
     return table
 
 
@@ -64,10 +64,12 @@ def sd3(config: Fields) -> Table:
     """SD3Transformer2DModel (SD 3, 3.5)."""
     heads, each = config.whole("num_attention_heads", 18), config.whole("attention_head_dim", 64)
     if config.whole("caption_projection_dim", heads * each) != heads * each or config.whole("patch_size", 2) != 2:
-        raise Damaged("has a caption_projection_dim that is not its width, or patches that are not 2 x 2: not modelled")
+        raise DamagedError(
+            "has a caption_projection_dim that is not its width, or patches that are not 2 x 2: not modelled"
+        )
     dual = config.values.get("dual_attention_layers") or []
     if not isinstance(dual, list) or dual != list(range(len(dual))):
-        raise Damaged(f"has dual_attention_layers = {printable(repr(dual))[:40]}; the first ones are modelled")
+        raise DamagedError(f"has dual_attention_layers = {printable(repr(dual))[:40]}; the first ones are modelled")
     return {
         "kind": "dit",
         "design": "sd3",
@@ -89,7 +91,7 @@ def sd3(config: Fields) -> Table:
 def qwen_image(config: Fields) -> Table:
     """QwenImageTransformer2DModel."""
     if config.has("use_additional_t_cond"):
-        raise Damaged("embeds a second condition (use_additional_t_cond), which is not modelled")
+        raise DamagedError("embeds a second condition (use_additional_t_cond), which is not modelled")
     return {
         "kind": "dit",
         "design": "qwen-image",
@@ -105,11 +107,11 @@ def qwen_image(config: Fields) -> Table:
 def wan(config: Fields) -> Table:
     """WanTransformer3DModel (Wan 2.1, 2.2)."""
     if config.has("image_dim") or config.has("added_kv_proj_dim"):
-        raise Damaged("reads an image by projections of its own (image_dim), which is not modelled")
+        raise DamagedError("reads an image by projections of its own (image_dim), which is not modelled")
     if _numbers(config, "patch_size", (1, 2, 2)) != [1, 2, 2]:
-        raise Damaged("has other patches than 1 x 2 x 2, which is not modelled")
+        raise DamagedError("has other patches than 1 x 2 x 2, which is not modelled")
     if not config.flag("cross_attn_norm", default=True):
-        raise Damaged("has no norm before its cross-attention, which is not modelled")
+        raise DamagedError("has no norm before its cross-attention, which is not modelled")
     return {
         "kind": "dit",
         "design": "wan",
@@ -139,12 +141,12 @@ def read_class(config: Fields) -> tuple[str, Table]:
     """The class of a part of a pipeline, and its `[model]` table.
 
     Raises:
-        Damaged: the class is not known, or a key of it is wrong.
+        DamagedError: the class is not known, or a key of it is wrong.
     """
     name = config.text("_class_name", "")
     if name not in CLASSES:
         known = ", ".join(CLASSES)
-        raise Damaged(f"is of the class {printable(name[:60])!r}; of diffusers these are read: {known}")
+        raise DamagedError(f"is of the class {printable(name[:60])!r}; of diffusers these are read: {known}")
     return name, {key: value for key, value in CLASSES[name](config).items() if value is not None}
 
 
@@ -160,7 +162,7 @@ def _numbers(config: Fields, key: str, default: tuple[int, ...] = (), *, each: i
     if value is None and default:
         return list(default) * each
     if not numbers or len(numbers) != len(given):
-        raise Damaged(f"has {key} = {printable(repr(value))[:40]}; whole numbers are needed")
+        raise DamagedError(f"has {key} = {printable(repr(value))[:40]}; whole numbers are needed")
     if each > 1 and len(numbers) != each:
-        raise Damaged(f"has {len(numbers)} numbers in {key} and {each} levels")
+        raise DamagedError(f"has {len(numbers)} numbers in {key} and {each} levels")
     return numbers

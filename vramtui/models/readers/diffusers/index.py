@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Fields, Table
-from vramtui.models.readers.bounded import Damaged, path_text
+from vramtui.models.readers.bounded import DamagedError, path_text
 from vramtui.models.readers.diffusers.denoisers import PARTS, read_class
 from vramtui.models.readers.diffusers.text_encoders import read_encoder
 from vramtui.models.readers.diffusers.vae import read_vae
@@ -57,19 +57,19 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
 
     Raises:
         UserError: the denoiser's config is not there or cannot be read.
-        Damaged: it names no denoiser, or one that is not known.
+        DamagedError: it names no denoiser, or one that is not known.
     """
     named = Fields(values)
     denoiser = next((part for part in PARTS if _class_of(values, part)), None)
     if denoiser is None:
-        raise Damaged(f"names neither a unet nor a transformer: {printable(str(values.get('_class_name'))[:60])}")
+        raise DamagedError(f"names neither a unet nor a transformer: {printable(str(values.get('_class_name'))[:60])}")
     name, table = read_class(Fields(decode(index.parent / denoiser / "config.json")))
     pipeline = named.text("_class_name", name)
     usual = next((one for start, one in HABITS.items() if pipeline.startswith(start)), PipelineHabits())
     try:
         vae = read_vae(Fields(decode(_config_of_part(index, values, "vae"))))
         encoders = _encoders(index, values, usual, decode)
-    except (Damaged, UserError) as error:
+    except (DamagedError, UserError) as error:
         return name, table, f"its {denoiser} only, since {_reason(error)}"
     table |= {"text_length": usual.text_length or encoders[-1]["tokens"]} if encoders else {}
     table |= usual.denoiser if table["kind"] == "dit" else {}
@@ -89,7 +89,7 @@ def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, dec
         path = _config_of_part(index, values, name)
         try:
             encoder = read_encoder(Fields(decode(path)), _class_of(values, name))
-        except Damaged as error:
+        except DamagedError as error:
             raise UserError(f"{path_text(path)} {error}") from None
         tokens = usual.tokens[min(len(encoders), len(usual.tokens) - 1)]
         states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("position_bias", False))
@@ -99,7 +99,7 @@ def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, dec
 
 def _config_of_part(index: Path, values: dict[str, object], part: str) -> Path:
     if not _class_of(values, part):
-        raise Damaged(f"names no {part}")
+        raise DamagedError(f"names no {part}")
     return index.parent / part / "config.json"
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from vramtui.models.families.any_config import read_any
 from vramtui.models.families.keys import Fields, Keys, Table, layer_count, sizes_of
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.full_config import filled_in
 from vramtui.models.shapes.listed import listed_shapes
 
@@ -22,7 +22,7 @@ def read_encoder(config: Fields, named: str) -> Table:
         named: its class, as the pipeline's index has it.
 
     Raises:
-        Damaged: a key is missing or wrong.
+        DamagedError: a key is missing or wrong.
     """
     kind = config.text("model_type", "")
     if kind in {"clip", "clip_text_model"}:
@@ -54,7 +54,7 @@ def _decoder(config: Fields) -> Table:
     """A whole language model with whatever belongs to it, such as its tower for images."""
     model = read_any(dict(config.values))
     if model.partial or model.basis != "family":
-        raise Damaged("is of a text encoder that is not known to the last tensor")
+        raise DamagedError("is of a text encoder that is not known to the last tensor")
     table = model.table
     return {
         "hidden_size": table["hidden_size"],

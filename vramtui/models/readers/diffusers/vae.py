@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Fields, Table
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.tensor_list import TensorList
 
 # How many levels a VAE has at most; published ones have four or five.
@@ -19,11 +19,11 @@ def read_vae(config: Fields) -> Table:
     """A `[model.vae]` table.
 
     Raises:
-        Damaged: its class is not known, or a key of it is wrong.
+        DamagedError: its class is not known, or a key of it is wrong.
     """
     name = config.text("_class_name", "")
     if name not in CLASSES:
-        raise Damaged(f"is of the class {printable(name[:60])!r}; of VAEs these are read: {', '.join(CLASSES)}")
+        raise DamagedError(f"is of the class {printable(name[:60])!r}; of VAEs these are read: {', '.join(CLASSES)}")
     return CLASSES[name](config)
 
 
@@ -62,9 +62,11 @@ def of_video(config: Fields) -> Table:
     layers, latent = _blocks(config, "num_res_blocks", 2), config.whole("z_dim", 16)
     down = config.values.get("temperal_downsample", [False, True, True])
     if not isinstance(down, list) or len(down) != len(times) - 1 or not all(isinstance(one, bool) for one in down):
-        raise Damaged(f"has temperal_downsample = {printable(repr(down))[:40]}; true or false for each level is needed")
+        raise DamagedError(
+            f"has temperal_downsample = {printable(repr(down))[:40]}; true or false for each level is needed"
+        )
     if config.has("attn_scales"):
-        raise Damaged("has attn_scales, attentions between its levels, which is not modelled")
+        raise DamagedError("has attn_scales, attentions between its levels, which is not modelled")
     base = config.whole("base_dim", 96)
     outer = config.whole("decoder_base_dim", base)
     residual = config.flag("is_residual", default=False)
@@ -223,21 +225,21 @@ def whole_numbers(config: Fields, key: str, default: tuple[int, ...]) -> list[in
     """A list of as many whole numbers as there are levels.
 
     Raises:
-        Damaged: it is something else.
+        DamagedError: it is something else.
     """
     given = config.values.get(key)
     numbers: Any = list(default) if given is None else given
     if not isinstance(numbers, list) or not 0 < len(numbers) <= MOST_LEVELS:
-        raise Damaged(f"has {key} = {printable(repr(given))[:40]}; a list of whole numbers is needed")
+        raise DamagedError(f"has {key} = {printable(repr(given))[:40]}; a list of whole numbers is needed")
     if not all(isinstance(one, int) and not isinstance(one, bool) and 0 < one < 2**24 for one in numbers):
-        raise Damaged(f"has {key} = {printable(repr(given))[:40]}; a list of whole numbers is needed")
+        raise DamagedError(f"has {key} = {printable(repr(given))[:40]}; a list of whole numbers is needed")
     return [int(one) for one in numbers]
 
 
 def _blocks(config: Fields, key: str, default: int) -> int:
     count: int = config.whole(key, default)
     if not 0 < count <= MOST_BLOCKS:
-        raise Damaged(f"has {key} = {count}; 1 to {MOST_BLOCKS} are read")
+        raise DamagedError(f"has {key} = {count}; 1 to {MOST_BLOCKS} are read")
     return count
 
 
@@ -245,7 +247,7 @@ def _check_blocks(config: Fields) -> None:
     for side, kind in KINDS.items():
         known = f"{side.title()}{kind}Block2D"
         if not set(config.texts(f"{side}_block_types")) <= {known}:
-            raise Damaged(f"has {side}_block_types other than {known}, which is not modelled")
+            raise DamagedError(f"has {side}_block_types other than {known}, which is not modelled")
 
 
 def _tables(tensors: TensorList) -> list[Table]:

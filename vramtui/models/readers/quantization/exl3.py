@@ -9,7 +9,7 @@ from math import floor
 from typing import Any
 
 from vramtui.models.families.keys import Fields, Table
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 
 METHOD = "exl3"
 # What exllamav3 quantises to.
@@ -26,13 +26,13 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
         config: the quantization_config.
 
     Raises:
-        Damaged: it says no bits, or bits that EXL3 has not.
+        DamagedError: it says no bits, or bits that EXL3 has not.
     """
     bits = config.number("bits", None)
     head = config.number("head_bits", 6)
     for width in (bits, head):
         if width is None or not LEAST <= width <= MOST:
-            raise Damaged(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
+            raise DamagedError(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
     tables: list[Table] = []
     for group in groups:
         tables += _stored(group, head if group["name"] == "lm_head" else bits)

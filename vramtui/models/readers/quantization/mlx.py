@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from vramtui.models.families.keys import Fields, Table
-from vramtui.models.readers.bounded import Damaged
+from vramtui.models.readers.bounded import DamagedError
 
 KEYS = ("quantization", "quantization_config")
 MODES = ("affine", "mxfp4", "nvfp4", "mxfp8")
@@ -35,7 +35,7 @@ def mlx_tensors(groups: Iterable[Table], how: Fields) -> list[Table]:
     """The tensors of a model by their bits, and their scales.
 
     Raises:
-        Damaged: it says bits that MLX has not.
+        DamagedError: it says bits that MLX has not.
     """
     most = _format(how)
     listed: dict[str, Counter[Format | None]] = {}
@@ -49,7 +49,7 @@ def mlx_tensors(groups: Iterable[Table], how: Fields) -> list[Table]:
 def _format(how: Fields) -> Format:
     bits, size = how.whole("bits", 0), how.whole("group_size", 0)
     if not (LEAST <= bits <= MOST and 1 <= size <= WIDEST):
-        raise Damaged("has quantization.bits or quantization.group_size that MLX has not")
+        raise DamagedError("has quantization.bits or quantization.group_size that MLX has not")
     return bits, size, how.text("mode", "affine") == "affine"
 
 

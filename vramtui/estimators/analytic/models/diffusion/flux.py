@@ -98,11 +98,11 @@ class DiffusionTransformer:
     def _end(self) -> None:
         model, net, streams = self.model, self.net, self.streams
         part = net.part(NORMS)
-        x = image = part.follow()
+        x = image = part.input()
         if model.design != "sd3":
             image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
             part.ops.tape.record(Operator([x], [image], flows=[(x, True)]))
-        part.own_of(self.spec.module("norm_out", LinearModule))
+        part.add_parameters(self.spec.module("norm_out", LinearModule))
         y = streams.modulated(part, image)
         part.ops.tape.group = HEAD
         y = part.apply(y, self.spec.module("proj_out", LinearModule))

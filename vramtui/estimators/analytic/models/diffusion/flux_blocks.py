@@ -147,7 +147,7 @@ class Streams:
     def _vector(self, part: ModuleBuilder, name: str) -> None:
         """The linear layer from the step's vector to those that scale, shift and gate."""
         wide = self.block.module(name, LinearModule).out_features
-        weight_grad, bias_grad = part.own(name, wide, self.width), part.own(name, wide)
+        weight_grad, bias_grad = part.add_parameter(name, wide, self.width), part.add_parameter(name, wide)
         out = part.ops.tape.new(self.net.batch * wide, self.net.recipe.compute, name, tracked=False)
         part.ops.tape.record(
             Operator([], [out], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
@@ -167,7 +167,7 @@ class Streams:
         if not self.model.qk_norm:
             return q, k, v
         for letter in ("q", "k"):
-            part.own_of(self.block.module(f"{name}norm_{letter}", NormModule))
+            part.add_parameters(self.block.module(f"{name}norm_{letter}", NormModule))
         trained, each = self.net.trains, self.model.attention_head_dim
         if part.ops.autocast is not None:
             q, k = (part.ops.cast(t, 4, "norm's input in fp32") for t in (q, k))

@@ -80,7 +80,7 @@ class UNet:
 
     def _open(self, group: str) -> tuple[ModuleBuilder, Tensor]:
         part = self.net.part(group, layer=True)
-        x = part.follow()
+        x = part.input()
         if self.pending is not None:
             self.pending.read(part)
         return part, x
@@ -159,7 +159,7 @@ class UNet:
         self._close(part, inner)
         self.net.repeat(GROUPS, layers, spatial.block)
         part = self.net.part(GROUPS, layer=True)
-        part.finish(spatial.out_of(part, part.follow(), residual.tensor))
+        part.finish(spatial.out_of(part, part.input(), residual.tensor))
 
     def _down(self, level: int) -> None:
         model = self.model

@@ -31,7 +31,7 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, block: RepeatedBlock) -
     y = part.activation(part.group_norm(x, block.module("norm1", NormModule), NORM_GROUPS), "silu")
     y, image = part.convolution((y, given), block.module("conv1", ConvModule))
     channels, times = image.channels, block.part(LinearModule)
-    weight_grad, bias_grad = (part.own(times.name, *shape) for shape in times.shapes())
+    weight_grad, bias_grad = (part.add_parameter(times.name, *shape) for shape in times.shapes())
     steps = part.ops.tape.new(
         part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
     )

@@ -60,7 +60,7 @@ class WanTransformer:
 
     def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One block."""
-        part.own_of(self.spec.blocks[0].module("scale_shift_table", EmbeddingModule))
+        part.add_parameters(self.spec.blocks[0].module("scale_shift_table", EmbeddingModule))
         y = self._summed(part, x, self._attend(part, self._modulated(part, x), ATTENTION), fp32=True)
         z = self._attend(part, self._normed(part, y), CROSS)
         part.ops.tape.group = STREAM
@@ -94,8 +94,8 @@ class WanTransformer:
     def _end(self) -> None:
         net, spec = self.net, self.spec
         part = net.part(NORMS)
-        x = part.follow()
-        part.own_of(spec.module("scale_shift_table", EmbeddingModule))
+        x = part.input()
+        part.add_parameters(spec.module("scale_shift_table", EmbeddingModule))
         y = self._modulated(part, x)
         part.ops.tape.group = HEAD
         y = part.ops.pointwise(part.apply(y, spec.module("proj_out", LinearModule)), "video", saves="nothing")
@@ -155,7 +155,7 @@ class WanTransformer:
         q = self._linear(part, x, "to_q")
         k, v = (self._linear(part, other, name) for name in ("to_k", "to_v"))
         for letter in ("q", "k"):
-            part.own_of(self.spec.blocks[0].module(f"norm_{letter}", NormModule))
+            part.add_parameters(self.spec.blocks[0].module(f"norm_{letter}", NormModule))
         q, k = (part.ops.fused_rms_norm(t, d, "norm of queries and keys", trained=self.net.trains) for t in (q, k))
         if not crossed:
             q, k = self._rotated(part, q), self._rotated(part, k)

@@ -270,7 +270,7 @@ def blt(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> 
     tensors.add("embed_hash", rows, keys.table("encoder_config").whole("hidden_size"))
 
 
-EXOTIC: dict[str, Family] = {
+OTHER_DECODERS: dict[str, Family] = {
     "blt": Family(whole=blt),
     "hrm_text": Family(whole=hrm),
     "jetmoe": Family(whole=jetmoe, tied=True),
@@ -284,4 +284,4 @@ EXOTIC: dict[str, Family] = {
     "zamba2": Family(whole=zamba2, tied=True),
 }
 
-__all__ = ["EXOTIC", "read_decoder"]
+__all__ = ["OTHER_DECODERS", "read_decoder"]
