@@ -68,9 +68,6 @@ FORMER = re.compile(
     re.VERBOSE,
 )
 DEFINED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
-ERROR = re.compile(r"^class (\w+)\((?:Exception|ValueError|OSError|RuntimeError|\w*Error)\)", re.MULTILINE)
-# Exceptions with another end, and why.
-OTHER_ENDS = {"SourceFailed": "a public name, which changes within a major version only by additions"}
 # A function is named by what it does or gives, never by a bare participle.
 PARTICIPLE = re.compile(
     r"""
@@ -96,11 +93,6 @@ def test_no_former_name_is_given_again() -> None:
         words = (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names)
         found += [f"{path.relative_to(PACKAGE)}: {name}" for name in words if FORMER.search(name)]
     assert not found, "\n".join(found)
-
-
-def test_exceptions_end_in_error() -> None:
-    named = [name for path in PACKAGE.rglob("*.py") for name in ERROR.findall(path.read_text(encoding="utf-8"))]
-    assert sorted(name for name in named if not name.endswith("Error")) == sorted(OTHER_ENDS)
 
 
 # Where a file has none of these, it need not be parsed.
