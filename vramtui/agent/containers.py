@@ -103,9 +103,9 @@ def _read_name(kind: str, identifier: str) -> str | None:
     for folder in PODMAN if kind == "podman" else ():
         for driver in ("overlay", "vfs", "btrfs"):
             config = _json(os.path.join(os.path.expanduser(folder), driver + "-containers", "containers.json"))
-            for one in config if isinstance(config, list) else ():
-                if isinstance(one, dict) and one.get("id") == identifier and isinstance(one.get("names"), list):
-                    names += one["names"]
+            for entry in config if isinstance(config, list) else ():
+                if isinstance(entry, dict) and entry.get("id") == identifier and isinstance(entry.get("names"), list):
+                    names += entry["names"]
     plain = (name.lstrip("/") for name in names if isinstance(name, str))
     return next((name for name in plain if _NAME.fullmatch(name)), None)
 

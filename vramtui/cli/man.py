@@ -46,11 +46,11 @@ def page(root: Any) -> Iterator[str]:  # noqa: ANN401 - Typer's own, which each 
 
 
 def _command(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer's own, which each of its versions has elsewhere
-    arguments = " ".join(one.make_metavar(typer.Context(command)) for one in command.params if _is_argument(one))
+    arguments = " ".join(sub.make_metavar(typer.Context(command)) for sub in command.params if _is_argument(sub))
     yield from (".PP", f"\\fB{_escaped(name)}\\fR [OPTIONS] {_escaped(arguments)}".rstrip())
     yield from ("", ".RS", *_paragraphs(command.help or ""), *_options(command), ".RE")
-    for inner, one in getattr(command, "commands", {}).items():
-        yield from _command(f"{name} {inner}", one)
+    for inner, sub in getattr(command, "commands", {}).items():
+        yield from _command(f"{name} {inner}", sub)
 
 
 def _is_argument(parameter: Any) -> bool:  # noqa: ANN401 - Typer's own, which each of its versions has elsewhere

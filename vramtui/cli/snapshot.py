@@ -87,16 +87,16 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
     matcher, predictor = matcher_of_library(library), Predictor(LazyDefault())
     watches = {name: HostWatch(opened, matcher, HOST_INTERVAL, predictor) for name, opened in hosts.items()}
     try:
-        for name, one in watches.items():
-            answer = one.answer(FIRST)
+        for name, watch in watches.items():
+            answer = watch.answer(FIRST)
             if isinstance(answer, SourceFailed):
                 failures.append(why_not(name, answer))
                 continue
-            for path in _write(answer, formats, folder, library, jobs=one.jobs, banner=None):
+            for path in _write(answer, formats, folder, library, jobs=watch.jobs, banner=None):
                 typer.echo(path)
     finally:
-        for one in watches.values():
-            one.close()
+        for watch in watches.values():
+            watch.close()
     for sentence in failures:
         typer.echo(f"vramtui: {sentence}", err=True)
     if failures:

@@ -176,8 +176,8 @@ def _targets(node: ast.stmt) -> set[str] | None:
         return set()
     names: set[str] = set()
     for target in targets:
-        for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
-            written = one.value if isinstance(one, (ast.Subscript, ast.Starred)) else one
+        for element in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+            written = element.value if isinstance(element, (ast.Subscript, ast.Starred)) else element
             if not isinstance(written, ast.Name):
                 return None
             names.add(written.id)

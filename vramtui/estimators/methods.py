@@ -94,9 +94,9 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
 
         return [SIMULATED.estimate(workload, device)]
     named: dict[str, Estimator] = {"usual": DEFAULT, "analytic": ANALYTIC}
-    one = named.get(method)
-    if one is not None:
-        return [one.estimate(workload, device)]
+    estimator = named.get(method)
+    if estimator is not None:
+        return [estimator.estimate(workload, device)]
     if method == "all":
         return _all(workload, device)
     from vramtui.estimators.rules import RULES, estimate_rules  # noqa: PLC0415 - formulas that few answers need

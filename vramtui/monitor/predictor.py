@@ -258,11 +258,11 @@ class Predictor:
         estimate = self.ask(workload, device).estimate
         if not hasattr(workload.inputs, "batch_size") or estimate is None or estimate.method == TRACED:
             return None
-        one = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
-        search = self._batches.get((one, device))
+        single = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
+        search = self._batches.get((single, device))
         if search is None:
-            search = MaxBatchSearch(lambda batch: self._size_with(one, device, batch), device.total_memory)
-            self._batches[one, device] = search
+            search = MaxBatchSearch(lambda batch: self._size_with(single, device, batch), device.total_memory)
+            self._batches[single, device] = search
             search.go_on()
         return search
 

@@ -286,14 +286,14 @@ def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
         UserError: two of them ask for different ones, or for different precisions or ranks.
     """
     for names in EXCLUSIVE:
-        one, *others = [name for name in flags if name in names] or [""]
+        first_flag, *others = [name for name in flags if name in names] or [""]
         if others:
-            raise UserError(f"--{one} and --{others[0]} both set {names[one]}: use one of them")
+            raise UserError(f"--{first_flag} and --{others[0]} both set {names[first_flag]}: use one of them")
     first: tuple[str, str] | None = None
     for name, flag in flags.items():
         if flag.kind and first is not None and first[1] != flag.kind:
-            one, other = KINDS[first[1]], KINDS[flag.kind]
-            raise UserError(f"--{first[0]} is for {one} and --{name} for {other}: use one of them")
+            first_flag, other = KINDS[first[1]], KINDS[flag.kind]
+            raise UserError(f"--{first[0]} is for {first_flag} and --{name} for {other}: use one of them")
         first = first or ((name, flag.kind) if flag.kind else None)
     return first[1] if first is not None else None
 

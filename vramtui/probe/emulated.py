@@ -166,11 +166,11 @@ def _is_view(one: Any, other: Any) -> bool:
 
 
 def _flat(arguments: Any) -> Any:
-    for one in arguments:
-        if isinstance(one, (list, tuple)):
-            yield from _flat(one)
+    for argument in arguments:
+        if isinstance(argument, (list, tuple)):
+            yield from _flat(argument)
         else:
-            yield one
+            yield argument
 
 
 def _on_host(arguments: Any, is_card: Any) -> Any:

@@ -50,9 +50,9 @@ def focused_section(screen: ViewScreen | None) -> str:
     """What the ids of the focused panel's bindings begin with; empty where no panel has the keys."""
     node = screen.focused if screen is not None else None
     for binding in node._bindings.copy().key_to_bindings.values() if node is not None else ():  # noqa: SLF001 - as above
-        for one in binding:
-            if one.id:
-                return one.id.partition(".")[0] + "."
+        for shown in binding:
+            if shown.id:
+                return shown.id.partition(".")[0] + "."
     return ""
 
 

@@ -27,10 +27,10 @@ class RunErrors(Framed[HistoryView]):
             words = "No finished run has both a prediction and an observation yet."
             return paragraph(words, palette, width)[:height]
         lines: list[Strip] = []
-        for one in sorted(errors, key=lambda one: -one.spread.runs):
+        for group in sorted(errors, key=lambda group: -group.spread.runs):
             if lines and len(lines) + EACH + 1 > height:
                 break
-            lines += _spread(one, palette, width)
+            lines += _spread(group, palette, width)
         return [*lines[: height - 1], _axis(palette, width)]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
@@ -39,8 +39,8 @@ class RunErrors(Framed[HistoryView]):
         return ("Observed over predicted", f"{room} of {count} kinds" if 0 < room < count else "")
 
 
-def _spread(one: Errors, palette: Palette, width: int) -> list[Strip]:
-    spread = one.spread
+def _spread(group: Errors, palette: Palette, width: int) -> list[Strip]:
+    spread = group.spread
     count = f"{spread.runs} run{'s' if spread.runs > 1 else ''} "
     name = f" {printable(spread.method)} · {printable(spread.model_kind) or 'any model'}"
     widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)} "
@@ -48,7 +48,7 @@ def _spread(one: Errors, palette: Palette, width: int) -> list[Strip]:
     return [
         between([(name, palette.text)], [(count, palette.dim)], width, palette.text),
         between(median, [(widest, palette.dim)], width, palette.text),
-        *(strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(one.counts)),
+        *(strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(group.counts)),
     ]
 
 

@@ -189,8 +189,8 @@ class _Writer:
 
     def _by_style(self, codes: Codes) -> tuple[str, Codes]:
         by_codes: dict[Codes, list[_Stretch]] = {}
-        for one in self._stretches:
-            by_codes.setdefault(one.codes, []).append(one)
+        for stretch in self._stretches:
+            by_codes.setdefault(stretch.codes, []).append(stretch)
         out: list[str] = []
         place = _Place(None, is_sure=False)
         while by_codes:
@@ -207,18 +207,18 @@ class _Writer:
         """These stretches in their order, from where the cursor is, and where it is then."""
         out: list[str] = []
         at, is_sure = place
-        for one in stretches:
-            if at != (one.y, one.x):
-                move = _move(at, one, is_sure=is_sure)
+        for stretch in stretches:
+            if at != (stretch.y, stretch.x):
+                move = _move(at, stretch, is_sure=is_sure)
                 is_sure = is_sure or move.endswith("H")
                 out.append(move)
-            if one.codes != codes:
-                out.append(transition_of_codes(codes, one.codes))
-                codes = one.codes
-            out.append(one.text)
-            at = (one.y, one.x + one.columns)
+            if stretch.codes != codes:
+                out.append(transition_of_codes(codes, stretch.codes))
+                codes = stretch.codes
+            out.append(stretch.text)
+            at = (stretch.y, stretch.x + stretch.columns)
             # Terminals disagree about how wide some characters are, and at the margin a cursor stays in the last one.
-            is_sure = is_sure and at[1] < self._width and (one.text.isascii() or not one.text.strip(BLOCKS))
+            is_sure = is_sure and at[1] < self._width and (stretch.text.isascii() or not stretch.text.strip(BLOCKS))
         return "".join(out), _Place(at, is_sure=is_sure)
 
 
@@ -228,12 +228,12 @@ def _by_column(stretches: Iterable[_Stretch]) -> list[_Stretch]:
     """
     columns: list[list[_Stretch]] = []
     reached = -1
-    for one in sorted(stretches, key=lambda one: one.x):
-        if one.x > reached:
+    for stretch in sorted(stretches, key=lambda stretch: stretch.x):
+        if stretch.x > reached:
             columns.append([])
-        columns[-1].append(one)
-        reached = max(reached, one.x + one.columns)
-    return [one for column in columns for one in sorted(column, key=lambda one: (one.y, one.x))]
+        columns[-1].append(stretch)
+        reached = max(reached, stretch.x + stretch.columns)
+    return [stretch for column in columns for stretch in sorted(column, key=lambda stretch: (stretch.y, stretch.x))]
 
 
 class _Place(NamedTuple):

@@ -85,12 +85,12 @@ def corrected(estimates: Sequence[Estimate], preset_file: PresetFile, device: De
     return answers
 
 
-def _correct(one: Estimate, calibration: "Calibration", preset_file: PresetFile, device: Device) -> Corrected:
+def _correct(estimate: Estimate, calibration: "Calibration", preset_file: PresetFile, device: Device) -> Corrected:
     from vramtui.core.runs.calibration import calibrated
 
     workload = msgspec.to_builtins(preset_file.preset.workload)
-    share = calibration.share(one.method, str(workload["model"]["kind"]), str(workload["run"]["kind"]))
-    return Corrected(one, calibrated(one, calibration.context(device.name), share))
+    share = calibration.share(estimate.method, str(workload["model"]["kind"]), str(workload["run"]["kind"]))
+    return Corrected(estimate, calibrated(estimate, calibration.context(device.name), share))
 
 
 Images = Annotated[
@@ -283,9 +283,9 @@ def _is_of(sentence: str, setting: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", sentence) is not None
 
 
-def fit_of(preset_file: PresetFile, one: Estimate, device: Device) -> "Fit":
+def fit_of(preset_file: PresetFile, estimate: Estimate, device: Device) -> "Fit":
     """The verdict on the whole process."""
-    return fit_on(one, preset_file.preset.workload, device)
+    return fit_on(estimate, preset_file.preset.workload, device)
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:

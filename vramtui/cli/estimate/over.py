@@ -150,15 +150,15 @@ def _sizes(estimate: Estimate) -> tuple[int, int, int]:
 
 
 def _row(preset_file: PresetFile, row: ValueRow, device: Device | None) -> dict[str, Any]:
-    one = row.estimate
-    weights, cache, rest = (None, None, None) if one is None else _sizes(one)
-    fit = None if one is None or device is None else fit_on(one, preset_file.preset.workload, device)
+    estimate = row.estimate
+    weights, cache, rest = (None, None, None) if estimate is None else _sizes(estimate)
+    fit = None if estimate is None or device is None else fit_on(estimate, preset_file.preset.workload, device)
     return {
         "value": row.value,
         "refused": row.refused or None,
         "weights": weights,
         "kv_cache": cache,
         "rest": rest,
-        "process": None if one is None else one.process,
+        "process": None if estimate is None else estimate.process,
         "verdict": None if fit is None else fit.verdict,
     }

@@ -38,14 +38,14 @@ def print_estimates(
     explain = explain or isinstance(preset_file.preset.workload.model, RuleModel)
     from vramtui.presets.reader import is_written
 
-    one = estimates[0]
+    first = estimates[0]
     if asked:
         workload = preset_file.preset.workload
-        _print_wrapped("", fit_on(one, workload, device).line(device.name), strong=True)
+        _print_wrapped("", fit_on(first, workload, device).line(device.name), strong=True)
         for other in estimates[1:]:
             _print_wrapped("", f"{other.method}: {fit_on(other, workload, device).line(device.name)}")
     else:
-        _print_wrapped("", f"needs {format_bytes(one.process, 2)}", strong=True)
+        _print_wrapped("", f"needs {format_bytes(first.process, 2)}", strong=True)
     _print_wrapped("", preset_file.title)
     if preset_file.preset.notes and not is_written(preset_file):
         _print_wrapped("  ", preset_file.preset.notes)
@@ -56,9 +56,9 @@ def print_estimates(
     if len(estimates) > 1:
         _print_beside(preset_file, estimates)
     elif explain:
-        _print_one(one)
+        _print_one(first)
     else:
-        _print_short(preset_file, one)
+        _print_short(preset_file, first)
     if isinstance(preset_file.preset.run, InferRun) and not explain:
         _print_wrapped("", "This is inference; for training: --train, or --lora.")
     if not asked:
@@ -97,13 +97,13 @@ def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[st
     return chosen
 
 
-def _print_short(preset_file: PresetFile, one: Estimate) -> None:
+def _print_short(preset_file: PresetFile, estimate: Estimate) -> None:
     """The Ledger with a bar for each line; nothing of the arithmetic."""
-    top = one.process or 1
+    top = estimate.process or 1
     unit, name = unit_of(top)
     print(f"\n{'':<17}{f'in {name}':>11}")
     for line in LINES:
-        size = one.ledger.bytes_of(line)
+        size = estimate.ledger.bytes_of(line)
         if not size:
             continue
         total = line in TOTALS
@@ -111,9 +111,9 @@ def _print_short(preset_file: PresetFile, one: Estimate) -> None:
         text = f"{'= ' if total else '  '}{TITLES[line]:<15}{format_column(size, unit):>11}  {share}".rstrip()
         print(_strong(text) if total else text)
     print()
-    step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
-    error = "" if one.error is None else f"; {_stated(one.error, one.error_below)}"
-    _print_wrapped("", f"{one.method}; peak: {PHASE_TITLES[one.peak_phase]}{step}{error}")
+    step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
+    error = "" if estimate.error is None else f"; {_stated(estimate.error, estimate.error_below)}"
+    _print_wrapped("", f"{estimate.method}; peak: {PHASE_TITLES[estimate.peak_phase]}{step}{error}")
     _print_wrapped("", f"`vramtui estimate {_command_name(preset_file)} -v` shows the arithmetic and the assumptions.")
 
 
@@ -134,20 +134,20 @@ def _command_name(preset_file: PresetFile) -> str:
     return shlex.quote(display_path(path))
 
 
-def _print_one(one: Estimate) -> None:
-    step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
-    print(f"\n{one.method}; peak of allocated: {PHASE_TITLES[one.peak_phase]}{step}\n")
-    name_width = max([len(printable(part.name)) for part in one.parts] + [len("context")])
-    sources = list(dict.fromkeys(part.source for part in one.parts))
-    unit, name = unit_of(one.process or 0)
+def _print_one(estimate: Estimate) -> None:
+    step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
+    print(f"\n{estimate.method}; peak of allocated: {PHASE_TITLES[estimate.peak_phase]}{step}\n")
+    name_width = max([len(printable(part.name)) for part in estimate.parts] + [len("context")])
+    sources = list(dict.fromkeys(part.source for part in estimate.parts))
+    unit, name = unit_of(estimate.process or 0)
     numbers = NUMBERS.format(size=f"SIZE {name}", exact="BYTES", peak="AT PEAK")
     arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
     print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
-    for part in one.parts:
+    for part in estimate.parts:
         _print_part(part, name_width, sources.index(part.source) + 1, unit)
     print("─" * (name_width + len(numbers)))
     for line in TOTALS:
-        size = one.ledger.bytes_of(line)
+        size = estimate.ledger.bytes_of(line)
         exact = UNKNOWN if size is None else f"{size:,}"
         print(
             _strong(
@@ -155,14 +155,14 @@ def _print_one(one: Estimate) -> None:
             ).rstrip()
         )
     print()
-    if one.timeline:
-        _print_timeline(one)
+    if estimate.timeline:
+        _print_timeline(estimate)
     for number, source in enumerate(sources, 1):
         _print_wrapped(f"[{number}] ", source)
-    for assumption in one.assumptions:
+    for assumption in estimate.assumptions:
         _print_wrapped("- ", assumption)
-    if one.error is not None:
-        print(f"Stated error: {_stated(one.error, one.error_below)}.")
+    if estimate.error is not None:
+        print(f"Stated error: {_stated(estimate.error, estimate.error_below)}.")
 
 
 def _stated(above: float, below: float | None) -> str:
@@ -188,16 +188,16 @@ def _print_beside(preset_file: PresetFile, estimates: list[Estimate]) -> None:
     measured = preset_file.preset.measured
     truth = measured.process if measured else None
     base = truth or estimates[0].process
-    width = max([len(one.method) for one in estimates] + [len("measured")])
+    width = max([len(estimate.method) for estimate in estimates] + [len("measured")])
     heads = "".join(f"  {TITLES[line].upper():>10}" for line in TOTALS)
     than = "MEASURED" if truth else estimates[0].method.upper()
-    unit, name = unit_of(max((one.process or 0 for one in estimates), default=0))
+    unit, name = unit_of(max((estimate.process or 0 for estimate in estimates), default=0))
     print(f"\nin {name}")
     print(_strong(f"{'METHOD':<{width}}{heads}  {'Δ ' + than:>10}  PEAK"))
-    for one in estimates:
-        sizes = "".join(f"  {format_column(one.ledger.bytes_of(line), unit):>10}" for line in TOTALS)
-        off = format_percent(one.process / base - 1) if base and one.process != base else ""
-        print(f"{one.method:<{width}}{sizes}  {off:>10}  {PHASE_TITLES[one.peak_phase]}")
+    for estimate in estimates:
+        sizes = "".join(f"  {format_column(estimate.ledger.bytes_of(line), unit):>10}" for line in TOTALS)
+        off = format_percent(estimate.process / base - 1) if base and estimate.process != base else ""
+        print(f"{estimate.method:<{width}}{sizes}  {off:>10}  {PHASE_TITLES[estimate.peak_phase]}")
     if measured is not None:
         sizes = "".join(f"  {format_column(getattr(measured, line), unit):>10}" for line in TOTALS)
         print(f"{'measured':<{width}}{sizes}  {'':>10}  {printable(measured.where)}")
@@ -209,9 +209,9 @@ def _plain(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _print_timeline(one: Estimate) -> None:
+def _print_timeline(estimate: Estimate) -> None:
     print(_strong(f"{'STEP':>4}  {'AT THE END OF':<16}{'ALLOCATED':>19}  {'PEAK WITHIN IT':>19}"))
-    for moment in one.timeline:
+    for moment in estimate.timeline:
         title = PHASE_TITLES[moment.phase]
         print(f"{moment.step + 1:>4}  {title:<16}{moment.allocated:>19,}  {moment.peak_allocated:>19,}")
     print()

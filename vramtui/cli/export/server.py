@@ -86,12 +86,12 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         with self._lock:
             self._clients[request] = time.monotonic()
             late = time.monotonic() - PATIENCE
-            ended = [one for one, since in self._clients.items() if since < late]
+            ended = [connection for connection, since in self._clients.items() if since < late]
             ended += list(self._clients)[: max(0, len(self._clients) - MOST_CLIENTS)]
-            for one in ended:
-                self._clients.pop(one, None)
+            for connection in ended:
+                self._clients.pop(connection, None)
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above

@@ -52,19 +52,19 @@ def cards_document(columns: Sequence[Column]) -> dict[str, object]:
     }
 
 
-def _card_document(one: CardFit) -> dict[str, object]:
+def _card_document(answer: CardFit) -> dict[str, object]:
     return {
-        "card": one.card.name,
-        "group": one.group,
-        "total_memory": one.card.total_memory,
-        "verdict": None if one.fit is None else one.fit.verdict,
-        "process": None if one.fit is None else one.fit.needs,
-        "spare": None if one.fit is None else one.fit.spare,
-        "vary": one.key,
-        "largest": one.largest,
-        "largest_is_quick": one.is_quick,
-        "fsdp": one.fsdp,
-        "reason": one.reason or None,
+        "card": answer.card.name,
+        "group": answer.group,
+        "total_memory": answer.card.total_memory,
+        "verdict": None if answer.fit is None else answer.fit.verdict,
+        "process": None if answer.fit is None else answer.fit.needs,
+        "spare": None if answer.fit is None else answer.fit.spare,
+        "vary": answer.key,
+        "largest": answer.largest,
+        "largest_is_quick": answer.is_quick,
+        "fsdp": answer.fsdp,
+        "reason": answer.reason or None,
     }
 
 
@@ -103,10 +103,10 @@ def _row(at: int, columns: Sequence[Column]) -> list[str]:
     first = columns[0][1][at]
     row = [first.card.name, format_bytes(first.card.total_memory)]
     for preset_file, cards in columns:
-        one = cards[at]
-        row += [one.spare_label, one.largest_label]
+        answer = cards[at]
+        row += [answer.spare_label, answer.largest_label]
         if can_share(preset_file.preset.workload):
-            row.append(one.fsdp_label)
+            row.append(answer.fsdp_label)
     return row
 
 

@@ -60,10 +60,10 @@ def cache() -> Iterator[str]:
     inputs = KvCacheRule(
         num_hidden_layers=32, num_attention_heads=32, head_dim=128, batch_size=1, sequence_length=1, dtype="fp16"
     )
-    one = RULES["kv-cache"].estimate(inputs).process or 0
+    size = RULES["kv-cache"].estimate(inputs).process or 0
     yield from wrapped(
-        f"Llama 7B in fp16: 2 x 32 layers x 32 heads x 128 x 2 B = {one:,} B a token and sequence, {TOKENS:,} tokens "
-        f"{format_bytes(one * TOKENS)}."
+        f"Llama 7B in fp16: 2 x 32 layers x 32 heads x 128 x 2 B = {size:,} B a token and sequence, {TOKENS:,} tokens "
+        f"{format_bytes(size * TOKENS)}."
     )
     yield from wrapped(MADE_ANEW)
 
@@ -133,10 +133,10 @@ AUTOCAST = (
 def precisions() -> Iterator[str]:
     """Each number format bit by bit, and what is kept and what is computed in which."""
     yield f"{'FORMAT':<10}{'SIGN':>5}{'EXPONENT':>10}{'MANTISSA':>10}{'BYTES':>7}{'LARGEST':>13}{'SMALLEST':>11}"
-    for one in FORMATS:
-        least = 2.0 ** (2 - 2 ** (one.exponent - 1)) * 2.0**-one.mantissa
+    for form in FORMATS:
+        least = 2.0 ** (2 - 2 ** (form.exponent - 1)) * 2.0**-form.mantissa
         yield (
-            f"{one.name:<10}{1:>5}{one.exponent:>10}{one.mantissa:>10}{one.bytes:>7}{one.largest:>13.5g}{least:>11.2g}"
+            f"{form.name:<10}{1:>5}{form.exponent:>10}{form.mantissa:>10}{form.bytes:>7}{form.largest:>13.5g}{least:>11.2g}"
         )
     yield ""
     for sentence in (TF32, SUMS, SCALING, STATIC, DYNAMIC, MIXED):

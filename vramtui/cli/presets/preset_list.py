@@ -88,13 +88,13 @@ def known_presets(library: PresetLibrary, cache: Path) -> tuple[list[ListedPrese
             listed.append(before[1])
             continue
         try:
-            one = _read_entry(library, key)
+            entry = _read_entry(library, key)
         except UserError as error:
             problems.append(str(error))
             continue
-        listed.append(one)
+        listed.append(entry)
         if stamp is not None and not _names_a_file(path):
-            entries[at] = (stamp, one)
+            entries[at] = (stamp, entry)
     if entries != known.presets:
         _write_cache(cache, entries)
     return listed, [*problems, *library.doubles]

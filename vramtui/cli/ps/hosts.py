@@ -94,14 +94,14 @@ def show_hosts(
     try:
         seconds = FIRST
         while True:
-            answers = {name: one.answer(seconds) for name, one in watches.items()}
+            answers = {name: host_watch.answer(seconds) for name, host_watch in watches.items()}
             _print(answers, selection, json=json, watch=watch)
             if not watch:
                 break
             seconds = 2 * interval + 1
     finally:
-        for one in watches.values():
-            one.close()
+        for host_watch in watches.values():
+            host_watch.close()
     if any(isinstance(answer, SourceFailed) for answer in answers.values()):
         raise SystemExit(NO_SOURCE)
 

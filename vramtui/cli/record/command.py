@@ -76,7 +76,7 @@ def record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float,
         UserError: some host could not be recorded.
     """
     reports = {host: HostReport(host, file_of(file, host)) for host in hosts}
-    taken = next((one.file for one in reports.values() if one.file.exists()), None)
+    taken = next((follower.file for follower in reports.values() if follower.file.exists()), None)
     if taken is not None:
         raise UserError(f"{taken} exists already; a recording never overwrites")
     presets, options = preset_matchers(), FollowOptions(duration=duration)
@@ -86,18 +86,18 @@ def record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float,
     }
 
     def end() -> None:
-        for one in followers.values():
-            one.finish()
+        for follower in followers.values():
+            follower.finish()
 
     on_end_signals(end)
-    for one in followers.values():
-        one.start()
-    for one in followers.values():
-        while one.is_alive():
-            one.join(END_LIMIT)
+    for follower in followers.values():
+        follower.start()
+    for follower in followers.values():
+        while follower.is_alive():
+            follower.join(END_LIMIT)
     for opened in hosts.values():
         opened.source.close()
-    _say_result(reports, {host: one.problem for host, one in followers.items()})
+    _say_result(reports, {host: follower.problem for host, follower in followers.items()})
 
 
 def _opens(file: Path, interval: float) -> Callable[[Sample], AbstractContextManager[TickSink]]:

@@ -225,14 +225,14 @@ def _finished_run(command: list[str], environment: dict[str, str], preset: "Pres
     )
 
 
-def with_process(one: RankResult, reports: Sequence[DriverReport]) -> RankResult:
+def with_process(rank: RankResult, reports: Sequence[DriverReport]) -> RankResult:
     """The process with what the driver held for it beside PyTorch: its context, and what others allocated."""
-    own = next((report for report in reports if report.pid == one.job.pid), None)
-    index = one.counters.index
-    if own is None or index >= len(own.peaks) or one.ledger.reserved is None:
-        return one
+    own = next((report for report in reports if report.pid == rank.job.pid), None)
+    index = rank.counters.index
+    if own is None or index >= len(own.peaks) or rank.ledger.reserved is None:
+        return rank
     process, most = own.peaks[index], own.contexts[index]
-    outside = process - one.ledger.reserved
+    outside = process - rank.ledger.reserved
     context, other = min(most, outside), max(0, outside - most)
-    ledger = msgspec.structs.replace(one.ledger, context=context, other=other or None, process=process)
-    return msgspec.structs.replace(one, ledger=ledger)
+    ledger = msgspec.structs.replace(rank.ledger, context=context, other=other or None, process=process)
+    return msgspec.structs.replace(rank, ledger=ledger)

@@ -102,14 +102,14 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fit(self) -> Fit | None:
         """The largest process beside the card; None where none used it."""
-        one = self.largest
-        if one is None or one.ledger.process is None:
+        rank = self.largest
+        if rank is None or rank.ledger.process is None:
             return None
-        spread = loaded_context_spread(self.device.capability) + (NCCL_SPREAD if one.ledger.other else 0)
+        spread = loaded_context_spread(self.device.capability) + (NCCL_SPREAD if rank.ledger.other else 0)
         return Fit(
-            needs=one.ledger.process,
+            needs=rank.ledger.process,
             has=self.device.total_memory,
-            error=spread / one.ledger.process,
+            error=spread / rank.ledger.process,
             note="; ".join(self._doubts()),
         )
 
@@ -152,8 +152,8 @@ def _name(run: EmulatedRun) -> str:
 
 def row_of(run: EmulatedRun) -> tuple[str, ...]:
     """Its line of the table of several cards."""
-    one = run.largest
-    sizes = (None, None, None) if one is None else (one.ledger.allocated, one.ledger.reserved, one.ledger.process)
+    rank = run.largest
+    sizes = (None, None, None) if rank is None else (rank.ledger.allocated, rank.ledger.reserved, rank.ledger.process)
     return (_name(run), *map(format_bytes, sizes), format_bytes(run.device.total_memory), _verdict(run))
 
 
@@ -221,8 +221,8 @@ def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
 
 def document_of(run: EmulatedRun) -> dict[str, object]:
     """What `--json` says of it; bytes."""
-    one = run.largest
-    ledger = None if one is None else one.ledger
+    rank = run.largest
+    ledger = None if rank is None else rank.ledger
     return {
         "card": run.device.name,
         "cards": run.devices,
@@ -234,7 +234,9 @@ def document_of(run: EmulatedRun) -> dict[str, object]:
         "process": None if ledger is None else ledger.process,
         "memory": run.device.total_memory,
         "parts": None if ledger is None else {line: ledger.bytes_of(line) for line in PARTS},
-        "phases": [] if one is None else [moment for moment in one.job.moments if moment.device == one.counters.index],
+        "phases": []
+        if rank is None
+        else [moment for moment in rank.job.moments if moment.device == rank.counters.index],
         "out_of_memory": None if run.out_of_memory is None else run.out_of_memory.out_of_memory,
         "caught": run.caught,
         "times_caught": run.times_caught,

@@ -20,36 +20,36 @@ from vramtui.core.runs.run_tracker import thinned
 EMULATED = "emulated"  # the method of what a job's own run on an emulated card predicts
 
 
-def emulated_prediction(command: Sequence[str], one: RankResult, runs: Iterable[Run]) -> Run | None:
+def emulated_prediction(command: Sequence[str], rank: RankResult, runs: Iterable[Run]) -> Run | None:
     """The latest run of the same command on an emulated card of the same name; `runs` are the latest first."""
     try:
-        name = card(one.device.name).name
+        name = card(rank.device.name).name
     except UserError:
         return None
     text = shlex.join(command)
     return next((run for run in runs if (run.source, run.command, run.gpu_name) == (EMULATED, text, name)), None)
 
 
-def prediction_run(finished: CompletedRun, one: RankResult, device: Device, host: str) -> Run:
+def prediction_run(finished: CompletedRun, rank: RankResult, device: Device, host: str) -> Run:
     """What to keep of a run on an emulated card: its largest process is a prediction for such a card."""
     return Run(
-        key=run_key(host, f"{EMULATED} {device.name}", one.job.pid, finished.started_at),
+        key=run_key(host, f"{EMULATED} {device.name}", rank.job.pid, finished.started_at),
         source="emulated",
         host=host,
         gpu_uuid=f"{EMULATED} {device.name}",
         gpu_name=device.name,
-        pid=one.job.pid,
+        pid=rank.job.pid,
         command=shlex.join(finished.command),
         started_at=finished.started_at,
         ended_at=finished.ended_at,
-        ending=_ending(one, finished.code),
+        ending=_ending(rank, finished.code),
         exit_code=finished.code,
         preset="",
         method=EMULATED,
-        peak_phase="" if one.peak is None else one.peak[0],
-        predicted=one.ledger,
+        peak_phase="" if rank.peak is None else rank.peak[0],
+        predicted=rank.ledger,
         observed=Ledger(),
-        versions=_versions(one, None),
+        versions=_versions(rank, None),
     )
 
 
@@ -71,51 +71,53 @@ def completed_runs(
     """
     preset = finished.preset
     workload: dict[str, Any] = {} if preset is None else msgspec.to_builtins(preset.preset.workload)
-    for one in seen:
-        uuid = _uuid(one)
-        track = None if watch is None else watch.track(uuid, one.job.pid)
+    for rank in seen:
+        uuid = _uuid(rank)
+        track = None if watch is None else watch.track(uuid, rank.job.pid)
         started_at = finished.started_at if track is None else (track.key.started_at or finished.started_at)
-        emulated = None if one.estimate is not None else emulated_prediction(finished.command, one, former)
+        emulated = None if rank.estimate is not None else emulated_prediction(finished.command, rank, former)
+        expected = rank.estimate or emulated
+        predicted = rank.estimate.ledger if rank.estimate is not None else emulated.predicted if emulated else Ledger()
         times, values = ([], []) if track is None else thinned(track.times, track.values)
         yield Run(
-            key=run_key(host, uuid, one.job.pid, started_at),
+            key=run_key(host, uuid, rank.job.pid, started_at),
             source="run",
             host=host,
             gpu_uuid=uuid,
-            gpu_name=one.device.name if one.gpu is None else one.gpu.name,
-            pid=one.job.pid,
+            gpu_name=rank.device.name if rank.gpu is None else rank.gpu.name,
+            pid=rank.job.pid,
             command=shlex.join(finished.command),
             started_at=started_at,
             ended_at=finished.ended_at,
-            ending=_ending(one, finished.code),
+            ending=_ending(rank, finished.code),
             exit_code=finished.code,
             preset="" if preset is None else preset.key,
             model_kind=_kind(workload, "model"),
             run_kind=_kind(workload, "run"),
             workload=workload,
-            method=one.estimate.method if one.estimate is not None else "" if emulated is None else EMULATED,
-            peak_phase=one.estimate.peak_phase if one.estimate is not None else emulated.peak_phase if emulated else "",
-            predicted=one.estimate.ledger if one.estimate is not None else emulated.predicted if emulated else Ledger(),
-            observed=one.ledger,
+            method=rank.estimate.method if rank.estimate is not None else "" if emulated is None else EMULATED,
+            peak_phase=expected.peak_phase if expected is not None else "",
+            predicted=predicted,
+            observed=rank.ledger,
             peak_how="probe",
             times=tuple(max(0.0, at - started_at) for at in times),
             values=tuple(values),
-            versions=_versions(one, watch),
+            versions=_versions(rank, watch),
         )
 
 
-def _uuid(one: RankResult) -> str:
+def _uuid(rank: RankResult) -> str:
     """The card's, spelt as the driver does: PyTorch leaves out what it begins with."""
-    if one.gpu is not None:
-        return one.gpu.uuid
-    uuid = None if one.reported is None else one.reported.uuid
+    if rank.gpu is not None:
+        return rank.gpu.uuid
+    uuid = None if rank.reported is None else rank.reported.uuid
     if uuid is None:
-        return f"cuda:{one.counters.index}"
+        return f"cuda:{rank.counters.index}"
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 
-def _ending(one: RankResult, code: int) -> Ending:
-    if fatal_oom(one) is not None and code:
+def _ending(rank: RankResult, code: int) -> Ending:
+    if fatal_oom(rank) is not None and code:
         return "out_of_memory"
     if not code:
         return "exited"
@@ -126,8 +128,8 @@ def _kind(workload: dict[str, Any], table: str) -> str:
     return str(workload.get(table, {}).get("kind", ""))
 
 
-def _versions(one: RankResult, watch: GpuWatch | None) -> dict[str, str]:
-    hello = one.job.hello
+def _versions(rank: RankResult, watch: GpuWatch | None) -> dict[str, str]:
+    hello = rank.job.hello
     seen = None if watch is None or watch.last is None else watch.last.host
     known = {
         "vramtui": __version__,

@@ -19,31 +19,31 @@ from vramtui.monitor.job_memory import memory_by_pid, oom_report
 MOST_OTHERS = 5
 
 
-def fatal_oom(one: RankResult, others: tuple[Process, ...] = ()) -> OomReport | None:
+def fatal_oom(rank: RankResult, others: tuple[Process, ...] = ()) -> OomReport | None:
     """What the process died of, if it was memory: as the probe told it, else by the exception that ended it.
 
     Args:
-        one: the process on one GPU.
+        rank: the process on one GPU.
         others: other processes there, as the driver lists them.
     """
-    total = one.device.total_memory
-    if one.out_of_memory is not None:
-        return oom_report(one.out_of_memory, total, others)
-    report = _from_message(one.job, one.counters.index)
+    total = rank.device.total_memory
+    if rank.out_of_memory is not None:
+        return oom_report(rank.out_of_memory, total, others)
+    report = _from_message(rank.job, rank.counters.index)
     if report is None:
         return None
     return msgspec.structs.replace(report, total=total, others=memory_by_pid(others) or report.others)
 
 
-def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -> Iterator[str]:
+def oom_lines(rank: RankResult, finished: CompletedRun, watch: GpuWatch | None) -> Iterator[str]:
     """The report's part on it; nothing where the process did not die of memory."""
     pids = frozenset(job.pid for job in finished.jobs)
-    others = () if watch is None or one.gpu is None else watch.others(one.gpu.uuid, pids)
-    report = fatal_oom(one, others)
+    others = () if watch is None or rank.gpu is None else watch.others(rank.gpu.uuid, pids)
+    report = fatal_oom(rank, others)
     if report is None:
         return
-    when = "" if one.out_of_memory is None else f" in {moment_of(one.out_of_memory)}"
-    yield f"\n{printable(one.title)} ran out of memory{when}"
+    when = "" if rank.out_of_memory is None else f" in {moment_of(rank.out_of_memory)}"
+    yield f"\n{printable(rank.title)} ran out of memory{when}"
     yield from (f"  {sentence}" for sentence in report.sentences())
     yield f"  asked for                  {format_bytes(report.asked, 2)}"
     yield f"  free on the card           {format_bytes(report.free, 2)}"
@@ -53,7 +53,7 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
         yield f"  also on the card           {_other(other)}"
     if len(others) > MOST_OTHERS:
         yield f"                             and {len(others) - MOST_OTHERS} more"
-    yield from _advice(one, finished, others)
+    yield from _advice(rank, finished, others)
 
 
 def moment_of(oom: OutOfMemory) -> str:
@@ -66,7 +66,7 @@ def _other(process: Process) -> str:
     return f"{format_bytes(process.used_memory, 2)}  pid {process.pid} {printable(process.user or '?')} {name}"
 
 
-def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]) -> Iterator[str]:
+def _advice(rank: RankResult, finished: CompletedRun, others: tuple[Process, ...]) -> Iterator[str]:
     """What change of the preset the planner would have made."""
     if finished.preset is None:
         yield "  with --preset NAME this report names the change that would have fitted"
@@ -76,8 +76,8 @@ def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]
     from vramtui.estimators.planner.planner import Planner
 
     taken = sum(process.used_memory or 0 for process in others)
-    room = max(1, one.device.total_memory - taken)
-    device = msgspec.structs.replace(one.device, total_memory=room)
+    room = max(1, rank.device.total_memory - taken)
+    device = msgspec.structs.replace(rank.device, total_memory=room)
     try:
         plan = Planner(ANALYTIC, finished.preset.preset.workload, device, exact=DEFAULT).plan()
     except UserError as error:

@@ -40,12 +40,12 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
             _print_known(
                 ("PROCESS", "ALLOCATED", "RESERVED", "PROCESS PEAK", "PEAKED IN"), [*map(_row, seen)], (1, 2, 3)
             )
-        for one in _telling(seen):
-            _print_one(one, finished)
+        for rank in _telling(seen):
+            _print_one(rank, finished)
         for sentence in _loading(finished, seen):
             print_wrapped(sentence, text_width())
-        for one in seen:
-            for line in oom_lines(one, finished, watch):
+        for rank in seen:
+            for line in oom_lines(rank, finished, watch):
                 print(for_terminal(line))
         if watch is not None and watch.problem and seen:
             print(f"note: {printable(watch.problem)}")
@@ -108,13 +108,13 @@ def _loading(finished: CompletedRun, seen: tuple[RankResult, ...]) -> Iterator[s
         yield f"{batches.sentence}. None of it is on the card"
 
 
-def _row(one: RankResult) -> tuple[str, ...]:
+def _row(rank: RankResult) -> tuple[str, ...]:
     return (
-        printable(one.title),
-        format_bytes(one.ledger.allocated),
-        format_bytes(one.ledger.reserved),
-        format_bytes(one.ledger.process),
-        _where(one.peak),
+        printable(rank.title),
+        format_bytes(rank.ledger.allocated),
+        format_bytes(rank.ledger.reserved),
+        format_bytes(rank.ledger.process),
+        _where(rank.peak),
     )
 
 
@@ -122,21 +122,21 @@ def _where(peak: tuple[str, int] | None) -> str:
     return UNKNOWN if peak is None else f"{PHASE_TITLES.get(peak[0], peak[0])} of step {peak[1]}"  # type: ignore[call-overload]  # a probe's phases are among them
 
 
-def _print_one(one: RankResult, finished: CompletedRun) -> None:
-    estimate = one.estimate
+def _print_one(rank: RankResult, finished: CompletedRun) -> None:
+    estimate = rank.estimate
     against = f" against {printable(finished.preset.key)}" if finished.preset is not None else ""
-    print(f"\n{printable(one.title)}{against}")
+    print(f"\n{printable(rank.title)}{against}")
     # What the device holds of it decides; where that is not told, what PyTorch does.
     most = (
-        one.ledger.process,
-        one.ledger.reserved,
-        one.ledger.allocated,
+        rank.ledger.process,
+        rank.ledger.reserved,
+        rank.ledger.allocated,
         None if estimate is None else estimate.process,
     )
     unit, name = unit_of(next((size for size in most if size), 0))
     headings: tuple[str, ...] = (f"PEAK IN {name}", "PREDICTED", "OBSERVED", "Δ")
-    _print_known(headings, list(_parts(one, unit)), (1, 2, 3))
-    rows = list(_phases(one, estimate, unit))
+    _print_known(headings, list(_parts(rank, unit)), (1, 2, 3))
+    rows = list(_phases(rank, estimate, unit))
     if rows:
         headings = (
             f"PHASE IN {name}",
@@ -149,17 +149,17 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
             "Δ",
         )
         _print_known(headings, rows, range(1, 8), spare=(4, 2, 3))
-    print_wrapped(_peak_sentence(one, estimate), text_width())
+    print_wrapped(_peak_sentence(rank, estimate), text_width())
     if finished.preset is not None and estimate is None:
         print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")
-    if one.counters.num_alloc_retries:
-        times = one.counters.num_alloc_retries
+    if rank.counters.num_alloc_retries:
+        times = rank.counters.num_alloc_retries
         print(f"note: the cache had to be emptied for room {f'{times:,} times' if times > 1 else 'once'}")
 
 
-def _parts(one: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
+def _parts(rank: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
     """Each part at its own largest; the rest is what allocated peaks at beyond them, on both sides."""
-    observed, estimate = one.ledger, one.estimate
+    observed, estimate = rank.ledger, rank.estimate
     predicted_states = observed_states = 0
     for title, lines in STATES:
         predicted = None if estimate is None else sum(part.bytes for part in estimate.parts if part.line in lines)
@@ -176,7 +176,7 @@ def _parts(one: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
         if line == "other" and not (predicted or observed.other):
             continue
         yield _compared(
-            title_of(line, CUDA if one.gpu is None else one.gpu.vendor), predicted, observed.bytes_of(line), unit
+            title_of(line, CUDA if rank.gpu is None else rank.gpu.vendor), predicted, observed.bytes_of(line), unit
         )
 
 
@@ -188,10 +188,10 @@ def _off(predicted: int | None, observed: int | None) -> str:
     return UNKNOWN if not predicted or observed is None else format_percent(observed / predicted - 1)
 
 
-def _phases(one: RankResult, estimate: Estimate | None, unit: int) -> Iterator[tuple[str, ...]]:
+def _phases(rank: RankResult, estimate: Estimate | None, unit: int) -> Iterator[tuple[str, ...]]:
     timeline = {} if estimate is None else {(moment.phase, moment.step): moment for moment in estimate.timeline}
     for step in range(FIRST_STEPS):
-        ends = one.job.phase_ends(one.counters.index, step)
+        ends = rank.job.phase_ends(rank.counters.index, step)
         for phase in PHASES:
             end = ends.get(phase)
             if end is None:
@@ -210,9 +210,9 @@ def _phases(one: RankResult, estimate: Estimate | None, unit: int) -> Iterator[t
             )
 
 
-def _peak_sentence(one: RankResult, estimate: Estimate | None) -> str:
-    observed = "allocated peaked" if one.peak is None else f"allocated peaked in {_where(one.peak)}"
-    observed += f" at {format_bytes(one.ledger.allocated, 2)}"
+def _peak_sentence(rank: RankResult, estimate: Estimate | None) -> str:
+    observed = "allocated peaked" if rank.peak is None else f"allocated peaked in {_where(rank.peak)}"
+    observed += f" at {format_bytes(rank.ledger.allocated, 2)}"
     if estimate is None:
         return observed
     step = "" if estimate.peak_step is None else f" of step {estimate.peak_step}"

@@ -121,21 +121,21 @@ def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, Opene
     from vramtui.records.recording.recording import RecordingHeader
     from vramtui.sources.feed.served import ServedHeader
 
-    banner = next((one.banner for one in opened.values() if one.banner), None)
+    banner = next((watch.banner for watch in opened.values() if watch.banner), None)
     header = ServedHeader(hosts=tuple(opened), interval=interval, banner=banner, runs_of=_recorded(opened))
     broadcast = Broadcast(header)
-    for at, one in enumerate(opened.values()):
-        if one.past is not None:
-            broadcast.earlier(at).fill(RecordingHeader(interval=interval), one.past.samples())
+    for at, watch in enumerate(opened.values()):
+        if watch.past is not None:
+            broadcast.earlier(at).fill(RecordingHeader(interval=interval), watch.past.samples())
     presets = preset_matchers()
     with closing(ProbeClient("serve")) as probes:
         followers = []
-        for at, one in enumerate(opened.values()):
+        for at, watch in enumerate(opened.values()):
             host = broadcast.host(at)
             begin = partial(_begin, host, interval)
-            targets: FastTargets = "none" if one.elsewhere else "auto"
+            targets: FastTargets = "none" if watch.elsewhere else "auto"
             options = FollowOptions(newest=True, targets=targets, probes=probes)
-            followers.append(HostFollower(one, interval, begin, host, presets, options))
+            followers.append(HostFollower(watch, interval, begin, host, presets, options))
         for follower in followers:
             follower.start()
         try:
@@ -143,8 +143,8 @@ def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, Opene
         finally:
             for follower in followers:
                 follower.finish()
-            for one in opened.values():
-                one.source.close()
+            for watch in opened.values():
+                watch.source.close()
             followers[0].join(1.0)
 
 

@@ -134,8 +134,8 @@ def compressed_attention(tensors: TensorList, caches: CacheList, layer: Layer) -
         caches.add(per_token=sizes.head_dim // rate, state=2 * rate * sizes.head_dim)
         return
     width, heads = keys.whole("index_head_dim"), keys.whole("index_n_heads")
-    for name, one in (("compressor", sizes.head_dim), ("indexer", width)):
-        _compressor(tensors, name, one, sizes.hidden, rate, series=2)
+    for name, head_width in (("compressor", sizes.head_dim), ("indexer", width)):
+        _compressor(tensors, name, head_width, sizes.hidden, rate, series=2)
     tensors.linear("indexer_q_b_proj", heads * width, rank)
     tensors.linear("indexer_weights_proj", heads, sizes.hidden)
     both = sizes.head_dim + width

@@ -108,17 +108,17 @@ def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList |
 def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> TensorList:
     tensors = TensorList()
     is_stem = True
-    for one in shapes:
-        tensors.place = _place(one, text)
-        name = shape_name(one, architecture, stem=is_stem)
-        tensors.add(name, *one.shape, count=one.count)
-        is_stem = is_stem and len(one.shape) < 3
+    for shape in shapes:
+        tensors.place = _place(shape, text)
+        name = shape_name(shape, architecture, stem=is_stem)
+        tensors.add(name, *shape.shape, count=shape.count)
+        is_stem = is_stem and len(shape.shape) < 3
     return tensors
 
 
-def add_shape(tensors: TensorList, one: NamedShape, architecture: str = "") -> None:
+def add_shape(tensors: TensorList, named: NamedShape, architecture: str = "") -> None:
     """The tensors of a shape, in the place where the list is."""
-    tensors.add(shape_name(one, architecture, stem=False), *one.shape, count=one.count)
+    tensors.add(shape_name(named, architecture, stem=False), *named.shape, count=named.count)
 
 
 def _place(tensor: NamedShape, text: str) -> Place:

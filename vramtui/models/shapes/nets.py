@@ -107,23 +107,23 @@ def _net_tensors(keys: Keys) -> tuple[TensorList, bool]:
     shapes, exact = config_shapes(keys.values)
     kind, tensors, is_stem = keys.text("model_type"), TensorList(), True
     of_words = kind.endswith("_text_model")
-    last = max((at for at, one in enumerate(shapes) if _is_last_norm(one)), default=None)
-    for at, one in enumerate(shapes):
-        tensors.place = "layers" if one.repeats else "outside"
-        tensors.prefix = "text." if one.path == "text_config" else ""
-        name = shape_name(one, stem=is_stem)
+    last = max((at for at, shape in enumerate(shapes) if _is_last_norm(shape)), default=None)
+    for at, shape in enumerate(shapes):
+        tensors.place = "layers" if shape.repeats else "outside"
+        tensors.prefix = "text." if shape.path == "text_config" else ""
+        name = shape_name(shape, stem=is_stem)
         if at == last or name == "norm":
             name = "norm" if kind in PRE_NORM and (at == last or last is None) else "last_norm"
         if not of_words and name == "embed_positions":
             name = "positions"
-        tensors.add(WORDS.get(name, name) if of_words else name, *one.shape, count=one.count)
+        tensors.add(WORDS.get(name, name) if of_words else name, *shape.shape, count=shape.count)
         is_stem = is_stem and name != STEM
     tensors.prefix = ""
     return tensors, exact
 
 
-def _is_last_norm(one: NamedShape) -> bool:
-    return not one.repeats and len(one.shape) == 1 and one.name in LAST_NORMS and one.path != "text_config"
+def _is_last_norm(named: NamedShape) -> bool:
+    return not named.repeats and len(named.shape) == 1 and named.name in LAST_NORMS and named.path != "text_config"
 
 
 def _stream(keys: Keys) -> Stream:

@@ -67,17 +67,17 @@ def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Join
     words = (*(name for name in TEXT_PARTS if name != THINKER), *(f"{THINKER}.{name}" for name in TEXT_PARTS))
     shapes, exact = config_shapes(values, "image-text", () if is_whole else words)
     gated: set[str] = set()
-    for one in shapes:
-        own = one.path.rpartition(".")[2]
-        of_words = is_whole and (not one.path or own in TEXT_PARTS)
-        if one.name == "lm_head" and not is_whole:
+    for shape in shapes:
+        own = shape.path.rpartition(".")[2]
+        of_words = is_whole and (not shape.path or own in TEXT_PARTS)
+        if shape.name == "lm_head" and not is_whole:
             continue
         name = own.removesuffix(SUFFIX)
-        tensors.place = ("layers" if one.repeats else "outside") if of_words else "tower"
+        tensors.place = ("layers" if shape.repeats else "outside") if of_words else "tower"
         tensors.prefix = "" if of_words else f"{name}." if name and own != THINKER else "projector."
-        if one.name.startswith("gate") and len(one.shape) > 1:
+        if shape.name.startswith("gate") and len(shape.shape) > 1:
             gated.add(name)
-        add_shape(tensors, one, named_class(values) if of_words else "")
+        add_shape(tensors, shape, named_class(values) if of_words else "")
     tensors.prefix = ""
     vision = whole.table("vision_config") if isinstance(whole.values.get("vision_config"), dict) else None
     images = _image_tokens(whole, vision)

@@ -305,8 +305,8 @@ def stage_convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[
     three = Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
     if model.block == "basic":
         return three, Conv2d(out_channels=stage.channels, kernel_size=3, padding=1, bias=False)
-    one = Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
-    return one, three, Conv2d(out_channels=wide, kernel_size=1, bias=False)
+    pointwise = Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
+    return pointwise, three, Conv2d(out_channels=wide, kernel_size=1, bias=False)
 
 
 def shortcut(channels: int, stride: int) -> Conv2d:

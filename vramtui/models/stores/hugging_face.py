@@ -66,8 +66,8 @@ def find(name: str, environ: Mapping[str, str]) -> Path | None:
     for snapshot in snapshots:
         model = model_in(snapshot)
         if isinstance(model, tuple):
-            one = Path(model[0]).stem
-            raise UserError(f"{repository} has {len(model)} models in the cache; name one as {repository}:{one}")
+            stem = Path(model[0]).stem
+            raise UserError(f"{repository} has {len(model)} models in the cache; name one as {repository}:{stem}")
         if model is not None:
             return model
     raise UserError(f"{repository} is in the Hugging Face cache without its config, safetensors or GGUF files")

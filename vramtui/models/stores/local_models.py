@@ -64,8 +64,8 @@ def find_in_lm_studio(name: str, environ: Mapping[str, str]) -> Path | None:
             return gguf_called(folder, tag)
         model = model_in(folder)
         if isinstance(model, tuple):
-            one = Path(model[0]).stem
-            raise UserError(f"{repository} has {len(model)} models in LM Studio; name one as {repository}:{one}")
+            stem = Path(model[0]).stem
+            raise UserError(f"{repository} has {len(model)} models in LM Studio; name one as {repository}:{stem}")
         return model
     return None
 

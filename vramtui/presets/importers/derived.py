@@ -45,8 +45,8 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
         command: its command line.
         proc: where the system keeps its processes.
     """
-    for one, text in ((pid, command), *starters_of(pid, command, proc)):
-        preset_file = derived_preset(text, place_of(one, text, proc))
+    for process, text in ((pid, command), *starters_of(pid, command, proc)):
+        preset_file = derived_preset(text, place_of(process, text, proc))
         if preset_file is not None:
             return preset_file
     return None

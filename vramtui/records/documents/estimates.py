@@ -113,13 +113,13 @@ def notes_on(workload: Workload) -> list[str]:
     return [note for note in (beyond_own_length(workload),) if note]
 
 
-def _answer(one: Estimate, before: Ledger | None, device: Device | None, workload: Workload) -> Printed:
-    fit = None if device is None else fit_on(one, workload, device)
+def _answer(estimate: Estimate, before: Ledger | None, device: Device | None, workload: Workload) -> Printed:
+    fit = None if device is None else fit_on(estimate, workload, device)
     return {
-        **msgspec.to_builtins(one),
-        "allocated": one.allocated,
-        "reserved": one.reserved,
-        "process": one.process,
+        **msgspec.to_builtins(estimate),
+        "allocated": estimate.allocated,
+        "reserved": estimate.reserved,
+        "process": estimate.process,
         "fits": None if fit is None or fit.unknown else fit.is_enough,
         "verdict": None if fit is None else fit.verdict,
         "spare": None if fit is None else fit.spare,

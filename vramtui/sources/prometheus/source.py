@@ -84,17 +84,17 @@ def samples_of(series: Iterable[tuple[Mapping[str, str], float]], taken_at: Mapp
 
 def present(series: Iterable[PrometheusSeries]) -> Iterator[tuple[Mapping[str, str], float]]:
     """Labels and figure of each series of an instant query."""
-    for one in series:
-        if one.value is not None:
-            yield one.metric, _figure(one.value[1])
+    for row in series:
+        if row.value is not None:
+            yield row.metric, _figure(row.value[1])
 
 
 def past_samples(series: Iterable[PrometheusSeries]) -> dict[str, list[Sample]]:
     """For each host the samples of a range query, the oldest first."""
     moments: dict[float, list[tuple[Mapping[str, str], float]]] = {}
-    for one in series:
-        for at, figure in one.values:
-            moments.setdefault(at, []).append((one.metric, _figure(figure)))
+    for row in series:
+        for at, figure in row.values:
+            moments.setdefault(at, []).append((row.metric, _figure(figure)))
     samples: dict[str, list[Sample]] = {}
     for at in sorted(moments):
         times = {host_of(labels): at for labels, _ in moments[at]}

@@ -67,8 +67,8 @@ class Decoder:
             )
         )
         if self.model.position == "learned":
-            one = self.setting.sequence * self.model.hidden_size
-            places = tape.new(one, itemsize, "position embeddings", tracked=trained)
+            sample = self.setting.sequence * self.model.hidden_size
+            places = tape.new(sample, itemsize, "position embeddings", tracked=trained)
             tape.record(Operator([], [places], grad_bytes=self._gradient(self.model.max_position_embeddings or 0)))
             x = writer.ops.add(x, places, "residual stream")
         x = writer.dropout(x, "embedding dropout")

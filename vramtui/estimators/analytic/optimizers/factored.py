@@ -64,13 +64,13 @@ def _of_one(tensor: Parameter, itemsize: int, card: CardLimits) -> tuple[tuple[i
 
 def muon(inside: Sequence[Parameter], itemsize: int, rest: States) -> States:
     """Muon over the matrices `inside`, and AdamW over the `rest`, one after the other."""
-    one, ones = blocks_of(inside, itemsize)
+    block, ones = blocks_of(inside, itemsize)
     most = max((_orthogonal(tensor, itemsize) for tensor in inside), default=0)
     return States(
-        bytes=one + rest.bytes,
+        bytes=block + rest.bytes,
         count=ones + rest.count,
         step=max(most, rest.step),
-        formula=f"momentum of {ones:,} hidden matrices, {one:,} B; AdamW of all else: {rest.formula}",
+        formula=f"momentum of {ones:,} hidden matrices, {block:,} B; AdamW of all else: {rest.formula}",
         step_formula="Newton–Schulz of the largest matrix in bf16, or the temporaries of AdamW's part",
         source=f"{TORCH}/_muon.py",
         note="Muon trains the hidden matrices; embeddings, output layer, experts' stacked weights and vectors have "

@@ -50,11 +50,11 @@ def _gathered(stream: int, ranks: int) -> Buffer:
 
 def _ring(model: TransformerModel, tokens: int, itemsize: int) -> Buffer:
     keys = 2 * model.kv_heads * model.head_size
-    one = rounded(tokens * keys * itemsize)
+    buffer = rounded(tokens * keys * itemsize)
     return Buffer(
         name="ring buffers",
-        forward=2 * one,
-        backward=4 * one,
+        forward=2 * buffer,
+        backward=4 * buffer,
         formula=(
             f"keys and values of {tokens:,} tokens x {keys} x {itemsize} B, at hand and arriving; then gradients too"
         ),
@@ -65,11 +65,11 @@ def _ring(model: TransformerModel, tokens: int, itemsize: int) -> Buffer:
 
 def _exchange(model: TransformerModel, tokens: int, itemsize: int) -> Buffer:
     copies = tokens * (model.num_experts_per_tok or 1)
-    one = rounded(copies * model.hidden_size * itemsize)
+    buffer = rounded(copies * model.hidden_size * itemsize)
     return Buffer(
         name="all-to-all buffers",
-        forward=2 * one,
-        backward=2 * one,
+        forward=2 * buffer,
+        backward=2 * buffer,
         formula=f"2 x {copies:,} copies x {model.hidden_size} x {itemsize} B: sent to experts elsewhere and come back",
         source="Lepikhin et al. 2020, GShard (arXiv 2006.16668)",
         lifetime="within one layer",

@@ -96,17 +96,17 @@ def _video(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, ite
     """The fullest moment of a later chunk, with the frames that all convolutions remember."""
     most = remembered = 0
     for inner, outer, chunk, pixels, doubled, larger in _levels(vae, size, frames):
-        one = chunk * pixels
-        shortcut = inner * one if vae.residual and larger else 0
+        places = chunk * pixels
+        shortcut = inner * places if vae.residual and larger else 0
         seen = SEEN if frames > 1 else 1
         widths = [inner, *[outer] * (2 * vae.layers_per_block + 1)]
         remembered += sum(widths) * seen * pixels + (outer * seen * pixels if doubled else 0)
-        given = inner * one
+        given = inner * places
         for block, width in enumerate((inner, outer)):
             level_input = shortcut + (given if block else 0)
             most = max(most, level_input + _causal((width, outer), (chunk, seen), pixels, itemsize))
         if larger:
-            wide = one * (2 if doubled else 1)
+            wide = places * (2 if doubled else 1)
             half = outer if vae.residual else outer // 2
             raised = FP32 // itemsize if itemsize < FP32 else 0
             most = max(most, shortcut + given + (2 + 4 * (1 + raised)) * outer * wide)

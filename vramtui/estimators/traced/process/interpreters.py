@@ -120,10 +120,10 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
 def _first_with_torch(script: str) -> Interpreter:
     """The first within reach; none behind it is asked, which takes a process of Python's each."""
     looked = []
-    for one in interpreters(script):
-        if one.torch is not None:
-            return one
-        looked.append(f"{one.path} ({one.why})")
+    for interpreter in interpreters(script):
+        if interpreter.torch is not None:
+            return interpreter
+        looked.append(f"{interpreter.path} ({interpreter.why})")
     raise UserError(
         f"no Python within reach has torch: {', '.join(looked)}; --python names the job's own, or install torch there"
     )

@@ -52,14 +52,14 @@ class Patterns:
 
     def __init__(self, how: Fields) -> None:
         lists = (how.values.get(name) for name in LEFT)
-        patterns = [str(one) for names in lists if isinstance(names, list) for one in names[:MOST_PATTERNS]]
-        self.towers = any(TOWERS.search(one) for one in patterns)
+        patterns = [str(pattern) for names in lists if isinstance(names, list) for pattern in names[:MOST_PATTERNS]]
+        self.towers = any(TOWERS.search(pattern) for pattern in patterns)
         self._of_all: list[str] = []
         self._of_layers: dict[int, list[str]] = {}
-        for one in patterns:
-            match = None if one.startswith("re:") else LAYER.search(one)
+        for pattern in patterns:
+            match = None if pattern.startswith("re:") else LAYER.search(pattern)
             if match is None:
-                self._of_all.append(one)
+                self._of_all.append(pattern)
             else:
                 self._of_layers.setdefault(int(match[1][:6]), []).append(match[2].removeprefix("."))
 
