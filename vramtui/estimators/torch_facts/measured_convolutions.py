@@ -44,6 +44,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ALIGNED,
     CUDNN,
@@ -58,8 +59,17 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     Direction,
     MeasuredCard,
     Pair,
+    Sides,
+    convolution_workspace,
+    convolved_of,
     copies,
+    cudnn_of,
+    measured_card,
+    sides_of,
 )
+
+AMPERE = (8, 0)
+"""The first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do."""
 
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 NEAR = 2.0
@@ -219,6 +229,76 @@ def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int,
     """
     nearest = _nearest(convolved)
     return None if nearest is None else (_like(convolved, nearest[0], nearest[0].asked[direction]), not nearest[1])
+
+
+class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A convolution as it is called.
+
+    Attributes:
+        shapes: of what is read, of the weight, of what is written.
+        dtype: float32, float16, bfloat16 or float64.
+        itemsize: bytes of a number.
+        stride, padding, dilation, groups, transposed: as PyTorch has them.
+        channels_last: whether input or weight are (NHWC).
+    """
+
+    shapes: tuple[Sides, Sides, Sides]
+    dtype: str
+    itemsize: int
+    stride: Sides
+    padding: Sides
+    dilation: Sides
+    groups: int = 1
+    transposed: bool = False
+    channels_last: bool = False
+
+    def plain(self, direction: Direction) -> Direction:
+        """The direction of the plain convolution that it is: a transposed one is the input gradient of one."""
+        changed: dict[Direction, Direction] = {"forward": "input", "input": "forward"}
+        return changed.get(direction, direction) if self.transposed else direction
+
+    def convolved(self, card: CardLimits, release: Pair) -> Convolved:
+        """The same as what is looked up for a card and a release of PyTorch."""
+        measured = measured_card(card.capability, card.multiprocessors)
+        form = None
+        if measured is not None:
+            form = ConvolutionForm(
+                card=measured,
+                dtype=self.dtype,
+                cudnn=cudnn_of(release),
+                channels_last=self.channels_last,
+                window=sides_of(self.shapes[1][2:], 1),
+                stride=sides_of(self.stride, 1),
+                dilation=sides_of(self.dilation, 1),
+                groups=self.groups,
+            )
+        return convolved_of(
+            self.shapes, self.itemsize, self.groups, transposed=self.transposed, form=form, padding=self.padding
+        )
+
+
+def asked_workspace(
+    call: ConvolutionCall, direction: Direction, card: CardLimits, release: Pair, *, tf32: bool = True
+) -> tuple[int, bool | None]:
+    """Bytes that cuDNN asks for, and whether they were measured for this very convolution; None where none is near,
+    and a rule stands for it.
+
+    Args:
+        call: the convolution.
+        direction: which of its three products.
+        card: on which it runs.
+        release: of PyTorch.
+        tf32: whether cuDNN may take fp32 as TF32 (`torch.backends.cudnn.allow_tf32`), as Ampere and later cards do.
+    """
+    convolved, at = call.convolved(card, release), call.plain(direction)
+    has_tf32 = card.capability >= AMPERE
+    copies_first = call.itemsize < FLOAT or (call.itemsize == FLOAT and has_tf32 and tf32)
+    measured = None
+    if copies_first or (call.itemsize == FLOAT and not has_tf32):
+        measured = measured_workspace(convolved, at)
+    if measured is None and copies_first and not call.channels_last:
+        return convolution_workspace(convolved, at, len(call.shapes[1]) - 2), None
+    return measured or (0, None)
 
 
 def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:

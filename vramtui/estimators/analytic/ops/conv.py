@@ -10,24 +10,14 @@ from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.convolution_workspaces import (
-    FLOAT,
-    ConvolutionForm,
-    Convolved,
-    Direction,
-    convolution_workspace,
-    convolved_of,
-    cudnn_of,
-    measured_card,
-)
-from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace
+from vramtui.estimators.torch_facts.convolution_workspaces import FLOAT, Direction
+from vramtui.estimators.torch_facts.measured_convolutions import ConvolutionCall, asked_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.spec import Module, Parameter
 
 Shape = tuple[int, ...]
-AMPERE = (8, 0)  # the first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do
 SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "softmax"}
 # In place they keep what they write over as a copy, since their backward needs it.
 SAVES_COPY = {"relu6", "silu", "gelu", "hardswish", "hardsigmoid"}
@@ -101,35 +91,25 @@ class LayerOps:
         """CuDNN's forward workspace, and the larger one of the two gradients."""
         if not self.cudnn:
             return 0, 0
-        capability = self.ops.card.capability
-        card = measured_card(capability, self.ops.card.multiprocessors)
         wide, narrow = (before, after) if layer.transposed else (after, before)
-        form = ConvolutionForm(
-            card=card or "h200",
-            dtype="float32" if x.itemsize == FLOAT else "bfloat16",
-            cudnn=cudnn_of(self.ops.release),
-            window=(layer.kernel_size, layer.kernel_size),
-            stride=(layer.stride, layer.stride),
-            dilation=(layer.dilation, layer.dilation),
-            groups=layer.groups,
-        )
-        convolved = convolved_of(
-            (
+        call = ConvolutionCall(
+            shapes=(
                 (self.batch, *before),
                 (wide[0], narrow[0] // layer.groups, layer.kernel_size, layer.kernel_size),
                 (self.batch, *after),
             ),
-            x.itemsize,
-            layer.groups,
-            transposed=layer.transposed,
-            form=None if card is None else form,
+            dtype="float32" if x.itemsize == FLOAT else "bfloat16",
+            itemsize=x.itemsize,
+            stride=(layer.stride, layer.stride),
             padding=(layer.padding, layer.padding),
+            dilation=(layer.dilation, layer.dilation),
+            groups=layer.groups,
+            transposed=layer.transposed,
         )
-        ways: tuple[Direction, ...] = ("input", "forward") if layer.transposed else ("forward", "input")
-        back: list[Direction] = [ways[1]] if x.tracked else []
-        back += ["weight"] if layer.weights != "frozen" else []
-        copies = x.itemsize != FLOAT or capability >= AMPERE
-        sizes = [_workspace(convolved, way, copies=copies) for way in (ways[0], *back)]
+        ways: list[Direction] = ["forward"]
+        ways += ["input"] if x.tracked else []
+        ways += ["weight"] if layer.weights != "frozen" else []
+        sizes = [rounded(asked_workspace(call, way, self.ops.card, self.ops.release)[0]) for way in ways]
         return sizes[0], max(sizes[1:], default=0)
 
     def pool(self, x: Tensor, out_shape: Shape, layer: Pool) -> Tensor:
@@ -236,11 +216,3 @@ class LayerOps:
         # Autocast asks softmax for an answer in fp32 (AT_FORALL_FP32_SET_OPT_DTYPE, ATen/autocast_mode.h, 2.13).
         raised = layer.act == "softmax" and self.ops.autocast is not None
         return self.ops.pointwise(x, layer.act, saves=saves, itemsize=4 if raised else None)
-
-
-def _workspace(convolved: Convolved, way: Direction, *, copies: bool) -> int:
-    """As measured; else, where tensor cores take the numbers and copy them first, by the fitted rule."""
-    measured = measured_workspace(convolved, way)
-    if measured is not None:
-        return rounded(measured[0])
-    return rounded(convolution_workspace(convolved, way)) if copies else 0

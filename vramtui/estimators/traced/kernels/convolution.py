@@ -5,24 +5,12 @@ from typing import Any
 import torch
 
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.convolution_workspaces import (
-    FLOAT,
-    REAL,
-    ConvolutionForm,
-    Direction,
-    convolution_workspace,
-    convolved_of,
-    cudnn_of,
-    is_without_device,
-    measured_card,
-    sides_of,
-)
-from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace, tried_workspace
+from vramtui.estimators.torch_facts.convolution_workspaces import REAL, Direction, is_without_device, measured_card
+from vramtui.estimators.torch_facts.measured_convolutions import ConvolutionCall, asked_workspace, tried_workspace
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
-_DOUBLE = 8
 # The largest shortfall of reserved beside the CUDA build without a device among public nets whose convolutions were
 # not measured before they were traced (docs/scripts.md): superminddpm. Nets of measured ones alone have no such note.
 CUDNN_SHARE = 0.32
@@ -73,49 +61,32 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     memory = call.memory
     tensor, weight = shapes
     stride, padding, dilation, transposed, _, groups = how
-    channels_last = _in_channels_last(tensor, weight)
-    card = measured_card(memory.device.capability, card_limits(memory.device).multiprocessors)
-    form = ConvolutionForm(
-        card=card or "h200",
+    limits, release = card_limits(memory.device), release_of(torch.__version__)
+    convolution = ConvolutionCall(
+        shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
         dtype=str(tensor.dtype).removeprefix("torch."),
-        cudnn=cudnn_of(release_of(torch.__version__)),
-        channels_last=channels_last,
-        window=sides_of(weight.shape[2:], 1),
-        stride=sides_of(stride, 1),
-        dilation=sides_of(dilation, 1),
+        itemsize=tensor.element_size(),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
         groups=groups,
-    )
-    convolved = convolved_of(
-        (tensor.shape, weight.shape, out.shape),
-        tensor.element_size(),
-        groups,
         transposed=transposed,
-        form=None if card is None else form,
-        padding=padding,
+        channels_last=_in_channels_last(tensor, weight),
     )
-    if transposed and at != "weight":
-        at = "input" if at == "forward" else "forward"
-    on_tensor_cores = tensor.element_size() != _DOUBLE and _copies_in_tf32(tensor, memory.device)
-    measured = None
-    if on_tensor_cores or (tensor.element_size() == FLOAT and not _has_tf32(memory.device)):
-        measured = measured_workspace(convolved, at)
+    nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
+    card = measured_card(limits.capability, limits.multiprocessors)
     if card not in (None, REAL) and not is_without_device():
         memory.warn(MODEL_NOTE)
-    if measured is None or not measured[1]:
+    if not is_measured:
         memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
         memory.unseen_share = CUDNN_SHARE
-    if measured is None:
+    if is_measured is None:
         other = "" if card is not None else " on such a card"
         memory.bounded = True
         line = memory.user_line() or "a line of a library"
         memory.warn(FAR_NOTE.format(line, other, RIGHT, LARGER, MUCH_LARGER), same=FAR_NOTE)
-    nbytes = 0
-    if measured is not None:
-        nbytes = measured[0]
-    elif on_tensor_cores and not channels_last:
-        nbytes = convolution_workspace(convolved, at, weight.dim() - 2)
     if torch.backends.cudnn.benchmark:
-        _try_all(call, convolved, at, nbytes)
+        _try_all(call, convolution.convolved(limits, release), convolution.plain(at), nbytes)
     if nbytes:
         call.drop(call.scratch(nbytes))
 
@@ -136,15 +107,6 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     if nbytes:
         call.drop(call.scratch(nbytes))
     memory.allocator.empty_cache()
-
-
-def _copies_in_tf32(tensor: torch.Tensor, device: Any) -> bool:
-    """Whether tensor cores take these numbers: halves, or fp32 as TF32."""
-    return tensor.element_size() != FLOAT or (_has_tf32(device) and torch.backends.cudnn.allow_tf32)
-
-
-def _has_tf32(device: Any) -> bool:
-    return tuple(device.capability) >= (8, 0)
 
 
 def _channels_last(tensor: torch.Tensor) -> bool:
