@@ -14,8 +14,20 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.schema.encoder_models import EncoderDecoderModel, EncoderModel
-from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, VOCABULARY, Keys, labels_of, layer_count, sizes_of
-from vramtui.models.families.modelled import Table, activation
+from vramtui.models.families.keys import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    VOCABULARY,
+    Keys,
+    Table,
+    activation,
+    dropout_of,
+    labels_of,
+    layer_count,
+    sizes_of,
+)
 from vramtui.models.spec import ModelSpec
 
 # A net that is known by its name has no config to fill in, and no tensors to be held against.
@@ -38,6 +50,7 @@ BERT_HEADS = {
 }
 BERT_CLASS = re.compile(rf"(?:Bert|Roberta|XLMRoberta)({'|'.join(BERT_HEADS)})")
 VIT_HEADS = {"ViTModel": ("none", True), "ViTForImageClassification": ("classes", False)}
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def _encoder(keys: Keys, **more: object) -> Table:
@@ -53,19 +66,16 @@ def _encoder(keys: Keys, **more: object) -> Table:
     }
 
 
-def _dropouts(keys: Keys, usual: float) -> Table:
-    names = {"hidden_dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
-    return {key: keys.number(name, usual) for key, name in names.items()}
-
-
 def bert(keys: Keys, architecture: str) -> Table | None:
     """BERT and RoBERTa."""
     match = BERT_CLASS.fullmatch(architecture)
     if match is None:
         return None
     head, pooler = BERT_HEADS[match[1]]
-    words = {key: keys.whole(key) for key in ("vocab_size", "type_vocab_size", "max_position_embeddings")}
-    return _encoder(keys, **words, **_dropouts(keys, 0.1), num_labels=labels_of(keys), head=head, pooler=pooler)
+    words: Table = {key: keys.whole(key) for key in ("vocab_size", "type_vocab_size", "max_position_embeddings")}
+    return _encoder(
+        keys, **words, **dropout_of(keys, *DROPOUTS, 0.1), num_labels=labels_of(keys), head=head, pooler=pooler
+    )
 
 
 def _image(keys: Keys) -> Table:
@@ -78,7 +88,7 @@ def vit(keys: Keys, architecture: str) -> Table | None:
         return None
     head, pooler = VIT_HEADS[architecture]
     norms = {"norm_first": True, "norm_before": False, "norm_after": True}
-    more = _image(keys) | _dropouts(keys, 0.0) | norms
+    more = _image(keys) | dropout_of(keys, *DROPOUTS, 0.0) | norms
     return _encoder(keys, **more, num_labels=labels_of(keys), head=head, pooler=pooler)
 
 

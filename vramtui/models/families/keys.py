@@ -10,6 +10,8 @@ from vramtui.core.base.text import printable
 from vramtui.models.readers.bounded import DamagedError
 
 Table = dict[str, Any]
+# Other names of activations, as GPT-2's files have them.
+SAME_ACTIVATIONS = {"gelu_fast": "gelu_new", "gelu_python": "gelu", "swish": "silu"}
 _MISSING = object()
 # Where models of several parts keep the one that reads words.
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
@@ -275,6 +277,17 @@ def head_of(keys: Keys) -> str:
     if task.endswith("LMHeadModel"):
         return ""
     return next((end for end in (CLASSES, BARE) if task.endswith(end)), "")
+
+
+def dropout_of(keys: Keys, hidden: str, attention: str, usual: float) -> Table:
+    """The two dropouts of `[model]`, by the keys that a config has for them, or none; `usual` where it says nothing."""
+    names = {"hidden_dropout": hidden, "attention_dropout": attention}
+    return {key: keys.number(name, usual) for key, name in names.items() if name}
+
+
+def activation(name: str) -> str:
+    """An activation by the name that `[model]` has for it."""
+    return SAME_ACTIVATIONS.get(name, name)
 
 
 def labels_of(keys: Keys) -> int:

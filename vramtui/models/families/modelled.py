@@ -5,29 +5,18 @@ where this very config has operators that are not followed. Its tensors are stil
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from vramtui.models.families.keys import POSITIONS, Keys
+from vramtui.models.families.keys import POSITIONS, Keys, Table, activation, dropout_of
 
-Table = dict[str, Any]
 Operators = Callable[[Keys], Table | None]
-# Other names of activations, as GPT-2's files have them.
-SAME_ACTIVATIONS = {"gelu_fast": "gelu_new", "gelu_python": "gelu", "swish": "silu"}
-
-
-def activation(name: str) -> str:
-    """The activation by the name models use here."""
-    return SAME_ACTIVATIONS.get(name, name)
 
 
 def llama(keys: Keys) -> Table:
     """Llama and all that is built like it."""
-    return {"hidden_act": activation(keys.text("hidden_act", "silu")), **_dropouts(keys, "", "attention_dropout", 0.0)}
-
-
-def _dropouts(keys: Keys, hidden: str, attention: str, usual: float) -> Table:
-    names = {"hidden_dropout": hidden, "attention_dropout": attention}
-    return {key: keys.number(name, usual) for key, name in names.items() if name}
+    return {
+        "hidden_act": activation(keys.text("hidden_act", "silu")),
+        **dropout_of(keys, "", "attention_dropout", 0.0),
+    }
 
 
 def gemma(keys: Keys) -> Table:
@@ -69,7 +58,7 @@ def deepseek_v3(keys: Keys) -> Table:
 
 def _gpt(keys: Keys, act: str, dropout: float, **fixed: object) -> Table:
     act = activation(keys.text("activation_function", act))
-    return {"hidden_act": act, **_dropouts(keys, "resid_pdrop", "attn_pdrop", dropout), **fixed}
+    return {"hidden_act": act, **dropout_of(keys, "resid_pdrop", "attn_pdrop", dropout), **fixed}
 
 
 def gpt2(keys: Keys) -> Table:
