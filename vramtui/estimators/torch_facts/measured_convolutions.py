@@ -254,8 +254,9 @@ class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
 
     def plain(self, direction: Direction) -> Direction:
         """The direction of the plain convolution that it is: a transposed one is the input gradient of one."""
-        changed: dict[Direction, Direction] = {"forward": "input", "input": "forward"}
-        return changed.get(direction, direction) if self.transposed else direction
+        if not self.transposed or direction == "weight":
+            return direction
+        return "input" if direction == "forward" else "forward"
 
     def convolved(self, card: CardLimits, release: Pair) -> Convolved:
         """The same as what is looked up for a card and a release of PyTorch."""
