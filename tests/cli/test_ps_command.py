@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from vramtui.cli.main import program
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.source import PcieTraffic
 
 run = CliRunner().invoke
 
@@ -170,6 +171,24 @@ def test_a_card_that_is_cut_into_instances_is_not_free_beside_them(monkeypatch: 
     assert run(program(), ["pick", "--gpus", "2"]).exit_code == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
     assert run(program(), ["pick"]).stdout == "MIG-2\n"
+
+
+class Measuring(Cut):
+    """The same, whose driver measures what goes over PCIe where it is asked; not for an instance."""
+
+    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
+        return Absence.NOT_SUPPORTED if gpu_uuid.startswith("MIG") else PcieTraffic(sent=3 << 20, received=5 << 20)
+
+
+def test_traffic_is_measured_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.sources.pick.pick_source", Measuring)
+    assert "PCIe" not in run(program(), ["ps"]).stdout
+    told = run(program(), ["ps", "--traffic"]).stdout
+    assert "over PCIe, sent and received: GPU 0 3.0 MiB/s and 5.0 MiB/s, GPU 0:0 not supported, GPU 0:1" in told
+    gpus = json.loads(run(program(), ["ps", "--traffic", "--json"]).stdout)["gpus"]
+    assert [gpu["pcie_received"] for gpu in gpus] == [5 << 20, None, None, 5 << 20]
+    assert [gpu["absent"].get("pcie_sent") for gpu in gpus] == [None, "not_supported", "not_supported", None]
+    assert run(program(), ["ps", "--traffic", "--csv"]).exit_code == 2
 
 
 def test_what_it_runs_in_stands_beside_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

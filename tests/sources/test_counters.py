@@ -35,14 +35,14 @@ def test_what_is_counted_in_32_bits_is_measured_where_somebody_asks(stage: Stage
     card.pcie_narrow, card.pcie_throughput, card.pcie_sent = 1, 3_000, 7
     stage.tick()
     gpus = stage.tick(SECONDS).gpus
-    assert gpus[0].absent["pcie_sent"] is Absence.NOT_SUPPORTED
+    assert gpus[0].absent["pcie_sent"] is Absence.NOT_ASKED
     assert stage.calls("nvmlDeviceGetPcieThroughput") == 0
     assert stage.source.measure_traffic(gpus[0].uuid) == PcieTraffic(sent=3_000_000, received=6_000_000)
-    assert stage.source.measure_traffic(gpus[1].uuid) is None
+    assert stage.source.measure_traffic(gpus[1].uuid) is Absence.NOT_SUPPORTED
     other.lose()
     stage.world.write(stage.path)
-    assert stage.source.measure_traffic(gpus[1].uuid) is None
-    assert stage.source.measure_traffic("GPU-of-nobody") is None
+    assert stage.source.measure_traffic(gpus[1].uuid) is Absence.LOST
+    assert stage.source.measure_traffic("GPU-of-nobody") is Absence.NO_ANSWER
 
 
 def test_repairs_are_rows_or_pages_whichever_the_card_has(stage: Stage) -> None:

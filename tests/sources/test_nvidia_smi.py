@@ -40,7 +40,7 @@ def test_reads_cards_and_processes(smi: Say) -> None:
     assert (first.sm_clock_mhz, first.memory_clock_mhz) == (1980, 2619)
     assert (first.pcie_generation, first.pcie_width, first.ecc_errors) == (5, 16, 0)
     assert first.throttle_reasons == ("power cap",)
-    assert first.absent == dict.fromkeys(("fan_percent", *COUNTED), Absence.NOT_SUPPORTED)
+    assert first.absent == {"fan_percent": Absence.NOT_SUPPORTED, **dict.fromkeys(COUNTED, Absence.NOT_ASKED)}
     assert first.processes == ()
     (process,) = second.processes
     assert (process.pid, process.type, process.used_memory, process.state) == (ME, "C", 900 * MIB, "running")

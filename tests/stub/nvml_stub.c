@@ -408,6 +408,9 @@ NUMBER(nvmlDeviceGetPowerManagementLimit, power_limit)
 NUMBER(nvmlDeviceGetFanSpeed, fan)
 NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, pcie_generation)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, pcie_width)
+/* nvtop ends without these two and the two that end in Threshold and MaxClockInfo. */
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, pcie_generation)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, pcie_width)
 
 int nvmlDeviceGetUtilizationRates(Device *device, u32 *out) {
     BEGIN_DEVICE;
@@ -430,6 +433,14 @@ int nvmlDeviceGetClockInfo(Device *device, u32 which, u32 *out) {
     GIVES_OF_DEVICE(out, sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     *out = (u32)(which == 2 ? device->memory_clock : device->sm_clock);
+    return OK;
+}
+int nvmlDeviceGetMaxClockInfo(Device *device, u32 which, u32 *out) { return nvmlDeviceGetClockInfo(device, which, out); }
+int nvmlDeviceGetTemperatureThreshold(Device *device, u32 which, u32 *out) { /* 0: it shuts down, 1: it slows down */
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    if (device->is_mig) return UNSUPPORTED;
+    *out = which ? 87 : 92;
     return OK;
 }
 int nvmlDeviceGetPcieThroughput(Device *device, u32 counter, u32 *out) { /* 0: sent, 1: received */

@@ -124,9 +124,10 @@ class CardCounters:
             answers[name] = self._rate(name, read[number], size, now)
         repairs = [_number(read[number]) for number in (*REMAPPED, *RETIRED)]
         pending = [_number(read[number]) for number in (REMAP_PENDING, RETIRE_PENDING)]
+        why = ABSENCES.get(read[REMAPPED[0]].code, "failed")
         for name, numbers in (("memory_repairs", repairs), ("repair_pending", pending)):
             known = [number for number in numbers if number is not None]
-            answers[name] = (sum(known) if known else None, "not_supported")
+            answers[name] = (sum(known) if known else None, why)
         for name, (value, why) in answers.items():
             if value is None:
                 absent[name] = why
@@ -136,6 +137,8 @@ class CardCounters:
     def _rate(self, name: str, field: FieldValue, size: int, now: float) -> tuple[int | None, str]:
         """Bytes a second since the look before, or None and why; `size` is bytes a unit."""
         if field.code or field.kind not in WIDE:
+            if name.startswith("pcie"):  # nvmlDeviceGetPcieThroughput may tell: 20 ms a direction, for who looks at it
+                return None, "not_asked"
             return None, ABSENCES.get(field.code, "failed") if field.code else "not_supported"
         at, count = self._before.get(name, (now, 0))
         self._before[name] = (now, field.value)

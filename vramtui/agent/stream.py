@@ -150,7 +150,7 @@ class Card:
             if profile:
                 identity["mig_profile"] = profile.group(1)
             row = self._row(handle, identity, set())
-            row["absent"] = dict(dict.fromkeys(METRICS, "not_supported"), **row["absent"])
+            row["absent"] = dict(dict.fromkeys(METRICS, "not_asked"), **row["absent"])
             row["part"] = self._nvml.number("nvmlDeviceGetGpuInstanceId", handle)[0] or row["uuid"]
             instances.append(row)
         return instances

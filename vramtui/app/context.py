@@ -14,7 +14,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.keybar import NoticeLine
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.errors import UserError
-from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.readings import Absence, Sample
 from vramtui.core.observation.source import PcieTraffic
 
 
@@ -125,7 +125,7 @@ class AppContext:
     interval: float
     notices: NoticeLine
     keep_settings: Callable[[Mapping[str, object]], None] | None = None
-    measure_traffic: Callable[[str], PcieTraffic | None] | None = None
+    measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
     recent_presets: list[str] = field(default_factory=list)
 
     def used(self, preset: str) -> None:

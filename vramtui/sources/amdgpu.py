@@ -121,7 +121,7 @@ class AmdgpuSource:
         total, used = _bytes(device / "mem_info_vram_total"), _bytes(device / "mem_info_vram_used")
         known = _metrics(device)
         fields = {*known, "pci_bus_id"} if bus else set(known)
-        absent = dict.fromkeys((name for name in METRICS if name not in fields), Absence.NOT_SUPPORTED)
+        absent = {name: _why_absent(name) for name in METRICS if name not in fields}
         if total is None or used is None:
             absent["memory"] = Absence.FAILED
         free = None if total is None or used is None else max(0, total - used)
@@ -219,6 +219,11 @@ def _metrics(device: Path) -> dict[str, float | int]:
         if figure is not None and field not in known:
             known[field] = round(figure / divisor, 1) if field in _WATTS else figure // divisor
     return known
+
+
+def _why_absent(name: str) -> Absence:
+    """Of a figure that some file would have the driver has none; of another nothing is looked for."""
+    return Absence.NOT_SUPPORTED if any(name == field for field, _, _ in _FILES) else Absence.NOT_ASKED
 
 
 def _name(device: Path) -> str:

@@ -74,10 +74,10 @@ class MergedSource:
         first = self._sources[0]
         return first.look(gpu_uuid) if isinstance(first, FastSource) else {}
 
-    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | None:
+    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
         """What goes over PCIe to one card, where its driver measures that."""
         first = self._sources[0]
-        return first.measure_traffic(gpu_uuid) if isinstance(first, TrafficSource) else None
+        return first.measure_traffic(gpu_uuid) if isinstance(first, TrafficSource) else Absence.NOT_ASKED
 
     def close(self) -> None:
         self._worker.close()

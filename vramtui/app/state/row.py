@@ -21,6 +21,7 @@ WHY: dict[Absence, str] = {
     Absence.DRIVER_TOO_OLD: "driver too old",
     Absence.NO_ANSWER: "no answer",
     Absence.FIRST_LOOK: "known after the next look",
+    Absence.NOT_ASKED: "not asked for",
     Absence.FAILED: "the driver's answer failed",
 }
 KEEP_EXITED_SHOWN = 60.0

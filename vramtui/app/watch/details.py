@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from msgspec import structs
 from rich.cells import cell_len
 from textual.binding import Binding
 from textual.content import Content
@@ -25,8 +24,8 @@ from vramtui.core.base.units import format_bytes, format_duration, format_percen
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.readings import Gpu, Host, Process, Reading, gpu_name, instance_names
-from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, gpu_name, instance_names
+from vramtui.core.observation.source import PcieTraffic, with_traffic
 from vramtui.core.observation.track import Peak
 
 Facts = list[tuple[str, str]]
@@ -51,7 +50,7 @@ class RowFacts(NamedTuple):
     reported: Ledger | None = None
     grown: Mapping[str, int | None] = MappingProxyType({})
     gauges: Mapping[str, Mapping[str, Curve]] = MappingProxyType({})
-    measure_traffic: Callable[[str], PcieTraffic | None] | None = None
+    measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
 
 
 class Details(TextWindow):
@@ -80,7 +79,7 @@ class Details(TextWindow):
         self._gpu = row.gpu if row is not None else next(iter(self._gpus), None)
         self._known = known or RowFacts()
         self._span = SPANS[-1]
-        self._traffic: dict[str, PcieTraffic] = {}
+        self._traffic: dict[str, PcieTraffic | Absence] = {}
 
     def on_mount(self) -> None:
         """Let the traffic be measured that no sample tells, beside the screen."""
@@ -89,13 +88,11 @@ class Details(TextWindow):
             return
 
         def run() -> None:
-            traffic = measure(gpu.uuid)
-            if traffic is not None:
-                self.app.call_later(self._show_traffic, gpu.uuid, traffic)
+            self.app.call_later(self._show_traffic, gpu.uuid, measure(gpu.uuid))
 
         threading.Thread(target=run, name="measure traffic", daemon=True).start()
 
-    def _show_traffic(self, uuid: str, traffic: PcieTraffic) -> None:
+    def _show_traffic(self, uuid: str, traffic: PcieTraffic | Absence) -> None:
         self._traffic[uuid] = traffic
         if self.is_mounted:
             self.on_resize()
@@ -144,8 +141,7 @@ class Details(TextWindow):
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
         nobodys = nobodys_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
         if gpu.uuid in self._traffic:
-            traffic = self._traffic[gpu.uuid]
-            gpu = structs.replace(gpu, pcie_sent=traffic.sent, pcie_received=traffic.received)
+            gpu = with_traffic(gpu, self._traffic[gpu.uuid])
         sections.append((self._gpu_heading(gpu), [*gpu_facts(gpu), *nobodys]))
         return sections
 
@@ -169,7 +165,7 @@ class Details(TextWindow):
 
 
 def details_of(
-    state: DashboardState, view: View, measure_traffic: Callable[[str], PcieTraffic | None] | None = None
+    state: DashboardState, view: View, measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
 ) -> Details:
     """The window for the chosen row of what is shown, with all that is known of it, and what measures more."""
     chosen, sample = view.chosen, view.sample

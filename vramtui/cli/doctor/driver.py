@@ -74,6 +74,7 @@ REASONS = {
     Absence.DRIVER_TOO_OLD: "the driver is too old",
     Absence.NO_ANSWER: "no answer",
     Absence.FIRST_LOOK: "known after the next look",
+    Absence.NOT_ASKED: "not asked for",
     Absence.FAILED: "failed",
 }
 

@@ -43,6 +43,9 @@ class PsOptions:
     filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
     by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False
+    traffic: Annotated[
+        bool, typer.Option("--traffic", help="Measure what goes over PCIe, too: some hundredths of a second.")
+    ] = False
 
 
 @command_of(PsOptions)
@@ -62,6 +65,8 @@ def show_processes(options: PsOptions) -> None:
             raise UserError(
                 "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
             )
+        if options.traffic and options.csv:
+            raise UserError("--traffic is for the table and --json; --csv has processes alone")
         from vramtui.cli.ps.selection import check
 
         asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
@@ -71,6 +76,8 @@ def show_processes(options: PsOptions) -> None:
         hosts = open_hosts(source.hosts.elsewhere, options.interval, other)
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
         json, watch, interval = options.json, options.watch, options.interval
+        if options.traffic and hosts:
+            raise UserError("--traffic is measured on this machine alone: run vramtui ps --traffic there")
         if len(hosts) > 1:
             from vramtui.cli.ps.hosts import show_hosts
 
@@ -78,10 +85,27 @@ def show_processes(options: PsOptions) -> None:
             return
         here = None if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
         opened = hosts.popitem()[1] if here is None else with_gpus(here, options.gpu)
-        _show(opened, asked, json=json, watch=watch, interval=interval)
+        traffic = options.traffic
+        if traffic:
+            from vramtui.cli.ps.traffic import MeasuredTraffic
+
+            opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
+        _show(opened, asked, json=json, watch=watch, interval=interval, traffic=traffic)
 
 
-def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float) -> None:
+def _show(
+    opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float, traffic: bool
+) -> None:
+    """Print what `opened` shows, once or again and again.
+
+    Args:
+        opened: the source.
+        selection: what is printed of it.
+        json: as a document.
+        watch: again every `interval` seconds, until somebody ends it.
+        interval: seconds between samples.
+        traffic: what goes over PCIe has been measured, and is printed.
+    """
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.job_presets import matcher_of_library
     from vramtui.monitor.poller import ReadQueue
@@ -98,12 +122,12 @@ def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:
             session.ingest(reads.sample(lambda: say_overdue(opened.source)))
-            _print(session.snapshot(), selection, json=json, watch=watch)
+            _print(session.snapshot(), selection, json=json, watch=watch, traffic=traffic)
             if not watch:
                 return
 
 
-def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool) -> None:
+def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool, traffic: bool) -> None:
     if selection.as_csv:
         from vramtui.cli.ps.selection import csv_of
 
@@ -119,6 +143,10 @@ def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool)
             from vramtui.cli.ps.selection import print_picked
 
             print_picked(snapshot, selection)
+        if traffic:
+            from vramtui.cli.ps.traffic import print_traffic
+
+            print_traffic(snapshot.sample.gpus)
         print_problems(snapshot)
     sys.stdout.flush()
 

@@ -23,6 +23,7 @@ class Absence(str, Enum):
     DRIVER_TOO_OLD = "driver_too_old"
     NO_ANSWER = "no_answer"
     FIRST_LOOK = "first_look"  # a rate is known from the second on
+    NOT_ASKED = "not_asked"  # the source does not ask for it here; whether the device would tell is open
     FAILED = "failed"
 
 

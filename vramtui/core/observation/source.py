@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from vramtui.core.observation.readings import Sample
+import msgspec
+
+from vramtui.core.observation.readings import Absence, Gpu, Sample
 
 SILENT_INTERVALS = 3  # without a sample, after which whoever sends them is taken for dead
 LEAST_SILENCE = 3.0  # seconds without one that are never too long: a busy network, a crowded host
@@ -70,12 +72,21 @@ class PcieTraffic(NamedTuple):
     received: int
 
 
+def with_traffic(gpu: Gpu, traffic: PcieTraffic | Absence) -> Gpu:
+    """`gpu` with what was measured, or with the reason why nothing was."""
+    if isinstance(traffic, Absence):
+        reasons = dict.fromkeys(("pcie_sent", "pcie_received"), traffic)
+        return msgspec.structs.replace(gpu, absent={**gpu.absent, **reasons})
+    absent = {name: reason for name, reason in gpu.absent.items() if name not in {"pcie_sent", "pcie_received"}}
+    return msgspec.structs.replace(gpu, pcie_sent=traffic.sent, pcie_received=traffic.received, absent=absent)
+
+
 @runtime_checkable
 class TrafficSource(Source, Protocol):
     """A source that can measure what goes over PCIe, for a GPU whose samples do not tell it."""
 
-    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | None:
-        """What goes over PCIe now; None where the driver does not say. Never raises.
+    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
+        """What goes over PCIe now, or why that is not known. Never raises.
 
         Takes some hundredths of a second, in which the driver measures, or as long as the driver hangs: nothing to be
         called by the screen's thread, or for every GPU.

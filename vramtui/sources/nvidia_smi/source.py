@@ -34,7 +34,7 @@ _METRICS = tuple(
     c.field for c in COLUMNS if c.field in Gpu.__struct_fields__ and c.kind != "text" and c.field != "index"
 )
 # The columns for these came with many releases, and one that nvidia-smi does not know fails the whole table.
-_NOT_ASKED = dict.fromkeys(COUNTED, Absence.NOT_SUPPORTED)
+_NOT_ASKED = dict.fromkeys(COUNTED, Absence.NOT_ASKED)
 _MEMORY = ("total", "used", "reserved", "free")
 _CODES = {  # nvidia-smi's exit status: NVML's error codes
     4: ("this user has no permission", "See who may read and write /dev/nvidiactl and /dev/nvidia0."),

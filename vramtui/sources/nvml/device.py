@@ -361,7 +361,7 @@ class CardReader:
                 pci_bus_id=self._static.values.get("pci_bus_id"),
                 mig_parent=self._identity["uuid"],
                 mig_profile=instance.profile,
-                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_SUPPORTED), **absent},
+                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_ASKED), **absent},
             )
             parts.append(DeviceReading(gpu=gpu, listing=listing))
             if memory.used is not None:

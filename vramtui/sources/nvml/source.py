@@ -191,23 +191,25 @@ class NvmlSource:
         totals = self._totals
         return self._fast.look(gpu_uuid, totals[gpu_uuid]) if gpu_uuid in totals else {}
 
-    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | None:
-        """What goes over PCIe now, as the driver measures it over 20 ms for each direction; None where it does not.
+    def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
+        """What goes over PCIe now, as the driver measures it over 20 ms for each direction, or why that is not known.
 
         Drivers count these bytes in 32 bits (an H200's, 580.159), which wrap several times between two looks of a busy
         card: this is the only other way to know.
         """
         caller = Caller("traffic")
+        rates = []
         try:
             device, absence = caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
-            rates = []
-            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES) if absence is None else ():
-                rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
-                if absence is None and is_possible("pcie_sent", 1000 * rate):
-                    rates.append(1000 * rate)  # told in KB a second
+            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES):
+                if absence is None:
+                    rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
+                    rates.append(1000 * (rate or 0))  # told in KB a second
         except (DeviceGoneError, DriverGoneError):
-            return None
-        return PcieTraffic(*rates) if len(rates) == 2 else None
+            return Absence.LOST
+        if absence is not None:
+            return absence
+        return PcieTraffic(*rates) if all(is_possible("pcie_sent", rate) for rate in rates) else Absence.FAILED
 
     def close(self) -> None:
         """Let the worker go. NVML is not shut down: that could block, or free what a stuck call still uses."""

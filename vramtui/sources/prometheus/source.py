@@ -113,7 +113,7 @@ def _gpu(device: Device, series: _Found) -> Gpu:
     }
     uuid, instance = device
     processes = tuple(_process(pod, used if len(series.pods) == 1 else None) for pod in series.pods)
-    absent = dict.fromkeys((name for name in METRICS if name not in metrics), Absence.NOT_SUPPORTED)
+    absent = {name: _why_absent(name) for name in METRICS if name not in metrics}
     if not processes:
         absent["processes"] = Absence.NOT_SUPPORTED
     if used is None:
@@ -129,6 +129,11 @@ def _gpu(device: Device, series: _Found) -> Gpu:
         absent=absent,
     )
     return msgspec.structs.replace(gpu, **metrics)
+
+
+def _why_absent(name: str) -> Absence:
+    """What NOW asks for the server has no series of; nothing else is asked for."""
+    return Absence.NOT_SUPPORTED if name in FIELDS.values() else Absence.NOT_ASKED
 
 
 def _process(pod: tuple[str, str, str], used: int | None) -> Process:
