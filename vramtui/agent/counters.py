@@ -6,6 +6,7 @@ The numbers of fields, their units and the struct are those of nvml.h (nvidia-ml
 from __future__ import annotations
 
 import ctypes
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ RATES = (
 REMAPPED, REMAP_PENDING = (142, 143), 144  # rows, by correctable and uncorrectable errors: cards since Ampere
 RETIRED, RETIRE_PENDING = (29, 30), 31  # pages, by single and double bit errors: cards before
 NUMBERS = (*REMAPPED, REMAP_PENDING, *RETIRED, RETIRE_PENDING)
+ASKED = (*((number, scope) for _, number, scope, _ in RATES), *((number, 0) for number in NUMBERS))
 WIDE = (2, 3)  # nvmlValueType_t of 64 bits; a 32-bit count of bytes would wrap between two looks
 NARROW = 1
 ENGINES = (
@@ -48,6 +50,10 @@ class FieldValue(ctypes.Structure):
         ("code", ctypes.c_int),
         ("value", ctypes.c_ulonglong),
     ]
+
+
+# Its field, kind, code and value: ten of them as ctypes' attributes take longer than the driver does.
+_FIELD = struct.Struct("=I20xiiQ")
 
 
 class EventData(ctypes.Structure):
@@ -81,6 +87,7 @@ class CardCounters:
         self._clock = clock
         self._before: dict[str, tuple[float, int]] = {}
         self._events: ctypes.c_void_p | None = None
+        self._fields = _asked_fields()
         self.xids: list[dict[str, float]] = xids or []
 
     def begin_anew(self) -> None:
@@ -109,42 +116,42 @@ class CardCounters:
         return values, absent
 
     def _read_fields(self, device: object, values: dict[str, Any], absent: dict[str, str]) -> None:
-        asked = [(number, scope) for _, number, scope, _ in RATES] + [(number, 0) for number in NUMBERS]
-        fields = (FieldValue * len(asked))()
-        for place, (number, scope) in enumerate(asked):
-            fields[place].field, fields[place].scope = number, scope
-        code = self._call("nvmlDeviceGetFieldValues", device, len(asked), fields)
+        code = self._call("nvmlDeviceGetFieldValues", device, len(ASKED), self._fields)
         if code:
             absent.update(dict.fromkeys(FIELDS[:-1], ABSENCES.get(code, "failed")))
             return
-        read = {number: fields[place] for place, (number, _) in enumerate(asked)}
+        records = list(_FIELD.iter_unpack(bytes(self._fields)))
+        if [record[0] for record in records] != [number for number, _ in ASKED]:
+            self._fields = _asked_fields()  # a driver that writes something else is asked the same again
+        read = {number: records[place][1:] for place, (number, _) in enumerate(ASKED)}
         answers: dict[str, tuple[int | None, str]] = {}
         now = self._clock()
         for name, number, _, size in RATES:
             answers[name] = self._rate(name, read[number], size, now)
         repairs = [_number(read[number]) for number in (*REMAPPED, *RETIRED)]
         pending = [_number(read[number]) for number in (REMAP_PENDING, RETIRE_PENDING)]
-        why = ABSENCES.get(read[REMAPPED[0]].code, "failed")
+        untold = ABSENCES.get(read[REMAPPED[0]][1], "failed")
         for name, numbers in (("memory_repairs", repairs), ("repair_pending", pending)):
             known = [number for number in numbers if number is not None]
-            answers[name] = (sum(known) if known else None, why)
+            answers[name] = (sum(known) if known else None, untold)
         for name, (value, why) in answers.items():
             if value is None:
                 absent[name] = why
             else:
                 values[name] = bool(value) if name == "repair_pending" else value
 
-    def _rate(self, name: str, field: FieldValue, size: int, now: float) -> tuple[int | None, str]:
+    def _rate(self, name: str, answer: tuple[int, ...], size: int, now: float) -> tuple[int | None, str]:
         """Bytes a second since the look before, or None and why; `size` is bytes a unit."""
-        if field.code or field.kind not in WIDE:
+        kind, code, value = answer
+        if code or kind not in WIDE:
             if name.startswith("pcie"):  # nvmlDeviceGetPcieThroughput may tell: 20 ms a direction, for who looks at it
                 return None, "not_asked"
-            return None, ABSENCES.get(field.code, "failed") if field.code else "not_supported"
+            return None, ABSENCES.get(code, "failed") if code else "not_supported"
         at, count = self._before.get(name, (now, 0))
-        self._before[name] = (now, field.value)
-        if now <= at or field.value < count:  # the first look, or the driver was loaded anew
+        self._before[name] = (now, value)
+        if now <= at or value < count:  # the first look, or the driver was loaded anew
             return None, "first_look"
-        return int((field.value - count) * size / (now - at)), ""
+        return int((value - count) * size / (now - at)), ""
 
     def _look_for_xids(self, device: object) -> int:
         """Take the errors that came since the last look; the code of a driver that does not tell of them."""
@@ -170,7 +177,17 @@ class CardCounters:
         return code
 
 
-def _number(field: FieldValue) -> int | None:
-    if field.code or field.kind not in (NARROW, *WIDE):
+def _asked_fields() -> ctypes.Array[FieldValue]:
+    """What is asked for, to be written into by the driver: as ctypes makes it, which takes longer than the answer."""
+    fields = (FieldValue * len(ASKED))()
+    for place, (number, scope) in enumerate(ASKED):
+        fields[place].field, fields[place].scope = number, scope
+    return fields
+
+
+def _number(answer: tuple[int, ...]) -> int | None:
+    """What the driver says of one field: the type of its value, an error's code or 0, and the value's eight bytes."""
+    kind, code, value = answer
+    if code or kind not in (NARROW, *WIDE):
         return None
-    return int(field.value & 0xFFFFFFFF) if field.kind == NARROW else int(field.value)
+    return value & 0xFFFFFFFF if kind == NARROW else value

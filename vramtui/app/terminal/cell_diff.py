@@ -6,6 +6,8 @@ laid over the remembered cells, and what is left is cursor moves, changes of sty
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import compress, count, repeat
+from operator import ne
 from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
@@ -32,6 +34,8 @@ MOST_TABS, MOST_BACK = 3, 5
 LEAST_SAVED, MOST_MOVED = 24, 16
 # Of bars and graphs. All that is drawn here takes them for one column each.
 BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
+# What else stands on nearly every line: of text that has nothing beyond these each character is a cell.
+NARROW = "".join((*map(chr, range(0x20, 0x7F)), BLOCKS, *map(chr, range(0x2500, 0x2580)), "·–…°Δ▸●"))
 
 
 class Frame:
@@ -113,8 +117,11 @@ class _Moved(NamedTuple):
 
 def _moved_by(before: list[Cell], after: list[Cell]) -> _Moved | None:
     """How the cells of `after` come from `before` by moving them; None where that saves little."""
-    changed = [at for at, cell in enumerate(after) if before[at] != cell]
+    changed = _changed(before, after)
     if 3 * len(changed) <= LEAST_SAVED:
+        return None
+    # What moves is a picture; a row of text whose place another has taken is none.
+    if 3 * sum(not after[at][0].isascii() for at in changed) <= LEAST_SAVED:
         return None
     start, stop = changed[0], changed[-1] + 1
     sizes = [1 if cell[0].isascii() else 3 for cell in after]
@@ -122,12 +129,8 @@ def _moved_by(before: list[Cell], after: list[Cell]) -> _Moved | None:
     best: _Moved | None = None
     least = whole - LEAST_SAVED
     for by in range(1, min(MOST_MOVED, stop - start) if least > 0 else 0):
-        cost = sum(sizes[stop - by : stop])
-        for at in range(start, stop - by):
-            if before[at + by] != after[at]:
-                cost += sizes[at]
-                if cost > least:
-                    break
+        differ = map(ne, before[start + by : stop], after[start : stop - by])
+        cost = sum(sizes[stop - by : stop]) + sum(compress(sizes[start : stop - by], differ))
         if cost < least:
             best, least = _Moved(start, stop, by), cost
     return best
@@ -304,11 +307,11 @@ def _cells(segments: Iterable[Segment]) -> list[Cell]:
     for text, style, control in segments:
         if control:
             continue
+        if not text.strip(NARROW):
+            cells.extend(zip(text, repeat(style)))
+            continue
         if not text.isprintable():
             text = text.translate(OBEYED)  # noqa: PLW2901 - from here on it is what the terminal only shows
-        if text.isascii():
-            cells.extend([(character, style) for character in text])
-            continue
         for character in text:
             width = get_character_cell_size(character)
             if width == 0:
@@ -351,9 +354,9 @@ def _within(x: int, cells: list[Cell], width: int) -> tuple[int, list[Cell]]:
 
 def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
-    for i, cell in enumerate(cells):
-        before = line[x + i]
-        if cell == before or (cell[0] == before[0] == " " and _ground(cell[1]) == _ground(before[1])):
+    for i in _changed(line[x : x + len(cells)], cells):
+        cell, before = cells[i], line[x + i]
+        if cell[0] == before[0] == " " and _ground(cell[1]) == _ground(before[1]):
             continue
         start = i
         while start > 0 and not cells[start][0]:
@@ -363,6 +366,11 @@ def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int
         else:
             runs.append((start, i + 1))
     return [(start, _whole(cells, stop)) for start, stop in runs]
+
+
+def _changed(before: list[Cell], after: list[Cell]) -> list[int]:
+    """Where the cells of two stretches of one length differ."""
+    return list(compress(count(), map(ne, before, after)))
 
 
 @lru_cache(maxsize=512)

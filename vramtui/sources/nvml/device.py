@@ -142,6 +142,7 @@ def _profile(caller: Caller, handle: Device, name: str) -> str | None:
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0
+RARE_LOOKS = 2  # and not at each of them, where they are far apart: who asks for fewer wants it cheaper
 
 
 class DeviceReading(msgspec.Struct, kw_only=True):
@@ -160,11 +161,18 @@ class CardReading(msgspec.Struct, kw_only=True):
 
 
 class _Tier:
-    """Metrics that are asked for at the same pace, with what the last answers were."""
+    """Metrics that are asked for at the same pace, with what the last answers were.
 
-    def __init__(self, metrics: tuple[Metric, ...], every: float) -> None:
+    Args:
+        metrics: what is asked for.
+        every: seconds between two answers.
+        looks: and at least so many looks.
+    """
+
+    def __init__(self, metrics: tuple[Metric, ...], every: float, looks: int = 1) -> None:
         self._metrics = metrics
         self._every = every
+        self._least_looks = self._looks = looks
         self._next = float("-inf")
         self.values: Fields = {}
         self.absent: Absences = {}
@@ -172,10 +180,13 @@ class _Tier:
 
     def read(self, caller: Caller, device: Device, now: float) -> bool:
         """Ask again if it is time to; False when it is not."""
-        if now < self._next:
+        self._looks += 1
+        if now < self._next or self._looks < self._least_looks:
             return False
-        before = len(caller.problems)
+        before, absent = len(caller.problems), self.absent
         self.values, self.absent = read_metrics(caller, device, self._metrics)
+        # What is told for the first time, or not any more, may be told again at once.
+        self._looks = 0 if self.absent == absent else self._least_looks
         self.problems = caller.problems[before:]
         del caller.problems[before:]
         # What is not told now may be another time, of what never changes too.
@@ -287,7 +298,7 @@ class CardReader:
     def _forget(self) -> None:
         self._handle: Device = None
         self._static = _Tier(NEVER_CHANGING, float("inf"))
-        self._rare = _Tier(RARELY_CHANGING, RARE_EVERY)
+        self._rare = _Tier(RARELY_CHANGING, RARE_EVERY, RARE_LOOKS)
         self._changing = _Tier(CHANGING, METRICS_EVERY)
         self._tiers = (self._static, self._rare, self._changing)
         self._instances: tuple[Instance, ...] = ()
@@ -298,7 +309,7 @@ class CardReader:
         self._shares: Mapping[int, int] | None = None
         self._counters.begin_anew()
         self._counted: tuple[Fields, Absences] = ({}, {})
-        self._knows_counts = False
+        self._next_counts = float("-inf")
 
     def _read(self) -> list[DeviceReading]:
         if self._handle is None:
@@ -310,10 +321,10 @@ class CardReader:
         now = self._clock()
         if self._static.read(self.caller, self._handle, now):
             self._identity |= self._static.values
-        self._knows_counts &= not self._rare.read(self.caller, self._handle, now)
-        if not self._knows_counts:
+        self._rare.read(self.caller, self._handle, now)
+        if now >= self._next_counts:
             self._counted = read_counters(self._counters, self._handle)
-            self._knows_counts = True
+            self._next_counts = now + RARE_EVERY
         if self._changing.read(self.caller, self._handle, now):
             self._shares = self._busy.read(self.caller, self._handle)
             self._knows_instances = False
