@@ -157,6 +157,28 @@ def test_a_slow_driver_is_given_a_rest() -> None:
     assert not sampler.step()
 
 
+def test_where_nothing_moves_it_looks_twice_a_second_until_something_does() -> None:
+    now = [100.0]
+    source = Close()
+    source.held = {"GPU-0": {4213: 5}}
+    sampler = FastSampler(source, clock=lambda: now[0])
+    sampler.aim([TRAINER])
+    sampler.step()
+    assert sampler.pace == 0.1
+    now[0] += 6
+    sampler.step()
+    assert sampler.pace == 0.5
+    source.held = {"GPU-0": {4213: 6}}
+    sampler.step()
+    assert sampler.pace == 0.1
+    now[0] += 6
+    assert sampler.pace == 0.5
+    sampler.aim([TRAINER])
+    assert sampler.pace == 0.5
+    sampler.aim([TRAINER, JUPYTER])
+    assert sampler.pace == 0.1
+
+
 @pytest.mark.parametrize(
     ("peak", "fast_since", "words"),
     [

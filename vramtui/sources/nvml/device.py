@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 import msgspec
 import pynvml
@@ -160,37 +161,52 @@ class CardReading(msgspec.Struct, kw_only=True):
     driver_gone: str = ""
 
 
-class _Tier:
-    """Metrics that are asked for at the same pace, with what the last answers were.
+class _Pace:
+    """When something is to be asked for again.
 
     Args:
-        metrics: what is asked for.
         every: seconds between two answers.
-        looks: and at least so many looks.
+        looks: and at least so many looks, while the answers are there or missing as before.
     """
 
-    def __init__(self, metrics: tuple[Metric, ...], every: float, looks: int = 1) -> None:
-        self._metrics = metrics
+    def __init__(self, every: float, looks: int) -> None:
         self._every = every
         self._least_looks = self._looks = looks
         self._next = float("-inf")
+        self._missing: AbstractSet[str] | None = None
+
+    def is_due(self, now: float) -> bool:
+        """To be asked at each look; `now` in seconds, of which only differences matter."""
+        self._looks += 1
+        return now >= self._next and self._looks >= self._least_looks
+
+    def note(self, now: float, missing: AbstractSet[str]) -> None:
+        """It was asked for at `now`, and these were not told."""
+        # What is not told now may be another time, of what never changes too.
+        self._next = now + (min(self._every, RARE_EVERY) if missing else self._every)
+        self._looks = 0 if missing == self._missing else self._least_looks
+        self._missing = missing
+
+
+class _Tier:
+    """Metrics that are asked for at the same pace, with what the last answers were."""
+
+    def __init__(self, metrics: tuple[Metric, ...], every: float, looks: int = 1) -> None:
+        self._metrics = metrics
+        self._pace = _Pace(every, looks)
         self.values: Fields = {}
         self.absent: Absences = {}
         self.problems: list[Problem] = []
 
     def read(self, caller: Caller, device: Device, now: float) -> bool:
         """Ask again if it is time to; False when it is not."""
-        self._looks += 1
-        if now < self._next or self._looks < self._least_looks:
+        if not self._pace.is_due(now):
             return False
-        before, absent = len(caller.problems), self.absent
+        before = len(caller.problems)
         self.values, self.absent = read_metrics(caller, device, self._metrics)
-        # What is told for the first time, or not any more, may be told again at once.
-        self._looks = 0 if self.absent == absent else self._least_looks
         self.problems = caller.problems[before:]
         del caller.problems[before:]
-        # What is not told now may be another time, of what never changes too.
-        self._next = now + (min(self._every, RARE_EVERY) if self.absent else self._every)
+        self._pace.note(now, self.absent.keys())
         return True
 
 
@@ -309,7 +325,7 @@ class CardReader:
         self._shares: Mapping[int, int] | None = None
         self._counters.begin_anew()
         self._counted: tuple[Fields, Absences] = ({}, {})
-        self._next_counts = float("-inf")
+        self._count_pace = _Pace(RARE_EVERY, RARE_LOOKS)
 
     def _read(self) -> list[DeviceReading]:
         if self._handle is None:
@@ -322,9 +338,9 @@ class CardReader:
         if self._static.read(self.caller, self._handle, now):
             self._identity |= self._static.values
         self._rare.read(self.caller, self._handle, now)
-        if now >= self._next_counts:
+        if self._count_pace.is_due(now):
             self._counted = read_counters(self._counters, self._handle)
-            self._next_counts = now + RARE_EVERY
+            self._count_pace.note(now, self._counted[1].keys())
         if self._changing.read(self.caller, self._handle, now):
             self._shares = self._busy.read(self.caller, self._handle)
             self._knows_instances = False
