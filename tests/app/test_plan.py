@@ -223,6 +223,25 @@ CURSOR_KEYS: list[tuple[list[str], tuple[int, int]]] = [
 ]
 
 
+async def test_what_it_worked_out_is_let_go_of_a_while_after_it_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.app.plan.controller.FORGET_AFTER", 0.05)
+    async with dashboard(climbing()) as (app, pilot):
+        await settle(app, pilot)
+        before = await press((app, pilot), "2", "right")
+        plan = app.parts.plan.model
+        assert plan.maps_held == 1
+        await pilot.press("1")
+        while plan.maps_held:
+            await pilot.pause(0.01)
+        assert (plan.sheet, plan.advices_held) == (None, 0)
+        after = await press((app, pilot), "2")
+        assert (after.maps[0].answers, after.cursor) == (before.maps[0].answers, before.cursor)
+        monkeypatch.setattr("vramtui.app.plan.controller.FORGET_AFTER", 60.0)
+        await pilot.press("1")
+        await settle(app, pilot)
+        assert plan.maps_held == 1
+
+
 async def test_the_cursor() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "2")

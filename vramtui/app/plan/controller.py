@@ -1,14 +1,21 @@
 """The Plan screen's model, and the thread that fills its maps: both last longer than the screen is shown."""
 
+import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vramtui.app.context import AppContext, Feature
+from vramtui.app.terminal.closed_screens import collect_garbage
+from vramtui.app.terminal.delayed_calls import call_after
 
 if TYPE_CHECKING:
     from vramtui.app.plan.model import PlanModel
     from vramtui.app.plan.view import PlanView
     from vramtui.app.plan.worker import GridWorker
     from vramtui.app.ui.view_screen import ViewScreen
+
+
+FORGET_AFTER = 20.0  # seconds away, after which what Plan worked out is let go of: who looks again waits as at first
 
 
 class PlanController(Feature):
@@ -18,6 +25,7 @@ class PlanController(Feature):
         self._shared = shared
         self._model: PlanModel | None = None
         self._worker: GridWorker | None = None
+        self._left = 0
 
     @property
     def model(self) -> "PlanModel":
@@ -46,6 +54,27 @@ class PlanController(Feature):
     def close(self) -> None:
         if self._worker is not None:
             self._worker.stop()
+
+    def put_away(self) -> None:
+        """Another screen is shown: work at nothing, and hold nothing where it stays so."""
+        self.close()
+        self._left += 1
+        call_after(self._shared.app, FORGET_AFTER, partial(self._forget, self._left))
+
+    def _forget(self, left: int) -> None:
+        """Let go of maps and estimates, unless somebody has come back since it was left for that time."""
+        current = self._shared.screens.current
+        if left != self._left or (current is not None and current.PLACE == "plan"):
+            return
+        from vramtui.estimators.analytic import forget_estimates
+
+        self.model.forget_answers()
+        forget_estimates()
+        if "vramtui.estimators.analytic.simulated" in sys.modules:
+            from vramtui.estimators.analytic.simulated import forget_peaks
+
+            forget_peaks()
+        collect_garbage()
 
     def screen(self) -> "ViewScreen":
         from vramtui.app.plan.screen import PlanScreen

@@ -84,6 +84,13 @@ class PlanModel:
         """What is left to find out for the latest view."""
         return self._open
 
+    def forget_answers(self) -> None:
+        """Let go of what was worked out, not of what was chosen: it is worked out again where somebody looks."""
+        for answers in (self._maps, self._axes, self._usual_rows, self._advice, self._cards):
+            answers.clear()
+        self._card_tables, self._open = [], {}
+        self.sheet, self.changes = None, ()
+
     # --- what a person chooses -----------------------------------------------------------------------------------
 
     def choose_axis(self, name: str, *, across: bool) -> None:

@@ -37,8 +37,8 @@ class PlanOwner(Protocol):
         """What the screen shows; what is not known of it yet is worked at."""
         ...
 
-    def close(self) -> None:
-        """Leave the maps as they are."""
+    def put_away(self) -> None:
+        """Leave the maps as they are, for a while."""
         ...
 
 
@@ -109,8 +109,8 @@ class PlanScreen(ViewScreen):
         return self.shown
 
     def put_away(self) -> None:
-        """Nobody looks at the maps: they stay as they are."""
-        self._plan.close()
+        """Nobody looks at the maps: they stay as they are for a while."""
+        self._plan.put_away()
 
     # --- pages ---------------------------------------------------------------------------------------------------
 

@@ -75,8 +75,13 @@ class ClosedScreens:
             for node in [one for one in signal._subscriptions if not one.is_attached]:  # noqa: SLF001 - as above
                 signal.unsubscribe(node)
         self._forget_spots()
-        gc.collect()
-        _give_memory_back()
+        collect_garbage()
+
+
+def collect_garbage() -> None:
+    """Let go of what points at itself in circles, and let the system have what is free."""
+    gc.collect()
+    _give_memory_back()
 
 
 def _give_memory_back() -> None:

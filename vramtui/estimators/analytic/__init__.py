@@ -28,7 +28,7 @@ from vramtui.estimators.torch_facts.convolution_workspaces import is_without_dev
 from vramtui.models.specs.adapters import resolve_target_modules
 from vramtui.models.specs.decoder import decoder_spec
 
-__all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_target_modules"]
+__all__ = ["ANALYTIC", "Analytic", "forget_estimates", "parameter_count", "with_target_modules"]
 
 # Each of these needs modules that the others do not.
 Ask = Callable[..., Estimate]
@@ -43,7 +43,7 @@ estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
 
 
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.
-KEPT = 64
+KEPT = 16
 
 
 class Analytic:
@@ -75,6 +75,11 @@ def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool])
     notes = (emulation_note(workload, device), *estimate.assumptions, settings, release_note(workload.run))
     estimate = msgspec.structs.replace(estimate, assumptions=tuple(filter(None, notes)))
     return with_stated_error(estimate, workload, device)
+
+
+def forget_estimates() -> None:
+    """Let go of the answers that are kept."""
+    _answer.cache_clear()
 
 
 def with_target_modules(workload: Workload) -> Workload:

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from hashlib import blake2b
 
 import msgspec
 
@@ -38,7 +38,7 @@ from vramtui.estimators.torch_facts.cards import CardLimits, card_limits, cuda_c
 from vramtui.estimators.torch_facts.convolution_workspaces import is_without_device
 from vramtui.models.specs.decoder import decoder_spec
 
-# More than a map of Plan has cells. One holds a workload and three numbers.
+# More than a map of Plan has cells. One holds four numbers.
 KEPT = 1024
 # Followed in a second and a half; published models have a quarter of them. 4,096 of BERT's would take half a minute.
 MOST_LAYERS = 512
@@ -91,25 +91,26 @@ def unfollowed(workload: Workload) -> str:
     return f"follows {MOST_LAYERS} layers at most, not {layers:,}" if layers > MOST_LAYERS else ""
 
 
-class _Simulation(NamedTuple):
-    """What a simulation's outcome hangs on. A card's size does not count: nothing is ever given back.
+def _key(workload: Workload, device: Device, scratch: tuple[object, ...], total: int) -> bytes:
+    """What a simulation's outcome hangs on, as 32 bytes: whole it is some 140 values, and Plan asks for hundreds.
+    A card's size does not count: nothing is ever given back.
 
-    Attributes:
+    Args:
         workload: the job.
-        capability: of the card.
+        device: the card, of which the compute capability counts.
         scratch: bytes that operators take for themselves, which the number of multiprocessors may change.
         total: bytes of the card where the job's own settings allow a share of it; 0 elsewhere.
-        release: of PyTorch, whose rules were taken.
     """
-
-    workload: Workload
-    capability: tuple[int, int]
-    scratch: tuple[object, ...]
-    total: int
-    release: tuple[int, int]
+    asked = (workload, device.capability, scratch, total, torch_of(workload.run))
+    return blake2b(msgspec.msgpack.encode(asked), digest_size=32).digest()
 
 
-_PEAKS: OrderedDict[_Simulation, Peaks] = OrderedDict()
+_PEAKS: OrderedDict[bytes, Peaks] = OrderedDict()
+
+
+def forget_peaks() -> None:
+    """Simulate anew what is asked for from now on."""
+    _PEAKS.clear()
 
 
 def _peaks(workload: Workload, device: Device) -> Peaks:
@@ -127,7 +128,7 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
     config = allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
     scratch = (*_scratch(job, card_limits(device)), is_without_device())
-    asked = _Simulation(_alike(workload), device.capability, scratch, total, torch_of(run))
+    asked = _key(_alike(workload), device, scratch, total)
     peaks = _PEAKS.get(asked)
     if peaks is None:
         peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)
