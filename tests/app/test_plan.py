@@ -239,7 +239,7 @@ async def test_what_it_worked_out_is_let_go_of_a_while_after_it_was_left(monkeyp
         monkeypatch.setattr("vramtui.app.plan.controller.FORGET_AFTER", 60.0)
         await pilot.press("1")
         await settle(app, pilot)
-        assert plan.maps_held == 1
+        assert plan.maps_held > 0
 
 
 async def test_the_cursor() -> None:
