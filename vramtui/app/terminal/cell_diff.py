@@ -120,9 +120,8 @@ def _moved_by(before: list[Cell], after: list[Cell]) -> _Moved | None:
     changed = _changed(before, after)
     if 3 * len(changed) <= LEAST_SAVED:
         return None
-    # What moves is a picture; a row of text whose place another has taken is none.
     if 3 * sum(not after[at][0].isascii() for at in changed) <= LEAST_SAVED:
-        return None
+        return None  # text, whose place other text has taken
     start, stop = changed[0], changed[-1] + 1
     sizes = [1 if cell[0].isascii() else 3 for cell in after]
     whole = sum(sizes[at] for at in changed)
@@ -131,8 +130,7 @@ def _moved_by(before: list[Cell], after: list[Cell]) -> _Moved | None:
     for by in range(1, min(MOST_MOVED, stop - start) if least > 0 else 0):
         differ = map(ne, before[start + by : stop], after[start : stop - by])
         cost = sum(sizes[stop - by : stop]) + sum(compress(sizes[start : stop - by], differ))
-        if cost < least:
-            best, least = _Moved(start, stop, by), cost
+        best, least = (_Moved(start, stop, by), cost) if cost < least else (best, least)
     return best
 
 
@@ -354,9 +352,9 @@ def _within(x: int, cells: list[Cell], width: int) -> tuple[int, list[Cell]]:
 
 def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
-    for i in _changed(line[x : x + len(cells)], cells):
-        cell, before = cells[i], line[x + i]
-        if cell[0] == before[0] == " " and _ground(cell[1]) == _ground(before[1]):
+    before = line[x : x + len(cells)]
+    for i in _changed(before, cells):
+        if cells[i][0] == before[i][0] == " " and _ground(cells[i][1]) == _ground(before[i][1]):
             continue
         start = i
         while start > 0 and not cells[start][0]:

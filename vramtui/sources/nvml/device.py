@@ -182,8 +182,7 @@ class _Pace:
 
     def note(self, now: float, missing: AbstractSet[str]) -> None:
         """It was asked for at `now`, and these were not told."""
-        # What is not told now may be another time, of what never changes too.
-        self._next = now + (min(self._every, RARE_EVERY) if missing else self._every)
+        self._next = now + (min(self._every, RARE_EVERY) if missing else self._every)  # it may be told another time
         self._looks = 0 if missing == self._missing else self._least_looks
         self._missing = missing
 
@@ -192,8 +191,7 @@ class _Tier:
     """Metrics that are asked for at the same pace, with what the last answers were."""
 
     def __init__(self, metrics: tuple[Metric, ...], every: float, looks: int = 1) -> None:
-        self._metrics = metrics
-        self._pace = _Pace(every, looks)
+        self._metrics, self._pace = metrics, _Pace(every, looks)
         self.values: Fields = {}
         self.absent: Absences = {}
         self.problems: list[Problem] = []
