@@ -94,6 +94,7 @@ def _load(*names: str) -> None:
         importlib.import_module(name)
     gc.enable()
     gc.collect()
+    gc.freeze()  # a fork that looked through it for garbage would copy every page of it
 
 
 class _Server:
