@@ -40,7 +40,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> FitVerdict:
-        """The verdict."""
+        """`tight` where the stated error could take it beyond the card; `unknown` where nothing is known."""
         if self.unknown:
             return "unknown"
         if not self.is_enough:

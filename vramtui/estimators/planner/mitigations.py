@@ -48,7 +48,7 @@ class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_mitigation(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Mitigation:
-    """A mitigation."""
+    """A mitigation with a copy of `changes`, which are keys of a preset with their values."""
     return Mitigation(name=name, changes=dict(changes), weight=weight, cost=cost)
 
 

@@ -107,7 +107,7 @@ class Blocks:
         return part.ops.dropout(x, self.model.dropout if self.net.training else 0.0, label)
 
     def norm(self, part: ModuleBuilder, x: Tensor, norm: NormModule) -> Tensor:
-        """One norm."""
+        """A norm, whose tensors are a group of their own."""
         part.ops.tape.group = NORMS
         return part.normed_by(x, norm)
 

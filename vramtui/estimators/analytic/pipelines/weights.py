@@ -36,7 +36,7 @@ def encoder_tensors(encoder: PipelineEncoder, precision: Precision) -> tuple[Par
 
 
 def vae_tensors(vae: PipelineVae) -> tuple[Parameter, ...]:
-    """Of the VAE."""
+    """Every tensor of the VAE, in fp32 where it is kept so."""
     return tuple(_parameter("vae", group, FP32 if vae.fp32 else None) for group in vae.tensors)
 
 

@@ -25,8 +25,7 @@ class Storage(msgspec.Struct, eq=False, gc=False):
 
 def storage_of(numel: int, itemsize: int, group: str, label: str) -> Storage:
     """A storage of so many numbers."""
-    size = numel * itemsize
-    return Storage(numel, itemsize, group, label, bytes_alone(size))
+    return Storage(numel, itemsize, group, label, bytes_alone(numel * itemsize))
 
 
 class Tensor(msgspec.Struct, eq=False, gc=False):
@@ -39,14 +38,10 @@ class Tensor(msgspec.Struct, eq=False, gc=False):
     gradient: list[int] | None = None
 
 
-class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One operator, as a model's module runs it.
+class OperatorCost(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    """What an operator takes beside the tensors that it hands on.
 
     Attributes:
-        uses: tensors it reads, and `outs` those it hands on: new ones, or views of what it reads.
-        saves: tensors that autograd keeps until its backward has run.
-        saved_outputs: further tensors it makes and keeps so, as a norm's statistics.
-        saved_outside_graph: tensors it keeps itself, which stand until the graph goes, checkpoint or not.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         grad_bytes: bytes of parameter gradients its backward makes, of which `bias_grad_bytes` are a block of its own.
         gemm: whether it is a matrix product, which needs the thread's cuBLAS workspace; `fused_bias`: one that adds a
@@ -61,11 +56,6 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
         kernel: whether it is a kernel of a library's or written by hand beside products, which no compiler fuses.
     """
 
-    uses: Sequence[Tensor]
-    outs: Sequence[Tensor]
-    saves: Sequence[Tensor] = ()
-    saved_outputs: Sequence[Tensor] = ()
-    saved_outside_graph: Sequence[Tensor] = ()
     flows: Sequence[tuple[Tensor, bool]] = ()
     grad_bytes: int = 0
     bias_grad_bytes: int = 0
@@ -82,15 +72,30 @@ class Operator(msgspec.Struct, frozen=True, eq=False, gc=False):
     kernel: bool = False
 
 
-class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
+class Operator(OperatorCost, frozen=True, eq=False, gc=False):  # type: ignore[misc]  # of dataclasses, not of msgspec
+    """One operator, as a model's module runs it.
+
+    Attributes:
+        uses: tensors it reads, and `outs` those it hands on: new ones, or views of what it reads.
+        saves: tensors that autograd keeps until its backward has run.
+        saved_outputs: further tensors it makes and keeps so, as a norm's statistics.
+        saved_outside_graph: tensors it keeps itself, which stand until the graph goes, checkpoint or not.
+    """
+
+    uses: Sequence[Tensor]
+    outs: Sequence[Tensor]
+    saves: Sequence[Tensor] = ()
+    saved_outputs: Sequence[Tensor] = ()
+    saved_outside_graph: Sequence[Tensor] = ()
+
+
+class Node(OperatorCost, eq=False, gc=False, kw_only=True):
     """An operator on a tape, as it is replayed: the storages behind its tensors, without what no gradient asks for.
 
     Attributes:
         makes: storages it allocates.
         uses: all that it reads or makes.
         last_use_of: storages whose last use in the forward pass this is.
-
-    The others are those of `Operator`.
     """
 
     outs: Sequence[Tensor] = ()
@@ -98,20 +103,6 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
     uses: Sequence[Storage] = ()
     saves: Sequence[Storage] = ()
     saved_outside_graph: Sequence[Storage] = ()
-    flows: Sequence[tuple[Tensor, bool]] = ()
-    grad_bytes: int = 0
-    bias_grad_bytes: int = 0
-    gemm: bool = False
-    fused_bias: bool = False
-    workspace: int = 0
-    scratch_blocks: Sequence[int] = ()
-    backward_workspace: int = 0
-    backward_pieces: Sequence[int] = ()
-    sum_workspace: int = 0
-    weight_first: bool = False
-    grads_in_forward: bool = False
-    cached: bool = False
-    kernel: bool = False
     last_use_of: Sequence[Storage] = ()
 
     def set_gradient(self, size: int) -> None:
@@ -157,8 +148,7 @@ class Tape:
 
     def new(self, numel: int, itemsize: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
         """A tensor that the next operator makes."""
-        size = numel * itemsize
-        size = bytes_alone(size)
+        size = bytes_alone(numel * itemsize)
         return Tensor(Storage(numel, itemsize, group or self.group, label, size), numel, itemsize, tracked)
 
     def record(self, operator: Operator) -> None:

@@ -59,7 +59,7 @@ class WanTransformer:
         )
 
     def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """One block."""
+        """Attention within the video, attention to the text, and the MLP, each modulated by the timestep."""
         part.add_parameters(self.spec.blocks[0].module("scale_shift_table", EmbeddingModule))
         y = self._summed(part, x, self._attend(part, self._modulated(part, x), ATTENTION), fp32=True)
         z = self._attend(part, self._normed(part, y), CROSS)
