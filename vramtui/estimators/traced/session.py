@@ -29,6 +29,7 @@ from vramtui.estimators.traced.libraries import (
     compiled_kernels,
     compilers,
     distributed,
+    dynamo,
     lbfgs,
     library_finder,
     linear,
@@ -82,6 +83,7 @@ class TraceSession:
         self.recorder.categories = Categories(self.memory, self.phases)
         self._patches = Patches()
         self.escape = Escape()
+        dynamo.install(self._patches)
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
         self._libraries: list[Any] = []

@@ -1,6 +1,8 @@
 """Replace attributes for as long as a trace runs."""
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
@@ -22,11 +24,26 @@ class Patches:
             value.__signature__ = inspect.signature(original)
         setattr(owner, name, value)
 
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """For so long everything is as it was."""
+        patched = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name, _original in self._undo]
+        for owner, name, original in reversed(self._undo):
+            _put(owner, name, original)
+        try:
+            yield
+        finally:
+            for owner, name, value in patched:
+                _put(owner, name, value)
+
     def undo(self) -> None:
         """Put everything back, the last change first."""
         while self._undo:
-            owner, name, original = self._undo.pop()
-            if original is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+            _put(*self._undo.pop())
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    if value is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)

@@ -179,7 +179,7 @@ def _export_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabout
 
     patches.set(torch.export, "export", export)
     patches.set(torch.export, "save", lambda *_args, **_kwargs: None)
-    patches.set(torch.onnx, "export", export_onnx)
+    for_module(patches, "torch.onnx", lambda module: patches.set(module, "export", export_onnx))
 
 
 def _follow_no_symbols(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
