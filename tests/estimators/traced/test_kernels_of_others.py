@@ -4,14 +4,17 @@ import gzip
 import json
 import textwrap
 from collections import defaultdict
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.recorded.cudnn import cudnn_without_device
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
+from vramtui.estimators import torch_facts
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ConvolutionForm,
     Convolved,
@@ -21,7 +24,7 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     copies,
     sides_of,
 )
-from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace, tried_workspace
+from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace, rows_of, tried_workspace
 from vramtui.estimators.traced.kernels.convolution import LARGER, MUCH_LARGER, RIGHT
 from vramtui.estimators.traced.process.results import TraceRequest
 
@@ -248,6 +251,19 @@ def test_cudnn_tries_kernels_with_more_workspace_than_it_asks_for() -> None:
     convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
     assert measured_workspace(convolved, "forward") == (0, True)
     assert tried_workspace(convolved, "forward") == (23_085_267, True)
+
+
+def test_each_measured_form_is_found_by_itself() -> None:
+    """A trace reads the lines of its own convolutions alone."""
+    forms = json.loads(gzip.decompress(resources.files(torch_facts).joinpath("convolutions_h100.json.gz").read_bytes()))
+    assert len(forms) == 1_440
+    for fields, rows in forms:
+        sides = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        ones = (1,) * len(sides["window"])
+        form = ConvolutionForm(**({"card": "h100", "stride": ones, "dilation": ones} | fields | sides))
+        assert rows_of(form) == rows, form
+        newer = msgspec.structs.replace(form, cudnn=(9, 24))
+        assert len(rows_of(newer)) == len(rows), form
 
 
 def test_convolutions_ask_for_what_cudnn_asked_for() -> None:
