@@ -379,7 +379,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from vramtui.estimators.traced.device.device import inside
-from vramtui.estimators.traced.dispatch.plain_results import ONE, PRODUCTS, TWO, plain_result
+from vramtui.estimators.traced.dispatch.plain_results import IN_PLACE_ON_LISTS, ONE, PRODUCTS, TWO, plain_result
 aten, made = torch.ops.aten, torch.empty
 def check(func, *args):
     plain, true = plain_result(func, args, {}), func(*args)
@@ -406,6 +406,24 @@ with _disable_current_modes(), FakeTensorMode(), inside():
     ):
         assert plain_result(func, tuple(args), {}) is NotImplemented, func
     assert plain_result(aten.clone.default, (x,), {"memory_format": torch.channels_last}) is NotImplemented
+    lists, numbers = [x, made(0), made(())], [1.0, 2, 3.5]
+    calls = {
+        func: (lists, *(numbers if one.name == "scalars" else lists if "Tensor" in str(one.type) else 2.0
+                        for one in func._schema.arguments[1:] if one.name not in {"alpha", "value"}))
+        for name in dir(aten) if name.startswith("_foreach_")
+        for func in (getattr(getattr(aten, name), each) for each in getattr(aten, name).overloads())
+        if id(func) in IN_PLACE_ON_LISTS
+    }
+    assert len(calls) == len(IN_PLACE_ON_LISTS)
+    for func, args in calls.items():
+        assert plain_result(func, args, {}) is None is func(*args), func
+    add = aten._foreach_add_.List
+    assert plain_result(add, (lists, lists), {"alpha": 2}) is None is add(lists, lists, alpha=2)
+    for others in (lists[1:], [x.t(), *lists[1:]], [x.half()] * 3, [made(6), *lists[1:]], [x.to("meta")] * 3, [x] * 3):
+        assert plain_result(add, (lists, others), {}) is NotImplemented, others
+    assert plain_result(add, ([], []), {}) is NotImplemented
+    assert plain_result(add, (lists, lists), {"alpha": 1j}) is NotImplemented
+    assert plain_result(aten._foreach_mul_.Scalar, (lists, torch.tensor(2)), {}) is NotImplemented
 """
 
 # What is remembered of a call, beside torch's own fake mode: layouts, types, devices and attributes.

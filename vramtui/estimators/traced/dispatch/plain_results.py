@@ -24,6 +24,22 @@ TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.
 # By id: the hash of an operator is a function in Python.
 _ONE, _TWO = frozenset(map(id, ONE)), frozenset(map(id, TWO))
 PRODUCTS = {id(aten.mm.default): 2, id(aten.bmm.default): 3, id(aten.addmm.default): 2}
+# What optimizers do to all parameters at once; each gives nothing back, and no tensor another shape.
+IN_PLACE_ON_LISTS = frozenset(
+    id(getattr(getattr(aten, f"_foreach_{name}_"), overload))
+    for name, overloads in (
+        ("add", ("Scalar", "List", "ScalarList")),
+        ("sub", ("Scalar", "List", "ScalarList")),
+        ("mul", ("Scalar", "List", "ScalarList")),
+        ("div", ("Scalar", "List", "ScalarList")),
+        ("lerp", ("Scalar",)),
+        ("addcmul", ("Scalar", "ScalarList")),
+        ("addcdiv", ("Scalar", "ScalarList")),
+        ("sqrt", ("default",)),
+        ("neg", ("default",)),
+    )
+    for overload in overloads
+)
 LAYER_NORM = aten.native_layer_norm.default
 _KEYWORDS = {"alpha", "beta", "approximate"}
 
@@ -33,6 +49,8 @@ def plain_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if func is LAYER_NORM:
         return _normed(*args)
     operator = id(func)
+    if operator in IN_PLACE_ON_LISTS:
+        return None if _are_alike(*args, **kwargs) else NotImplemented
     if operator in _ONE:
         first = args[0]
         shape = first.shape if _are_plain(args[:1]) else None
@@ -72,6 +90,26 @@ def _normed(first: Any, sizes: Any, weight: Any, bias: Any, _eps: float) -> Any:
             fake_of(first.fake_mode, torch.empty(shape, dtype=dtype, device="meta"), first._fake_device)
             for shape, dtype in ((first.shape, first.dtype), (one_each, statistics_dtype), (one_each, statistics_dtype))
         )
+
+
+def _are_alike(tensors: Any, *others: Any, alpha: Any = 1, value: Any = 1) -> bool:
+    """Whether the tensors in lists are plain, those at one place of one shape, and all else plain numbers."""
+    if not tensors or not _are_plain(tensors):
+        return False
+    numbers, first = [alpha, value], tensors[0]
+    for other in others:
+        if not isinstance(other, (list, tuple)):
+            numbers.append(other)
+        elif len(other) != len(tensors):
+            return False
+        elif isinstance(other[0], torch.Tensor):
+            if not _are_plain((first, *other)) or any(
+                one.shape != its.shape for one, its in zip(tensors, other, strict=True)
+            ):
+                return False
+        else:
+            numbers += other
+    return all(type(number) in {int, float} for number in numbers)
 
 
 def _are_plain(tensors: tuple[Any, ...]) -> bool:
