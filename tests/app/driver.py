@@ -11,6 +11,7 @@ from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead, SampleTaken
+from vramtui.app.plan.each_card import CardRunner
 from vramtui.app.services import Services
 from vramtui.app.timeline.tracer import Tracer
 from vramtui.core.base.units import GIB
@@ -55,6 +56,7 @@ async def dashboard(
     keep_settings: Callable[[Mapping[str, object]], None] | None = None,
     view_only: bool = False,
     refiner: Refiner | None = None,
+    card_runner: CardRunner | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -75,6 +77,7 @@ async def dashboard(
             keep_settings=keep_settings,
             view_only=view_only,
             refiner=refiner,
+            card_runner=card_runner,
         ),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:

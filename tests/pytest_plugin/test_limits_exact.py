@@ -60,6 +60,7 @@ def test_a_test_that_tells_nothing_fails_in_one_sentence(
         check=False,
     )
     assert sentence in ran.stdout
+    assert '"schema"' not in ran.stdout
     assert "exact=True needs peak=" in ran.stdout
     if cuda == "None":
         assert "4 failed" in ran.stdout

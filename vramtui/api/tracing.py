@@ -205,6 +205,19 @@ class _Document(msgspec.Struct):
     cards: list[DryRun]
 
 
+class _Error(msgspec.Struct):
+    error: str
+
+
+def _error_of(errors: str) -> str:
+    """The program's own sentence, which is a document on the last line, or the last of what was said."""
+    last = errors.strip()
+    try:
+        return msgspec.json.decode(last.rpartition("\n")[2], type=_Error).error
+    except (msgspec.DecodeError, ValueError):
+        return last[-LAST_WORDS:].removeprefix("vramtui: ") or "the job told nothing"
+
+
 def dry_run(
     command: Sequence[str],
     *,
@@ -258,10 +271,8 @@ def run_dry(
     """
     if find_spec("vramtui.cli") is None:
         raise UserError("dry_run needs the program: pip install vramtui")
-    taken = [] if steps is None else ["--steps", str(steps)]
-    asked = ["run", "--on", on, "--json", "--values", values, *taken, "--", *command]
     with subprocess.Popen(  # noqa: S603 - the caller's own command, in vramtui's own program
-        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m", "vramtui", *asked],
+        dry_arguments(command, on=on, steps=steps, values=values),
         stdout=subprocess.PIPE,
         stderr=None if show_output else subprocess.PIPE,
         text=True,
@@ -271,9 +282,31 @@ def run_dry(
         except subprocess.TimeoutExpired:
             ran.terminate()  # which it passes on to the job
             raise UserError(f"the job did not end within {timeout:g} s") from None
+    return dry_result(output, errors or ""), errors or ""
+
+
+def dry_arguments(command: Sequence[str], *, on: str, steps: int | None, values: Values = "zeros") -> list[str]:
+    """What starts the program on it, for one document on standard output.
+
+    Args:
+        command: program and arguments.
+        on: the card, or several of one kind.
+        steps: end it after so many steps of its optimizer; None: at its own end.
+        values: as what values are read that kernels would have computed.
+    """
+    taken = [] if steps is None else ["--steps", str(steps)]
+    asked = ["run", "--on", on, "--json", "--values", values, *taken, "--", *command]
+    return [sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m", "vramtui", *asked]
+
+
+def dry_result(output: str, errors: str) -> DryRun:
+    """What it wrote to standard output.
+
+    Raises:
+        UserError: that is no document; the sentence is the last of standard error.
+    """
     try:
         (card,) = msgspec.json.decode(output, type=_Document).cards
     except (msgspec.DecodeError, ValueError):
-        last = (errors or "").strip()[-LAST_WORDS:]
-        raise UserError(last.removeprefix("vramtui: ") or "the job told nothing") from None
-    return card, errors or ""
+        raise UserError(_error_of(errors)) from None
+    return card

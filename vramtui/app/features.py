@@ -73,7 +73,7 @@ class Features:
         self.recording = RecordingFeature(shared, services.recorder)
         self.max_batch = MaxBatchTurns(shared)
         self.panel = PanelController(shared)
-        self.plan = PlanController(shared)
+        self.plan = PlanController(shared, services.card_runner)
         self.history = HistoryController(shared, services.runs, calibrates=settings.dashboard.calibration)
         self.help = HelpController(shared)
         self.signals = SignalController(shared, services.signaller, services.no_signals)

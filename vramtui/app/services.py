@@ -16,6 +16,7 @@ from vramtui.monitor.session import MonitorSession
 if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
+    from vramtui.app.plan.each_card import CardRunner
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -36,6 +37,7 @@ class Services:
 
     Attributes:
         tracer: traces a preset where a person asks for it.
+        card_runner: runs a command on emulated cards where a person asks for it.
         save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
         snapshots: the choice of formats and folder of snapshots.
         signaller: sends signals; `no_signals` is the sentence that says why there is none.
@@ -54,6 +56,7 @@ class Services:
     """
 
     tracer: "Tracer | None" = None
+    card_runner: "CardRunner | None" = None
     save: "Save | None" = None
     snapshots: "SnapshotWriter | None" = None
     signaller: "Signaller | None" = None

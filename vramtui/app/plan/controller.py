@@ -9,6 +9,7 @@ from vramtui.app.terminal.closed_screens import collect_garbage
 from vramtui.app.terminal.delayed_calls import call_after
 
 if TYPE_CHECKING:
+    from vramtui.app.plan.each_card import CardRunner
     from vramtui.app.plan.model import PlanModel
     from vramtui.app.plan.view import PlanView
     from vramtui.app.plan.worker import GridWorker
@@ -19,10 +20,16 @@ FORGET_AFTER = 20.0  # seconds away, after which what Plan worked out is let go 
 
 
 class PlanController(Feature):
-    """Makes the screen and what it shows. The thread works only while the screen is shown."""
+    """Makes the screen and what it shows. The thread works only while the screen is shown.
 
-    def __init__(self, shared: AppContext) -> None:
+    Args:
+        shared: the dashboard's own parts.
+        runner: runs a script on emulated cards; None where nothing does.
+    """
+
+    def __init__(self, shared: AppContext, runner: "CardRunner | None") -> None:
         self._shared = shared
+        self._runner = runner
         self._model: PlanModel | None = None
         self._worker: GridWorker | None = None
         self._left = 0
@@ -80,6 +87,12 @@ class PlanController(Feature):
         from vramtui.app.plan.screen import PlanScreen
 
         return PlanScreen(self._shared, self)
+
+    def ask_cards(self) -> None:
+        """Ask which script is to run on which cards."""
+        from vramtui.app.plan.each_card import EachCard
+
+        EachCard(self._shared, self._runner).ask()
 
     def view(self) -> "PlanView":
         state = self._shared.state

@@ -37,6 +37,10 @@ class PlanOwner(Protocol):
         """What the screen shows; what is not known of it yet is worked at."""
         ...
 
+    def ask_cards(self) -> None:
+        """Ask which script is to run on which cards."""
+        ...
+
     def put_away(self) -> None:
         """Leave the maps as they are, for a while."""
         ...
@@ -186,6 +190,10 @@ class PlanScreen(ViewScreen):
     def action_choose_beside(self) -> None:
         """Ask what the preset is to be set beside."""
         self._choices.choose_second()
+
+    def action_run_on_cards(self) -> None:
+        """Run a script on each of several emulated cards."""
+        self._plan.ask_cards()
 
     def action_swap_axes(self) -> None:
         if self._model.axes:

@@ -81,12 +81,7 @@ class ChildTracer:
 
     def command_of(self, pid: int, command: str) -> "JobCommand":
         """As Tracer.command_of."""
-        from vramtui.cli.trace.job_command import command_of_process
-        from vramtui.presets.importers.process_files import place_of
-
-        if place_of(pid, command) is None:
-            raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")
-        return command_of_process(pid)
+        return command_of(pid, command)
 
     def trace_job(
         self,
@@ -137,6 +132,16 @@ class ChildTracer:
                 old.unlink(missing_ok=True)
         except OSError:
             return
+
+
+def command_of(pid: int, command: str) -> "JobCommand":
+    """As Tracer.command_of."""
+    from vramtui.cli.trace.job_command import command_of_process
+    from vramtui.presets.importers.process_files import place_of
+
+    if place_of(pid, command) is None:
+        raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")
+    return command_of_process(pid)
 
 
 def _refusal(workload: Workload) -> str:

@@ -1,0 +1,191 @@
+"""`o` on Plan: a script on each of several cards, the table that fills, and how it ends."""
+
+import os
+import threading
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from textual.widgets import Input
+
+from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.svg import SvgExtension
+from vramtui.app.keys import NOTICE
+from vramtui.app.plan.each_card import NO_RUNNER, CardRun, EachCardWindow
+from vramtui.app.plan.screen import PlanScreen
+from vramtui.cli.dashboard.card_runner import ChildCardRunner
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import JobCommand
+
+SIZES = [(80, 24), (120, 35), (200, 50)]
+FITS = 40 * GIB  # what the job of these tests needs
+JOB = JobCommand(
+    words=("python", "train.py", "--name", "a b"),
+    python="/srv/ada/.venv/bin/python",
+    script="/srv/ada/train.py",
+    folder="/srv/ada",
+    environment={},
+)
+
+
+class HandRunner:
+    """Answers when it is let; `problem` in place of an answer."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.go_on = threading.Semaphore(0)
+        self.asked: list[tuple[tuple[str, ...], str | None, str]] = []
+        self.cancelled = threading.Event()
+        self._problem = problem
+
+    def command_of(self, pid: int, command: str) -> JobCommand:
+        if "train.py" not in command:
+            raise UserError(f"pid {pid} runs no Python script")
+        return JOB
+
+    def run(self, words: Sequence[str], job: JobCommand | None, name: str, cancel: threading.Event) -> CardRun | None:
+        self.asked.append((tuple(words), None if job is None else job.folder, name))
+        while not self.go_on.acquire(timeout=0.01):
+            if cancel.is_set():
+                self.cancelled.set()
+                return None
+        if self._problem:
+            raise UserError(self._problem)
+        memory = card(name).total_memory
+        verdict = "fits" if memory > FITS else "does not fit"
+        return CardRun(
+            card=name, allocated=FITS - 2 * GIB, reserved=FITS - GIB, process=FITS, memory=memory, verdict=verdict
+        )
+
+
+async def opened(driver: Driver) -> EachCardWindow:
+    """The window, over Plan."""
+    app, pilot = driver
+    await pilot.press("2", "o")
+    await settle(app, pilot)
+    assert isinstance(app.screen, EachCardWindow)
+    return app.screen
+
+
+async def told(driver: Driver, word: str) -> str:
+    """The screen once it holds `word`."""
+    for _ in range(500):
+        if word in (text := screen_text(driver[0])):
+            return text
+        await driver[1].pause(0.01)
+    raise AssertionError(f"{word} does not come:\n{text}")
+
+
+@pytest.fixture
+def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(SvgExtension)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
+    runner = HandRunner()
+    async with dashboard(climbing(), size, card_runner=runner) as driver:
+        await opened(driver)
+        await driver[1].press("enter")
+        runner.go_on.release()
+        text = await told(driver, "does not fit")
+        assert "runs …" in text
+        assert driver[0].parts.export.picture() == picture
+        runner.go_on.release(3)
+        await told(driver, "  fits")
+        await driver[1].press("escape")
+        await settle(*driver)
+        assert isinstance(driver[0].screen, PlanScreen)
+
+
+async def test_the_selected_jobs_command_runs_in_its_folder_and_can_be_changed() -> None:
+    runner = HandRunner()
+    async with dashboard(climbing(), card_runner=runner) as driver:
+        app = driver[0]
+        row = next(
+            row
+            for row in app.state.view().rows
+            if row.process is not None and "train.py" in (row.process.command or "")
+        )
+        app.state.select(row.id, freeze=True)
+        window = await opened(driver)
+        assert window.query_one("#command", Input).value == "python train.py --name 'a b'"
+        window.query_one("#command", Input).value += " --batch 2"
+        window.query_one("#cards", Input).value = "4090, h100, 4090"
+        await driver[1].press("enter")
+        runner.go_on.release(2)
+        await told(driver, " fits")
+    words = ("python", "train.py", "--name", "a b", "--batch", "2")
+    assert runner.asked == [(words, "/srv/ada", "RTX4090"), (words, "/srv/ada", "H100")]
+
+
+async def test_closing_ends_what_runs() -> None:
+    runner = HandRunner()
+    async with dashboard(climbing(), card_runner=runner) as driver:
+        await opened(driver)
+        await driver[1].press("enter")
+        await told(driver, "runs …")
+        await driver[1].press("escape")
+        assert runner.cancelled.wait(5)
+        assert len(runner.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("#cards", "RTX4091", "no card called 'RTX4091' is known"),
+        ("#cards", " , ", "a command and a card are needed"),
+        ("#command", "python 'train.py", "No closing quotation"),
+    ],
+)
+async def test_wrong_input_is_said_and_nothing_runs(field: str, value: str, sentence: str) -> None:
+    runner = HandRunner()
+    async with dashboard(climbing(), card_runner=runner) as driver:
+        window = await opened(driver)
+        window.query_one(field, Input).value = value
+        await driver[1].press("enter")
+        await told(driver, sentence)
+    assert runner.asked == []
+
+
+async def test_a_job_without_an_answer_is_one_sentence_and_may_be_tried_again() -> None:
+    runner = HandRunner("no process of it used CUDA through PyTorch")
+    async with dashboard(climbing(), card_runner=runner) as driver:
+        await opened(driver)
+        for _ in range(2):
+            await driver[1].press("enter")
+            runner.go_on.release()
+            await told(driver, "no process of it used CUDA")
+    assert len(runner.asked) == 2
+
+
+async def test_where_nothing_can_be_run_that_is_said() -> None:
+    async with dashboard(climbing(), notifications=True) as driver:
+        await driver[1].press("2", "o")
+        await told(driver, NO_RUNNER)
+    async with dashboard(climbing(), notifications=True, view_only=True, card_runner=HandRunner()) as driver:
+        await driver[1].press("2", "o")
+        await told(driver, NOTICE[:30])
+
+
+@pytest.mark.slow
+def test_the_child_runs_in_the_jobs_folder_and_ends_with_the_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a job that uses no CUDA: its figures need PyTorch's CUDA build."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys, time; print(os.getcwd()); sys.exit(7 if len(sys.argv) == 1 else time.sleep(60))")
+    venv.create(tmp_path / "environment", symlinks=True)
+    python = str(tmp_path / "environment" / "bin" / "python")  # without torch
+    words = (python, "train.py")
+    job = JobCommand(words=words, python=python, script=str(script), folder=str(tmp_path), environment=dict(os.environ))
+    ran = ChildCardRunner().run(words, job, "RTX4090", threading.Event())
+    assert ran is not None
+    assert (ran.card, ran.verdict, ran.process) == ("RTX4090", "failed with exit code 7", None)
+    cancel = threading.Event()
+    threading.Timer(1, cancel.set).start()
+    assert ChildCardRunner().run((*words, "wait"), job, "RTX4090", cancel) is None

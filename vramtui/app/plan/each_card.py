@@ -1,0 +1,206 @@
+"""`o` on Plan: a script on each of several cards, run on emulated ones, in one table that fills."""
+
+import shlex
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from textual.app import ComposeResult
+from textual.widgets import Input, Static
+
+from vramtui.app.context import AppContext
+from vramtui.app.ui.dialog import Window
+from vramtui.app.ui.lines import fit
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import JobCommand
+
+USUAL_CARDS = "RTX4090, L40S, A100-80GB, H100"
+STEPS = 3
+ABOUT = (
+    "Runs it, three steps a card, on cards that are not there: with PyTorch's CUDA build in its own environment, as "
+    "`vramtui run --on` does. What it writes is thrown away, and it reaches no network."
+)
+NO_RUNNER = "Nothing can be run here."
+NAME, SIZE = 14, 11
+
+
+class CardRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job came to on a card: peaks of its largest process and the card's memory, in bytes; None: not known."""
+
+    card: str
+    allocated: int | None
+    reserved: int | None
+    process: int | None
+    memory: int
+    verdict: str
+
+
+class CardRunner(Protocol):
+    """Runs a command on an emulated card, in a process of its own."""
+
+    def command_of(self, pid: int, command: str) -> JobCommand:
+        """What the process `pid` of this machine, shown with `command`, was started with.
+
+        Raises:
+            UserError: it is another user's or elsewhere, or runs no Python script.
+        """
+        ...
+
+    def run(self, words: Sequence[str], job: JobCommand | None, name: str, cancel: threading.Event) -> CardRun | None:
+        """What came of it; None when `cancel` was set.
+
+        Args:
+            words: the command.
+            job: in whose folder and with whose variables it runs; None for this program's own.
+            name: the card's.
+            cancel: ends it from another thread.
+
+        Raises:
+            UserError: the job used no CUDA, or its PyTorch has none.
+        """
+        ...
+
+
+class EachCard:
+    """Asks which command, and on which cards; the selected process's own is proposed.
+
+    Args:
+        shared: the dashboard's own parts.
+        runner: what runs it; None where nothing does.
+    """
+
+    def __init__(self, shared: AppContext, runner: CardRunner | None) -> None:
+        self._shared = shared
+        self._runner = runner
+
+    def ask(self) -> None:
+        """Open the window."""
+        if self._runner is None:
+            self._shared.app.notify(NO_RUNNER, markup=False)
+            return
+        job = self._selected_job(self._runner)
+        self._shared.app.push_screen(EachCardWindow(self._runner, job))
+
+    def _selected_job(self, runner: CardRunner) -> JobCommand | None:
+        row = self._shared.state.view().chosen
+        if row is None or row.process is None:
+            return None
+        try:
+            return runner.command_of(row.process.pid, row.process.command or "")
+        except UserError:
+            return None
+
+
+class EachCardWindow(Window[None]):
+    """A command, cards, and what came of it on each. Closing it ends what still runs.
+
+    Args:
+        runner: what runs it.
+        job: whose command is proposed, and in whose folder and environment it runs; None where none is selected.
+    """
+
+    DEFAULT_CSS = """
+    EachCardWindow Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0 0 0; }
+    EachCardWindow Input:focus { border: none; }
+    EachCardWindow #where { color: $muted; height: auto; }
+    EachCardWindow #rows { height: auto; margin: 1 0 0 0; }
+    EachCardWindow #fault { color: $error; height: auto; }
+    """
+
+    def __init__(self, runner: CardRunner, job: JobCommand | None) -> None:
+        super().__init__("This script on each card", "Enter run · Tab next field · Esc close")
+        self._runner, self._job = runner, job
+        self._names: tuple[str, ...] = ()
+        self._ended: list[CardRun] = []
+        self._cancel = threading.Event()
+        self._at_work = False
+
+    def inside(self) -> ComposeResult:
+        yield Static(ABOUT, markup=False)
+        proposed = "python train.py" if self._job is None else shlex.join(self._job.words)
+        for value, identity in ((proposed, "command"), (USUAL_CARDS, "cards")):
+            line = Input(printable(value), id=identity)
+            line.cursor_blink = False
+            yield line
+        folder = "this program's folder" if self._job is None else printable(self._job.folder)
+        yield Static(f"in {folder}", id="where", markup=False)
+        yield Static("", id="rows", markup=False)
+        yield Static("", id="fault", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#command", Input).focus()
+
+    def on_unmount(self) -> None:
+        """End what runs."""
+        self._cancel.set()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Run the command on each card, or say what is wrong with either."""
+        event.stop()
+        if self._at_work:
+            return
+        try:
+            words = shlex.split(self.query_one("#command", Input).value)
+            names = [name.strip() for name in self.query_one("#cards", Input).value.split(",") if name.strip()]
+            self._names = tuple(dict.fromkeys(card(name).name for name in names))
+        except (UserError, ValueError) as error:
+            self.query_one("#fault", Static).update(str(error))
+            return
+        if not words or not self._names:
+            self.query_one("#fault", Static).update("a command and a card are needed")
+            return
+        self.query_one("#fault", Static).update("")
+        self._ended, self._at_work = [], True
+        self._show()
+        threading.Thread(target=self._run, args=(words,), name="each card", daemon=True).start()
+
+    def _run(self, words: Sequence[str]) -> None:
+        """On a thread: one card after another; what fails on one is said, and fails on all."""
+        app = self.app
+        for name in self._names:
+            try:
+                ran = self._runner.run(words, self._job, name, self._cancel)
+            except (UserError, OSError) as error:
+                app.call_later(self._fail, str(error))
+                return
+            if ran is None:
+                return
+            app.call_later(self._take, ran)
+
+    def _take(self, ran: CardRun) -> None:
+        self._ended.append(ran)
+        self._at_work = len(self._ended) < len(self._names)
+        self._show()
+
+    def _fail(self, problem: str) -> None:
+        self._at_work = False
+        if self.is_attached:
+            self.query_one("#fault", Static).update(printable(problem))
+            self._show()
+
+    def _show(self) -> None:
+        if self.is_attached:
+            self.query_one("#rows", Static).update("\n".join(self._lines()))
+
+    def _lines(self) -> list[str]:
+        heading = f"{'CARD':<{NAME}}" + "".join(f"{one:>{SIZE}}" for one in ("ALLOCATED", "RESERVED", "PROCESS", "OF"))
+        lines = [f"{heading}  VERDICT"]
+        for at, name in enumerate(self._names):
+            if at < len(self._ended):
+                lines.append(_line(self._ended[at]))
+            else:
+                lines.append(f"{name:<{NAME}}" + ("  runs …" if self._at_work and at == len(self._ended) else ""))
+        return lines
+
+
+def _line(ran: CardRun) -> str:
+    sizes = (ran.allocated, ran.reserved, ran.process, ran.memory)
+    return (
+        f"{fit(ran.card, NAME):<{NAME}}"
+        + "".join(f"{format_bytes(size):>{SIZE}}" for size in sizes)
+        + f"  {ran.verdict}"
+    )
