@@ -8,10 +8,10 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vramtui.app.plan.each_card import STEPS, CardRun
 from vramtui.cli.dashboard.tracer import command_of
 
 if TYPE_CHECKING:
+    from vramtui.app.plan.each_card import CardRun
     from vramtui.estimators.traced.process.results import JobCommand
 
 LOOK = 0.2  # seconds between two looks at whether it is to end
@@ -23,9 +23,12 @@ class ChildCardRunner:
 
     command_of = staticmethod(command_of)
 
-    def run(self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event) -> CardRun | None:
+    def run(
+        self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event
+    ) -> "CardRun | None":
         """As CardRunner.run."""
         from vramtui.api.tracing import dry_arguments, dry_result
+        from vramtui.app.plan.each_card import STEPS, CardRun
 
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             with subprocess.Popen(  # noqa: S603 - the person's own command, in this very program
