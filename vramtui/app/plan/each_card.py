@@ -21,8 +21,8 @@ from vramtui.estimators.traced.process.results import JobCommand
 USUAL_CARDS = "RTX4090, L40S, A100-80GB, H100"
 STEPS = 3
 ABOUT = (
-    "Runs it, three steps a card, on cards that are not there: with PyTorch's CUDA build in its own environment, as "
-    "`vramtui run --on` does. What it writes is thrown away, and it reaches no network."
+    "Runs three steps of it on an emulated card of each kind, without a GPU, with PyTorch's CUDA build in the job's "
+    "environment, as `vramtui run --on` does. What it writes is thrown away, and it reaches no network."
 )
 NO_RUNNER = "Nothing can be run here."
 NAME, SIZE = 14, 11
