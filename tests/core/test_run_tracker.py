@@ -81,7 +81,7 @@ def test_a_life() -> None:
     (last,) = tracked.take(1065.0, None)
     assert (last.ended_at, last.ending, last.key) == (1065.0, "exited", first.key)
     assert tracked.take(2000.0, None) == []
-    assert tracked.watched.rest(tracked.history) == []
+    assert tracked.watched.last_runs(tracked.history) == []
 
 
 def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
@@ -123,7 +123,7 @@ def test_a_quick_estimate_is_kept_of_a_job_that_is_over_alone() -> None:
     (first,) = tracked.take(1000.0, GIB)
     assert (first.method, first.predicted.process, first.error) == ("", None, None)
     assert tracked.take(1000.0 + REFINED_EVERY, GIB) == [], "nothing new is known"
-    (given,) = tracked.watched.rest(tracked.history)
+    (given,) = tracked.watched.last_runs(tracked.history)
     assert given.predicted.process == 12 * GIB
     quick["is"] = False
     (second,) = tracked.take(1000.0 + 2 * REFINED_EVERY, GIB)
@@ -170,7 +170,7 @@ def test_the_rest_is_what_still_goes_on() -> None:
     tracked = TrackedHost()
     tracked.take(1000.0, GIB)
     tracked.take(1010.0, 3 * GIB)
-    (rest,) = tracked.watched.rest(tracked.history)
+    (rest,) = tracked.watched.last_runs(tracked.history)
     assert (rest.ending, rest.seen_until, rest.observed.process) == ("running", 1010.0, 3 * GIB)
 
 

@@ -361,7 +361,7 @@ class MonitorSession:
     def finish_runs(self, patience: float) -> None:
         """Hand over the last word on every run, and wait at most `patience` seconds until it is kept."""
         if self.run_writer is not None and self._tracker is not None:
-            self.run_writer.finish(self._tracker.rest(self.history), patience)
+            self.run_writer.finish(self._tracker.last_runs(self.history), patience)
 
     def _runs(self) -> "RunTracker":
         if self._tracker is None:

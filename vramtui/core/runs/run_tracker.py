@@ -90,7 +90,7 @@ class RunTracker:
         device = device_of(entry.gpu)
         return None if self._is_quick(entry.preset, device) else self._predict(entry.preset, device)
 
-    def rest(self, history: History) -> list[Run]:
+    def last_runs(self, history: History) -> list[Run]:
         """The last word on every job that goes on while the watching ends."""
         tracks = ((history.tracks.get(key), entry) for key, entry in self._entries.items())
         return [

@@ -137,13 +137,13 @@ class PrometheusClient:
         return SourceFailed(f"{self.title}: no whole answer within {patience:.0f} s.")
 
     def _read(self, request: urllib.request.Request, until: float, patience: float) -> bytes | SourceFailed:
-        pieces, size = [], 0
+        chunks, size = [], 0
         try:
             with self._opener.open(request, timeout=TIMEOUT) as answer:
                 while size <= LARGEST and (piece := answer.read1(1 << 20)):
                     if time.monotonic() >= until:
                         return self._late(patience)
-                    pieces.append(piece)
+                    chunks.append(piece)
                     size += len(piece)
         except urllib.error.HTTPError as error:
             with error:
@@ -152,7 +152,7 @@ class PrometheusClient:
             reason = getattr(error, "reason", error)
             why = getattr(reason, "strerror", None) or str(reason)
             return SourceFailed(f"{self.title}: no answer: {printable(why).lower()[:200]}.")
-        return b"".join(pieces)
+        return b"".join(chunks)
 
     def _headers(self) -> dict[str, str]:
         if self._token_file is None:

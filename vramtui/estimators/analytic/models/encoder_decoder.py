@@ -74,8 +74,8 @@ class EncoderDecoder:
         table = part.add_parameters(shared) if self.heard else rounded(shared.rows * shared.width * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
-        pieces = tied_sum(table, net.recipe) if tied and table else ()
-        x = part.looked_up(numel, "words", 0 if tied else table, backward_pieces=pieces)
+        tied_blocks = tied_sum(table, net.recipe) if tied and table else ()
+        x = part.looked_up(numel, "words", 0 if tied else table, backward_pieces=tied_blocks)
         x = self._positioned(part, x, side.tokens, encoder=False)
         blocks = Blocks(model, net, side, self.spec.blocks[1])
         part.keep_alive(x)

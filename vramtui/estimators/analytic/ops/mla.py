@@ -52,9 +52,9 @@ def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
     return answer
 
 
-def _joined(writer: Writer, pieces: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
+def _joined(writer: Writer, halves: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
     """Both parts of every head side by side, in a new tensor."""
-    itemsize = max(piece.itemsize for piece in pieces)
-    out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in pieces))
-    writer.tape.record(Operator(pieces, [out], flows=[(piece, True) for piece in pieces]))
+    itemsize = max(piece.itemsize for piece in halves)
+    out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in halves))
+    writer.tape.record(Operator(halves, [out], flows=[(piece, True) for piece in halves]))
     return out

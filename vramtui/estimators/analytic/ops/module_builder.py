@@ -256,8 +256,8 @@ class ModuleBuilder:
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
         table = self.add_parameter(module, rows, width)
-        pieces = tied_sum(table, self.net.recipe) if tied else ()
-        return self.looked_up(numel, module, 0 if tied else table, backward_pieces=pieces)
+        tied_blocks = tied_sum(table, self.net.recipe) if tied else ()
+        return self.looked_up(numel, module, 0 if tied else table, backward_pieces=tied_blocks)
 
     def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""

@@ -111,9 +111,9 @@ class RecurrentStack:
         for layer in range(sizes.layers):
             if layer and self.layer.dropout and self.training:
                 x = ops.dropout(x, self.layer.dropout, "rnn dropout")
-            pieces = [tape.view(x, x.numel // sizes.steps) for _ in range(sizes.steps)]
-            tape.record(Operator([x], pieces, flows=[(x, True)]))
-            ways = [self._direction(layer, pieces) for _ in range(sizes.directions)]
+            steps = [tape.view(x, x.numel // sizes.steps) for _ in range(sizes.steps)]
+            tape.record(Operator([x], steps, flows=[(x, True)]))
+            ways = [self._direction(layer, steps) for _ in range(sizes.directions)]
             x = ways[0]
             if len(ways) > 1:
                 x = tape.new(2 * ways[0].numel, ways[0].itemsize, "both directions", tracked=True)
@@ -121,7 +121,7 @@ class RecurrentStack:
         tape.touch(*states)
         return x
 
-    def _direction(self, layer: int, pieces: list[Tensor]) -> Tensor:
+    def _direction(self, layer: int, steps: list[Tensor]) -> Tensor:
         """One direction of one layer: every step's state, stacked in the end."""
         sizes, ops, tape = self.sizes, self.ops, self.ops.tape
         numels = [prod(shape) for shape in self.module.direction(layer)]
@@ -131,9 +131,9 @@ class RecurrentStack:
         cell = tape.new(sizes.batch * sizes.hidden, ops.parameter, "cell", tracked=False)
         state.storage.borrowed = cell.storage.borrowed = True
         outs = []
-        for step, piece in enumerate(pieces):
+        for step, piece in enumerate(steps):
             # The last step comes first in backward: its gradients stay, those of the others are added to them.
-            grads = (own, 0) if step == len(pieces) - 1 else (0, again)
+            grads = (own, 0) if step == len(steps) - 1 else (0, again)
             state, cell = self._step(piece, state, cell, numels, grads)
             outs.append(state)
         out = tape.new(sizes.steps * outs[0].numel, outs[0].itemsize, "states of all steps", tracked=True)

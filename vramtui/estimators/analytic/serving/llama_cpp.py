@@ -127,7 +127,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     there = Offloaded(model, run)
     cache, cache_words = there.cache()
     compute, compute_words = there.compute()
-    pieces = [
+    parts = [
         ServingPart(
             name="weights",
             line="weights",
@@ -147,7 +147,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             transient=True,
         ),
     ]
-    return served(pieces, device, _notes(there))
+    return served(parts, device, _notes(there))
 
 
 def _notes(there: Offloaded) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def context_length(model: TransformerModel, run: ServeRun) -> int:
 
 
 def served(
-    pieces: Sequence[ServingPart],
+    alive: Sequence[ServingPart],
     device: Device,
     assumptions: tuple[str, ...],
     *,
@@ -72,13 +72,13 @@ def served(
     `links` bytes are what `ranks` ranks need to talk beside NCCL's own.
     """
     leaves: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
-    for piece in pieces:
+    for piece in alive:
         leaves[piece.line] += piece.bytes
     allocated = sum(leaves.values())
     reserved = max(reserved, -(-allocated // SEGMENT_ROUNDING) * SEGMENT_ROUNDING)
     context, nccl = cuda_context_bytes(device.capability), nccl_bytes(ranks) + links
     ledger = ledger_from_parts(leaves, reserved=reserved, context=context, other=nccl)
-    parts = [_part(piece) for piece in pieces if piece.bytes]
+    parts = [_part(piece) for piece in alive if piece.bytes]
     parts += [_cached(reserved - allocated), _context(context, device)]
     if nccl:
         parts.append(nccl_part(ranks, links))
@@ -87,7 +87,7 @@ def served(
         parts=tuple(parts),
         ledger=ledger,
         peak_phase="serve",
-        timeline=_timeline(pieces, ledger),
+        timeline=_timeline(alive, ledger),
         assumptions=assumptions,
     )
 
@@ -131,10 +131,10 @@ def _context(size: int, device: Device) -> Part:
     )
 
 
-def _timeline(pieces: Sequence[ServingPart], ledger: Ledger) -> tuple[Moment, ...]:
+def _timeline(parts: Sequence[ServingPart], ledger: Ledger) -> tuple[Moment, ...]:
     """Weights alone, then everything that waits for requests, and while a batch is worked on."""
-    loaded = [piece for piece in pieces if piece.line == "weights"]
-    waiting = [piece for piece in pieces if not piece.transient]
+    loaded = [piece for piece in parts if piece.line == "weights"]
+    waiting = [piece for piece in parts if not piece.transient]
     moments: list[tuple[Phase, list[ServingPart], int]] = [
         ("build", loaded, sum(piece.bytes for piece in loaded)),
         ("serve", waiting, ledger.allocated or 0),

@@ -15,7 +15,7 @@ from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
-from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
+from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -144,13 +144,13 @@ class SglangServer:
                 "or a larger card",
                 int(needed / self.settings.fraction) + self.device.total_memory - self.free,
             )
-        return served(self._pieces(), self.device, self._notes(), ranks=self.ranks)
+        return served(self._parts(), self.device, self._notes(), ranks=self.ranks)
 
-    def _pieces(self) -> list[ServingPart]:
+    def _parts(self) -> list[ServingPart]:
         rank, settings = self.rank, self.settings
         table = 4 * (self.requests + 1) * (self.length + MORE_POSITIONS)
-        pieces = [
-            *weight_pieces(rank.weights),
+        parts = [
+            *weight_parts(rank.weights),
             ServingPart(
                 name="kv cache",
                 line="kv_cache",
@@ -179,7 +179,7 @@ class SglangServer:
             ),
         ]
         if not self.run.enforce_eager:
-            pieces.append(
+            parts.append(
                 ServingPart(
                     name="cuda graphs",
                     line="workspaces",
@@ -189,7 +189,7 @@ class SglangServer:
                     source=ARGUMENTS,
                 )
             )
-        return pieces
+        return parts
 
     def _notes(self) -> tuple[str, ...]:
         rank, settings = self.rank, self.settings

@@ -15,7 +15,7 @@ from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
-from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
+from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -87,12 +87,12 @@ class TrtServer:
                 "fewer bits (run.quantization) or a larger card",
                 needed,
             )
-        return served(self._pieces(), self.device, self._notes(), ranks=self.ranks)
+        return served(self._parts(), self.device, self._notes(), ranks=self.ranks)
 
-    def _pieces(self) -> list[ServingPart]:
+    def _parts(self) -> list[ServingPart]:
         rank, fraction = self.rank, self.fraction
         return [
-            *weight_pieces(rank.weights),
+            *weight_parts(rank.weights),
             ServingPart(
                 name="kv cache",
                 line="kv_cache",

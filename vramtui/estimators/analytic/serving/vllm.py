@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
 from vramtui.estimators.analytic.serving.vllm_graphs import SOURCE as GRAPH_SOURCE
 from vramtui.estimators.analytic.serving.vllm_graphs import graph_bytes, graphs_captured
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch, tuning_buffer
-from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
+from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -85,8 +85,8 @@ class Server:
         self._refuse_small()
         worker = self.worker
         reserved = self.budget - worker.kernels - worker.links + (0 if worker.graphs_in_share else worker.graphs)
-        pieces, notes = self._pieces(), self._notes()
-        return served(pieces, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
+        parts, notes = self._parts(), self._notes()
+        return served(parts, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
 
     def _refuse_small(self) -> None:
         worker, pages, run = self.worker, self.worker.pages, self.run
@@ -113,10 +113,10 @@ class Server:
             needed,
         )
 
-    def _pieces(self) -> list[ServingPart]:
+    def _parts(self) -> list[ServingPart]:
         worker = self.worker
         return [
-            *weight_pieces(worker.weights),
+            *weight_parts(worker.weights),
             ServingPart(
                 name="rotary table",
                 line="weights",

@@ -95,7 +95,7 @@ def merged(tensors: Iterable[Parameter], model: TransformerModel) -> tuple[Param
     return tuple(parameters.values())
 
 
-def weight_pieces(weights: ServedWeights) -> list[ServingPart]:
+def weight_parts(weights: ServedWeights) -> list[ServingPart]:
     """The weights as parts: the tensors, and what their segments hold beyond them."""
     return [
         ServingPart(

@@ -74,8 +74,8 @@ def words_for(quantization: Quantization) -> str:
 def quantized(tensors: Iterable[Parameter], itemsize: int, quantization: Quantization, layers: int) -> BlockBytes:
     """What `tensors` take when those that it applies to are quantised, the others at `itemsize` bytes a number."""
     total = BlockBytes()
-    for _, pieces in blocks_of(tensors, itemsize, quantization, layers):
-        for size, count in pieces:
+    for _, blocks in blocks_of(tensors, itemsize, quantization, layers):
+        for size, count in blocks:
             total += BlockBytes(rounded(size) * count, tail(size) * count, count)
     return total
 

@@ -29,8 +29,8 @@ class ReplayListener(Protocol):
         """`size` bytes are allocated for `owner`, which frees them again; `bias` of them are a block of their own."""
         ...
 
-    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
-        """`size` bytes of `owner` are freed, of several tensors of one size where it is `pieces`."""
+    def free(self, group: str, size: int, count: int = 1, owner: object = None) -> None:
+        """`size` bytes of `owner` are freed, of several tensors of one size where it is `count`."""
         ...
 
     def move(self, old: Storage, new: Storage) -> None:
@@ -81,8 +81,8 @@ class Meter:
         self.total += size
         self.live[group] = self.live.get(group, 0) + size
 
-    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a trace
-        """Free `size` bytes, of several tensors of one size where it is `pieces`."""
+    def free(self, group: str, size: int, count: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a trace
+        """Free `size` bytes, of several tensors of one size where it is `count`."""
         self.total -= size
         self.live[group] -= size
 

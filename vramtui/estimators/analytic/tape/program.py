@@ -113,8 +113,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return {tensor: [-(-tensor.numel * (tensor.bits or bits) // 8)] for tensor in self.frozen}
         shown = 1 if packed in EVERYTHING else None
         return {
-            tensor: [size for size, _ in pieces[:shown]]
-            for tensor, pieces in blocks_of(self.frozen, itemsize, packed, self.layers)
+            tensor: [size for size, _ in blocks[:shown]]
+            for tensor, blocks in blocks_of(self.frozen, itemsize, packed, self.layers)
         }
 
     def _stored(self, tensors: Sequence[Parameter]) -> BlockBytes:

@@ -112,13 +112,13 @@ class AllocationTrace:
             if bias:
                 self.steps.append(self._allocate(group, bias, owner))
 
-    def free(self, group: str, size: int, pieces: int = 1, owner: object = None) -> None:
-        """Note a release, of several blocks of one size where it is `pieces`."""
+    def free(self, group: str, size: int, count: int = 1, owner: object = None) -> None:
+        """Note a release, of several blocks of one size where it is `count`."""
         if not size:
             return
-        last, blocks = self.steps[-1] if self.steps else None, self._job.live[group, size // pieces]
+        last, blocks = self.steps[-1] if self.steps else None, self._job.live[group, size // count]
         if (
-            pieces == 1
+            count == 1
             and group != GRADIENTS
             and isinstance(last, Allocate)
             and last.blocks is blocks
@@ -126,7 +126,7 @@ class AllocationTrace:
         ):
             self.steps[-1] = Transient(last.units)
         else:
-            self.steps += [Release(blocks, owner)] * pieces
+            self.steps += [Release(blocks, owner)] * count
 
     def move(self, old: Storage, new: Storage) -> None:
         """Note another owner for a block."""
