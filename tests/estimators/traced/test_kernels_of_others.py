@@ -210,6 +210,7 @@ def test_convolutions_peak_where_the_cuda_build_does(tmp_path: Path, benchmark: 
     assert (result.peak_allocated, result.peak_reserved) == peaks
     assert not result.unseen
     assert any(note.startswith("torch.backends.cudnn.benchmark") for note in result.warnings) is (benchmark == "True")
+    assert result.bounded is (benchmark == "True")
 
 
 @pytest.mark.torch

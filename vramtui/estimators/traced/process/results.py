@@ -127,8 +127,8 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         warnings: what the figures leave out, a sentence each.
         emulated_better: what of it `vramtui run --on` takes from PyTorch's own CUDA build, where a trace has a rule or
             nothing.
-        bounded: whether sizes that depend on data are in it, at their bound, or workspaces of convolutions far from
-            any that was measured; the warnings name each place.
+        bounded: whether sizes that depend on data are in it, at their bound, workspaces of convolutions far from any
+            that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
         out_of_memory: why the code stopped early, when the card was too small for it.
         asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
