@@ -1,7 +1,7 @@
 """How long a trace takes and how much host memory it needs: `python benchmarks/trace_speed.py [--json]`.
 
-Wall time is that of the whole child process, from its start to its answer, imports included. Memory is the child's
-peak resident set.
+Wall time is that of the whole child process, from its start to its answer, imports included; the processor's seconds
+are its own and of what it starts. Memory is the child's peak resident set.
 """
 
 import argparse
@@ -58,13 +58,14 @@ def llama_8b() -> None:
 
 def measured(name: str) -> dict[str, Any]:
     """Trace one of the functions above; the child's memory is the most that any child so far has had."""
-    start = time.monotonic()
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     result = trace(TraceRequest(path=str(HERE), function=name, device=card("H200")))
-    seconds = time.monotonic() - start
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    seconds, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = after.ru_maxrss * 1024
     return {
         "job": name,
         "seconds": round(seconds, 2),
+        "processor_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2),
         "host_peak_bytes": peak,
         "peak_allocated": result.peak_allocated,
         "peak_reserved": result.peak_reserved,
@@ -83,7 +84,8 @@ def main() -> int:
     else:
         for line in lines:
             held, peak = line["host_peak_bytes"] / 1e6, line["peak_allocated"] / 2**30
-            print(f"{line['job']:10} {line['seconds']:6.2f} s  {held:7.0f} MB  peak allocated {peak:.2f} GiB")
+            used = f"{line['seconds']:6.2f} s  {line['processor_seconds']:6.2f} s of the processor"
+            print(f"{line['job']:10} {used}  {held:7.0f} MB  peak allocated {peak:.2f} GiB")
     over = [
         line
         for line in lines
