@@ -4,13 +4,13 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.installed.sleepers import sleepers
 from tests.stub.build import build
-from tests.stub.world import MIB, StubGpu, StubProcess, World
+from tests.stub.world import MIB, StubGpu, StubMig, StubProcess, World
 
 MOST_PIDS = 1024
 
@@ -93,6 +93,33 @@ def crowd(gpus: int, processes: int) -> Iterator[Crowd]:
     commands = [(f"job-{number:04d}", "train.py", f"--rank={number}") for number in range(count)]
     with TemporaryDirectory(prefix="vramtui-") as folder, sleepers(commands) as pids:
         yield Crowd(Path(folder), gpus, processes, pids)
+
+
+@contextmanager
+def divided() -> Iterator[Crowd]:
+    """A card cut into two MIG instances beside two whole ones, and a process on each but the last."""
+    commands = [("python3", "train.py", f"--model=llama-{size}b") for size in (1, 3, 8)]
+    with TemporaryDirectory(prefix="vramtui-") as folder, sleepers(commands) as pids:
+        host = Crowd(Path(folder), 0, 0, pids)
+        sizes = [9000 * MIB, 21000 * MIB, 62000 * MIB]
+        instances = [
+            StubMig("3g.71gb", "MIG-0a", 1, 0, 72704 * MIB, used=sizes[0], gpu_slices=3, compute_slices=3),
+            StubMig("4g.71gb", "MIG-0b", 2, 0, 72704 * MIB, used=sizes[1], gpu_slices=4, compute_slices=4),
+        ]
+        rows = [StubProcess(pid, size, sm=40) for pid, size in zip(pids, sizes, strict=True)]
+        rows[0].gpu_instance, rows[0].compute_instance = 1, 0
+        rows[1].gpu_instance, rows[1].compute_instance = 2, 0
+        cut = StubGpu(used=_used(rows[:2]), utilization=None, mig_mode=1, migs=instances, processes=rows[:2])
+        whole = StubGpu(used=_used(rows[2:]), utilization=50, processes=rows[2:])
+        host.world.gpus = [cut, whole, StubGpu(used=_used([]), utilization=0)]
+        host.wander()
+        yield host
+
+
+def host_of(kind: str) -> AbstractContextManager[Crowd]:
+    """`mig` is `divided`; another is GPUs x processes on each, as `8x64`."""
+    gpus, _, processes = kind.partition("x")
+    return divided() if kind == "mig" else crowd(int(gpus), int(processes))
 
 
 def _used(rows: list[StubProcess]) -> int:

@@ -1,9 +1,10 @@
-"""The screens of vramtui and nvitop on the same stand-in host, side by side in docs/watch.md.
+"""The screens of vramtui, nvitop and nvtop on the same stand-in host, side by side in docs/watch.md.
 
-python benchmarks/rivals_pictures.py FOLDER [--sizes 80x24,120x35,200x50] [--hosts 1x1,8x64]
+python benchmarks/rivals_pictures.py FOLDER [--sizes 80x24,120x35,200x50] [--hosts 1x1,8x64,mig]
 
 Writes HOST-SIZE-PROGRAM.svg, and a PNG of each where Chromium is installed. nvitop is installed into a folder that is
-gone afterwards. Look at them before they go into the documentation: both programs draw what they saw at that moment.
+gone afterwards; nvtop is taken from PATH. Look at them before they go into the documentation: each program draws what
+it saw at that moment.
 """
 
 import argparse
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "screenshots"))
 
 from make import to_png  # type: ignore[import-not-found]  # no package: it stands beside the pictures
 
-from benchmarks.crowd import Crowd, crowd
+from benchmarks.crowd import Crowd, host_of
 from benchmarks.dashboard import Program, size_of
 from benchmarks.rivals import rivals
 from tests.installed.terminal import Terminal
@@ -32,12 +33,13 @@ from vramtui.app.export.portable_svg import portable
 from vramtui.app.ui.header import BEAT
 
 SECONDS = 30.0  # until graphs have something to show
-PROGRAMS = ["vramtui --monitor", "nvitop"]
+PROGRAMS = ["vramtui --monitor", "nvitop", "nvtop"]
+ACS = {"NCURSES_NO_UTF8_ACS": "1"}  # let ncurses draw lines by Unicode: pyte knows no other
 
 
 def picture(program: Program, host: Crowd, size: tuple[int, int]) -> str:
     """What a program shows of the host after a while, as SVG."""
-    with host.wandering(1.0), Terminal(program.command, size=size, env=host.environment) as terminal:
+    with host.wandering(1.0), Terminal(program.command, size=size, env={**host.environment, **ACS}) as terminal:
         time.sleep(SECONDS)
         while not 1 < time.time() % (2 * BEAT) < BEAT - 1:  # the colon of our clock stands
             time.sleep(0.1)
@@ -82,14 +84,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sizes", default="80x24,120x35,200x50")
-    parser.add_argument("--hosts", default="1x1,8x64", help="GPUs x processes on each")
+    parser.add_argument("--hosts", default="1x1,8x64,mig", help="GPUs x processes on each; mig: a divided card")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     with rivals(PROGRAMS, 1.0) as (found, missing):
         for name, why in missing.items():
             print(f"{name}: {why}")
         for kind in options.hosts.split(","):
-            with crowd(*size_of(kind)) as host:
+            with host_of(kind) as host:
                 for size in options.sizes.split(","):
                     for program in map(_as_started, found):
                         svg = options.folder / f"{kind}-{size}-{program.name.split()[0]}.svg"

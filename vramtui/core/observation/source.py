@@ -73,10 +73,10 @@ class PcieTraffic(NamedTuple):
 
 
 def with_traffic(gpu: Gpu, traffic: PcieTraffic | Absence) -> Gpu:
-    """`gpu` with what was measured, or with the reason why nothing was."""
+    """`gpu` with what was measured, or with the reason why nothing was, unless its next sample will have it."""
     if isinstance(traffic, Absence):
-        reasons = dict.fromkeys(("pcie_sent", "pcie_received"), traffic)
-        return msgspec.structs.replace(gpu, absent={**gpu.absent, **reasons})
+        asked = [name for name in ("pcie_sent", "pcie_received") if gpu.absent.get(name) is not Absence.FIRST_LOOK]
+        return msgspec.structs.replace(gpu, absent={**gpu.absent, **dict.fromkeys(asked, traffic)})
     absent = {name: reason for name, reason in gpu.absent.items() if name not in {"pcie_sent", "pcie_received"}}
     return msgspec.structs.replace(gpu, pcie_sent=traffic.sent, pcie_received=traffic.received, absent=absent)
 
