@@ -23,6 +23,7 @@ EXACT = "="  # before a peak that was told, not sampled
 # What is left for the command before another column comes: a part of the table, more of a wide one, between two bounds.
 COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
 COMMAND_BESIDE_JOB = 36  # columns that the command has at least before JOB comes, where there are no predictions
+ROOMY = 100  # columns below which the command has a narrow table's part, where there are no predictions
 WHOLE_COMMAND = 64
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Those that come as the width allows, the first first.
@@ -50,7 +51,7 @@ _WIDE: Columns[SortColumn] = (
 _NARROW = narrowed(
     _WIDE,
     {column.name: column.width for column in _WIDE}
-    | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 8, "host": 8, "job": 13},
+    | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 8, "cpu": 6, "host": 8, "job": 13},
     {"predicted": "PREDICT"},
 )
 # What columns may lose where the command would be short otherwise: a unit that the foot says too, and what no user's
@@ -86,17 +87,19 @@ def columns_for(
     left_out = optional if predicts else optional + PREDICTED
     shown = {column.name for column in every if column.name not in left_out}
     spare = breadth - sum(column.width for column in every if column.name in shown)
-    part = COMMAND_PART_WIDE if breadth >= FULL else COMMAND_PART
+    part = COMMAND_PART_WIDE if breadth >= (FULL if predicts else ROOMY) else COMMAND_PART
     command_width = round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
     spare -= command_width
     if spare < 0:
         every = _shortened(every, user)
         shown -= set() if user else {"user"}
     widths = {column.name: column.width for column in every}
-    given = 0 if predicts else max(0, command_width - COMMAND_BESIDE_JOB)
+    # How busy a process is, and since when, is worth a unit that the foot says too.
+    saved = 0 if predicts else sum(widths.values()) - sum(column.width for column in _shortened(every, user))
+    given = {"time": saved, "cpu": saved, "job": 0 if predicts else max(0, command_width - COMMAND_BESIDE_JOB)}
     for name in (name for name in optional if name not in RARE or name in rare):
         spare -= widths[name]
-        if spare + (given if name == "job" else 0) < 0:
+        if spare + given.get(name, 0) < 0:
             break
         shown.add(name)
         if spare < 0:
