@@ -3,7 +3,9 @@
 VLLM is the command of an environment with `pip install vllm==0.19.0` (torch 2.10.0, CUDA 12.8; 10 GB). ROW counts the
 31 public logs of `tests/golden/serving/vllm_h100.csv` from 0; without any, those that were not held yet are. Each is
 `vramtui run --on H100 -- vllm serve FOLDER` with the log's flags, FOLDER holding the model's public config.json and no
-weights, which are made up. What it says is kept in `tests/golden/serving/vllm_dry_runs.json`; a table is printed.
+weights, which are made up; so are the files of a gemma-3's processor, with the sizes and the places of its tokens that
+its config has (how many tokens an image takes does not hang on words). What it says is kept in
+`tests/golden/serving/vllm_dry_runs.json`; a table is printed.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SERVING = ROOT / "tests" / "golden" / "serving"
@@ -27,12 +30,56 @@ SAID = {
 # FlashInfer compiles its sampler for minutes; none of these models needs it.
 ENVIRONMENT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 FIRST_PORT = 18000
+IMAGE_TOKENS = {"boi_token": "start_of_image", "eoi_token": "end_of_image", "image_token": "image_soft_token"}
 
 
 def logs() -> list[dict[str, str]]:
     """The rows of the public logs."""
     with (SERVING / "vllm_h100.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def write_processor(folder: Path, config: dict[str, Any]) -> None:
+    """A processor of Gemma 3 (transformers 4.57: processing_gemma3.py) that knows images and no word."""
+    special = {
+        "<pad>": 0,
+        "<eos>": 1,
+        "<bos>": 2,
+        "<unk>": 3,
+        "<start_of_image>": config["boi_token_index"],
+        "<end_of_image>": config["eoi_token_index"],
+        "<image_soft_token>": config["image_token_index"],
+    }
+    named = special | {"\n" * lines: 106 + lines for lines in range(1, 5)}  # vLLM looks these up by their text
+    taken = set(named.values())
+    others = {f"<{at}>": at for at in range(config["image_token_index"]) if at not in taken}
+    added = [
+        {"id": at, "content": text, "special": text in special}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for text, at in sorted(named.items(), key=lambda one: one[1])
+    ]
+    places = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    words = {"type": "WordLevel", "vocab": named | others, "unk_token": "<unk>"}
+    side, tokens = config["vision_config"]["image_size"], config["mm_tokens_per_image"]
+    image_tokens = {name: f"<{text}>" for name, text in IMAGE_TOKENS.items()}
+    files = {
+        "tokenizer.json": {"version": "1.0", "added_tokens": added, "model": words, **places},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "extra_special_tokens": image_tokens,
+            **{f"{name}_token": f"<{name}>" for name in ("pad", "eos", "bos", "unk")},
+        },
+        "preprocessor_config.json": {
+            "image_processor_type": "Gemma3ImageProcessor",
+            "size": {"height": side, "width": side},
+            "image_seq_length": tokens,
+            "image_mean": [0.5] * 3,
+            "image_std": [0.5] * 3,
+        },
+        "processor_config.json": {"processor_class": "Gemma3Processor", "image_seq_length": tokens},
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
 def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
@@ -52,7 +99,11 @@ def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
         }
         if log["quantization"] == "fp8":  # the others' configs say theirs
             flags["quantization"] = "fp8"
-        server = [vllm, "serve", folder, "--skip-tokenizer-init"]
+        server = [vllm, "serve", folder]
+        if config["model_type"] == "gemma3":
+            write_processor(Path(folder), config)
+        else:
+            server.append("--skip-tokenizer-init")
         server += [text for flag, value in flags.items() for text in (f"--{flag}", value)]
         command = [
             sys.executable,
