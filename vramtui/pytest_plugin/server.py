@@ -1,5 +1,6 @@
 """The other end of `client`: a pytest that waits to be told which test to run, and traces it in a fork of itself."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ class TracedCall:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Answer until there are no more questions."""
     load_once()
+    gc.freeze()  # a fork that looked through it for garbage would copy every page of it
     asks, answers = map(int, os.environ[PIPES].split(","))
     items = {item.nodeid: item for item in session.items}
     with os.fdopen(asks, "rb") as questions:

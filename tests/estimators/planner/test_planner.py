@@ -237,6 +237,7 @@ def test_what_does_not_start_does_not_fit() -> None:
     assert plan.cheapest is not None
 
 
+@pytest.mark.slow
 @examples(25)
 @given(
     room=st.integers(3 << 30, 40 << 30),

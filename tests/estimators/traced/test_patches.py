@@ -103,6 +103,7 @@ def test_every_private_name_is_told() -> None:
     assert told - all_used() == set(), "no longer used: take it out of PATCHES.md"
 
 
+@pytest.mark.slow
 def test_private_attributes_are_told() -> None:
     operators = {attribute for attribute in attributes() if f"aten.{attribute}" in SOURCE}
     assert {name for name in attributes() - operators if f"`{name}`" not in PAGE} == set()
