@@ -3,7 +3,6 @@
 import contextlib
 import os
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +26,8 @@ class ChildCardRunner:
         self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event
     ) -> "CardRun | None":
         """As CardRunner.run."""
+        import tempfile  # every dashboard would load it and its random numbers
+
         from vramtui.api.tracing import dry_arguments, dry_result
         from vramtui.app.plan.each_card import STEPS, CardRun
 
