@@ -13,6 +13,7 @@ import selectors
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,13 +40,15 @@ LONGEST = 1 << 17  # bytes of a request: an environment and a folder, or a trace
 Asked = Literal["serve", "child", "trace"]
 
 _connected: dict[bool, socket.socket] = {}
+_one_at_a_time = threading.RLock()  # a test may trace in several threads, and one way leads over the other
 _started: list["subprocess.Popen[bytes]"] = []
 
 
 def ask(asked: Asked, told: Sequence[object], descriptors: Sequence[int], *, transformers: bool = False) -> None:
     """Have it done in a fork of the warm process, which is started where no worker has done so before."""
-    if transformers not in _connected:
-        _connected[transformers] = _connection(transformers)
+    with _one_at_a_time:
+        if transformers not in _connected:
+            _connected[transformers] = _connection(transformers)
     request = json.dumps([asked, *told]).encode()
     assert len(request) < LONGEST
     socket.send_fds(_connected[transformers], [request], descriptors)
