@@ -59,6 +59,8 @@ def with_other_values(data: bytes, random: Random) -> bytes:
         documents = [json.loads(data)]
     except ValueError:
         documents = [json.loads(line) for line in data.splitlines() if line.strip()]
+    if not documents:
+        raise ValueError(data)
     for _ in range(random.choice(SEVERAL)):
         change_value(random.choice(documents), random)
     return b"\n".join(json.dumps(document).encode("utf-8", "surrogatepass") for document in documents)
