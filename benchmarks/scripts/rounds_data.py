@@ -973,6 +973,58 @@ def clicks_in_shops(clone: Path) -> None:
                    check=True)  # fmt: skip
 
 
+def shaped_coco(clone: Path) -> None:
+    """COCO's folders with 24 pictures of five shapes each (PyTorch-Simple-MaskRCNN)."""
+    coco(clone)
+    for file in (clone / "made" / "coco" / "annotations").glob("instances_*.json"):
+        read = json.loads(file.read_text())
+        for one in read["annotations"]:
+            x, y, wide, high = one["bbox"]
+            one["segmentation"] = [[x, y, x + wide, y, x + wide, y + high, x, y + high]]
+        file.write_text(json.dumps(read))
+
+
+def voc_classes(clone: Path) -> None:
+    """VOC2007's folders with 64 pictures and their classes, and random weights of the net (deeplabv3-plus-pytorch)."""
+    root = clone / "VOCdevkit" / "VOC2007"
+    names = [f"{number:06}" for number in range(64)]
+    for name in names:
+        image(root / "JPEGImages" / f"{name}.jpg", 500, 375)
+        image(root / "SegmentationClass" / f"{name}.png", 500, 375, 21)
+    lists = root / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True, exist_ok=True)
+    for part, chosen in (("train", names[:48]), ("val", names[48:])):
+        (lists / f"{part}.txt").write_text("".join(f"{name}\n" for name in chosen))
+    sys.path.insert(0, str(clone))
+    net = importlib.import_module("nets.deeplabv3_plus").DeepLab(
+        num_classes=21, backbone="mobilenet", downsample_factor=8, pretrained=False
+    )
+    torch.save(net.state_dict(), clone / "model_data" / "deeplab_mobilenetv2.pth")
+
+
+def yelp(clone: Path) -> None:
+    """What 29,601 people said of 24,734 places, 500,000 times, and 50,000 more (LightGCL)."""
+    sparse = importlib.import_module("scipy.sparse")
+    for name, count in (("trnMat", 500_000), ("tstMat", 50_000)):
+        at = np.unique(np.stack([ROLL.integers(0, 29_601, count), ROLL.integers(0, 24_734, count)]), axis=1)
+        made = sparse.coo_matrix((np.ones(at.shape[1]), (at[0], at[1])), shape=(29_601, 24_734))
+        file = clone / "data" / "yelp" / f"{name}.pkl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(pickle.dumps(made))
+
+
+def households(clone: Path) -> None:
+    """100,000 of POWER's minutes, nine figures each (pytorch-flows)."""
+    (clone / "data" / "power").mkdir(parents=True, exist_ok=True)
+    np.save(clone / "data" / "power" / "data.npy", ROLL.random((100_000, 9)))
+
+
+def ett_second(clone: Path) -> None:
+    """ETTm2: seven columns, every quarter of an hour for 20 months (ETSformer)."""
+    columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
+    days(clone / "dataset" / "ETT-small" / "ETTm2.csv", columns, 20 * 30 * 24 * 4, dt.timedelta(minutes=15))
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -986,7 +1038,7 @@ MAKERS = {
                 coco_for_dfine, road_speeds, coco_with_font, mattes, sung, words_and_vocabulary, cifar_hundred,
                 rolls_of_the_road, coco_beside,  said, freebase, places_visited, brains,
                 smiles_with_vocabulary, detectors, aligned, imagenet_with_quantizer,
- coco_lists, clicks_in_shops)
+ coco_lists, clicks_in_shops, shaped_coco, voc_classes, yelp, households, ett_second)
 }  # fmt: skip
 
 

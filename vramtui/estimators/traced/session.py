@@ -34,6 +34,7 @@ from vramtui.estimators.traced.libraries import (
     library_finder,
     linear,
     recurrent_layers,
+    solvers,
     triton_kernels,
     values_read,
 )
@@ -110,6 +111,7 @@ class TraceSession:
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
         lbfgs.install(self._patches, self.memory)
+        solvers.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),

@@ -24,11 +24,13 @@ class StorageEntry:
         module, line: the module and the user's line that made it.
         mirror: a real CPU storage that holds the same values, for small tensors.
         guessed: whether those follow from data that nobody has.
-        is_filled: of conditions, whether they were put there without being computed, all False.
+        is_filled: of conditions, or numbers made of them, whether they were put there uncomputed, all False.
+        below: of integers, the number below which all of them are, none of them negative; None where none is known.
         places: of a mask that nobody knows, how many places a write through it had values for; None where none was.
     """
 
     __slots__ = (
+        "below",
         "birth",
         "block",
         "category",
@@ -59,6 +61,7 @@ class StorageEntry:
         self.line = ""
         self.guessed = False
         self.is_filled = False
+        self.below: int | None = None
         self.places: int | None = None
         self.mirror: torch.UntypedStorage | None = None
         self.ref: Any = None

@@ -59,22 +59,29 @@ def _index(call: Any) -> Any:
 
 
 def _unique(call: Any) -> Any:
-    """args: tensor, then what else is wanted; every value is taken to be another."""
+    """args: tensor, then what else is wanted; every value is taken to be another, of as many as there can be."""
     tensor = call.args[0]
     dim = call.args[1] if call.func.overloadpacket.__name__.startswith("unique_dim") else None
     whole = tensor.numel() if dim is None else tensor.shape[dim]
-    count = call.memory.bound(whole, call.func)
+    below = _below(call) if dim is None else None
+    count = call.memory.bound(whole if below is None else min(whole, below), call.func)
     shape = [count] if dim is None else [count if i == dim % tensor.dim() else n for i, n in enumerate(tensor.shape)]
     inverse = list(tensor.shape) if dim is None else [whole]
     return _make(call, shape, tensor.dtype), _make(call, inverse, _LONG), _make(call, [count], _LONG)
 
 
+def _below(call: Any) -> int | None:
+    """The number below which the integers of the first argument are; None where none is known."""
+    entry = call.memory.book.find(call.args[0])
+    return None if entry is None else entry.below
+
+
 def _bincount(call: Any) -> Any:
-    """args: tensor, weights, minlength; nothing bounds the largest value but `minlength`."""
+    """args: tensor, weights, minlength; the largest value is as large as it can be, or else `minlength` bounds it."""
     weights = call.args[1] if len(call.args) > 1 else call.kwargs.get("weights")
     fewest = call.args[2] if len(call.args) > 2 else call.kwargs.get("minlength", 0)
-    call.memory.bound(max(int(fewest), 1), call.func, share=False)
-    return _make(call, [max(int(fewest), 1)], _LONG if weights is None else torch.float64)
+    count = call.memory.bound(max(int(fewest), _below(call) or 1), call.func, share=False)
+    return _make(call, [count], _LONG if weights is None else torch.float64)
 
 
 def _repeat(call: Any) -> Any:

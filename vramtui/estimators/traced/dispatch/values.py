@@ -5,7 +5,7 @@ belongs to a storage, so every view of it is known with it, and writing through 
 from constants is known; what follows from data is guessed as if the data held nothing remarkable (fractions are ones,
 so that a loss can be divided by and its logarithm taken; integers are zeros). Of conditions over values that nobody
 has, `any` is False and `all` holds, as in a healthy job: `isnan(x).any()`, `isfinite(x).all()`, the constraints of
-torch.distributions. No guess ever tells the shape of a tensor.
+torch.distributions. No guess ever tells the shape of a tensor. Places and counts have guesses of their own (`guesses`).
 """
 
 import contextlib
@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
+from vramtui.estimators.traced.dispatch import guesses
+from vramtui.estimators.traced.dispatch.endless_loops import EndlessLoops
 from vramtui.estimators.traced.dispatch.host import is_real
 
 NOT_A_READ: Any = object()
@@ -34,6 +36,7 @@ _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
 _MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
 _MOST_ON_CPU = 1 << 28  # bytes: a quarter of a second's work for a kernel that goes through them once
+_LOOPS = EndlessLoops()
 _mutable: dict[int, bool] = {}  # by the operator's id: the schema looks through its arguments each time
 
 
@@ -97,7 +100,9 @@ def read(memory: SimulatedMemory, func: Any, args: tuple[Any, ...]) -> Any:
         value = value_of(book, tensor) if isinstance(tensor, FakeTensor) else tensor
         if isinstance(tensor, FakeTensor) and (value is None or _is_guessed(book, tensor)):
             memory.guesses_read.add(memory.user_line())
-        return _guess(tensor.dtype).item() if value is None else value.item()
+            return _LOOPS.answer(memory, (_guess(tensor.dtype) if value is None else value).item())
+        assert value is not None
+        return value.item()
 
 
 def _is_guessed(book: StorageBook, tensor: torch.Tensor) -> bool:
@@ -142,17 +147,69 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
                 entry.guessed = True
             return
         known, result = _computed(func, values, substitution)
-        if substitution.has_filled and func.overloadpacket in _HOLDS:
-            result = None
+        if not known:
+            result = _healthy(call, values, substitution, result)
         for tensor, entry in small:
-            _keep(book, tensor, entry, _part_of_result(tensor, out, result), call[0])
-            entry.guessed = not known or torch.Tag.nondeterministic_seeded in call[0].tags
-            entry.is_filled = tensor.dtype is torch.bool and (substitution.has_filled or result is None)
+            _keep_result(book, (tensor, entry), call, (out, result, values), known)
+            entry.is_filled = entry.guessed and _is_filled(call, tensor, result, has_filled=substitution.has_filled)
         if mutable and not known and call[0] is not _FINITE_CHECK:  # gradients are taken to be finite
             for tensor in written_tensors(call):
                 owner = book.find(tensor)
                 if owner is not None:
                     owner.guessed = True
+
+
+def _healthy(call: OperatorCall, values: Any, substitution: "_Substitution", result: Any) -> Any:
+    """What stands for a result that follows from data, where another one is saner than what guesses give; else that."""
+    func = call[0]
+    sound = guesses.sound(call)
+    if sound is not None:
+        return torch.full(call[1][0].shape, sound)
+    if substitution.has_filled and func.overloadpacket in _HOLDS:
+        return None
+    first: Any = values[0][0] if values and values[0] else None
+    if guesses.counts(func) and (substitution.has_filled or getattr(first, "dtype", None) is torch.bool):
+        return _computed(func, ((torch.ones_like(first), *values[0][1:]), values[1]), substitution)[1]
+    return result
+
+
+def _is_filled(call: OperatorCall, tensor: torch.Tensor, result: Any, *, has_filled: bool) -> bool:
+    """Whether conditions, or numbers made of them, are there without being computed."""
+    if tensor.dtype is torch.bool:
+        return has_filled or result is None
+    return guesses.keeps_filled(call[0]) and (has_filled or call[1][0].dtype is torch.bool)
+
+
+def _keep_result(
+    book: StorageBook,
+    fresh: tuple[torch.Tensor, StorageEntry],
+    call: OperatorCall,
+    given: tuple[Any, Any, Any],
+    known: bool,
+) -> None:
+    """Remember what a new tensor holds.
+
+    Args:
+        book: the storages.
+        fresh: the tensor and its entry.
+        call: the operator, its arguments and its keywords.
+        given: what it gave, the same of real tensors, and these tensors.
+        known: whether that is certain.
+    """
+    tensor, entry = fresh
+    out, result, values = given
+    func = call[0]
+    entry.below = guesses.below(book, call, out, tensor)
+    is_sound = not known and guesses.sound(call) is not None
+    if is_sound and isinstance(result, torch.Tensor):
+        value: torch.Tensor | None = result
+    else:
+        value = _part_of_result(tensor, out, result)
+    if value is None and not known:
+        value = guesses.all_places(func, values, tensor)
+    order = None if known else guesses.places_of(call, out, tensor, computed=value is not None)
+    _keep(book, tensor, entry, value if order is None else order, func)
+    entry.guessed = not (known or is_sound) or torch.Tag.nondeterministic_seeded in func.tags
 
 
 def exact_result(book: StorageBook, call: OperatorCall) -> Any:

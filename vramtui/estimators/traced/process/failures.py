@@ -121,9 +121,14 @@ def guess_read_before(error: BaseException, guesses: set[str]) -> str:
     users = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
     if not users or isinstance(error, _OF_NO_VALUE):
         return ""
-    code = users[-1].f_code
-    lines = [f"{code.co_filename}:{line}" for _, _, line in code.co_lines()]
-    return next((line for line in reversed(lines) if line in guesses), "")
+    for frame in reversed(users):
+        code = frame.f_code
+        lines = [f"{code.co_filename}:{line}" for _, _, line in code.co_lines()]
+        read = next((line for line in reversed(lines) if line in guesses), "")
+        # What is counted in one function is divided by in another; a comprehension has its numbers from around it.
+        if read or not (isinstance(error, ZeroDivisionError) or code.co_name.startswith("<")):
+            return read
+    return ""
 
 
 def _of_a_module(error: BaseException) -> bool:
