@@ -57,7 +57,6 @@ SHORT = {
         estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """
         app/help/controller estimators/analytic/ops/skip_connections
-        estimators/traced/libraries/lbfgs
         estimators/analytic/serving/engine probe/allowance""",
 }
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.

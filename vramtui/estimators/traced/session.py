@@ -30,11 +30,10 @@ from vramtui.estimators.traced.libraries import (
     compilers,
     distributed,
     dynamo,
-    lbfgs,
+    iterations,
     library_finder,
     linear,
     recurrent_layers,
-    solvers,
     triton_kernels,
     values_read,
 )
@@ -110,8 +109,7 @@ class TraceSession:
         epoch_batches.install(self._patches, self.memory, self.phases, steps=self._steps, wanted=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
-        lbfgs.install(self._patches, self.memory)
-        solvers.install(self._patches, self.memory)
+        iterations.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),
