@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
@@ -43,7 +42,6 @@ class GridWorker:
         self._lock = threading.Lock()
         self._jobs: dict[object, _Job] = {}
         self._thread: threading.Thread | None = None
-        self._usual = _Pace.now()
         self._told_at = 0.0
 
     @property
@@ -62,8 +60,7 @@ class GridWorker:
                     spent = min((job.spent for job in self._jobs.values()), default=0.0)
                     self._jobs[name] = _Job(steps(_Polite(asked, self._is_wanted(name))), spent)
             if self._jobs and self._thread is None:
-                self._usual = _Pace.now()
-                _Pace(TURN, (YOUNG, *self._usual.thresholds[1:])).hold()
+                _PACE.shorten()
                 self._thread = threading.Thread(target=self._run, name="plan", daemon=True)
                 self._thread.start()
 
@@ -84,7 +81,7 @@ class GridWorker:
         while True:
             with self._lock:
                 if not self._jobs:
-                    self._usual.hold()
+                    _PACE.restore()
                     self._thread = None
                     return
                 name, job = min(self._jobs.items(), key=lambda item: item[1].spent)
@@ -120,21 +117,35 @@ class _Job:
         self.steps, self.spent = steps, spent
 
 
-class _Pace(NamedTuple):
-    """How the interpreter shares itself out, and after how many new objects it looks for garbage."""
+class _Pace:
+    """How the interpreter shares itself out, and after how many new objects it looks for garbage: both are the whole
+    process's, so the first worker that begins changes them and the last that ends puts them back.
+    """
 
-    turn: float
-    thresholds: tuple[int, ...]
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers = 0
+        self._usual = (sys.getswitchinterval(), gc.get_threshold())
 
-    @classmethod
-    def now(cls) -> "_Pace":
-        """As it is."""
-        return cls(sys.getswitchinterval(), gc.get_threshold())
+    def shorten(self) -> None:
+        """A worker begins."""
+        with self._lock:
+            self._workers += 1
+            if self._workers == 1:
+                self._usual = (sys.getswitchinterval(), gc.get_threshold())
+                sys.setswitchinterval(TURN)
+                gc.set_threshold(YOUNG, *self._usual[1][1:])
 
-    def hold(self) -> None:
-        """From now on so."""
-        sys.setswitchinterval(self.turn)
-        gc.set_threshold(*self.thresholds)
+    def restore(self) -> None:
+        """A worker ends."""
+        with self._lock:
+            self._workers -= 1
+            if not self._workers:
+                sys.setswitchinterval(self._usual[0])
+                gc.set_threshold(*self._usual[1])
+
+
+_PACE = _Pace()
 
 
 class _Polite:
