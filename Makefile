@@ -15,7 +15,7 @@ help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 # The types take a minute and a half of one processor, and the tests do without it while they wait.
-test: $(VENV)/.installed-dev ## All checks and all tests (12 to 14 minutes on two cores)
+test: $(VENV)/.installed-dev ## All checks and all tests (11 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs 2 lint collected
 	@$(MAKE) --no-print-directory --jobs 2 types tests
 
@@ -23,10 +23,10 @@ test: $(VENV)/.installed-dev ## All checks and all tests (12 to 14 minutes on tw
 collected: $(VENV)/.installed-dev ## Compile the tests
 	@$(BIN)/pytest -q -n 0 --collect-only > /dev/null 2>&1 || true # whoever runs them says what is wrong
 
-# Three workers on two cores: a third of the time a test waits for a clock or another process.
+# Four workers on two cores: a third of the time a test waits for a clock or another process.
 # On a machine that is busy with something else such a wait can be too short, so what failed runs once more, alone.
 tests: $(VENV)/.installed-dev ## All tests
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder || \
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder || \
 		{ echo "These failed beside others; they run once more, alone:"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
