@@ -69,6 +69,26 @@ def test_a_loop_that_is_no_loop_of_values_goes_on(tmp_path: Path) -> None:
     assert not [note for note in result.warnings if "ended after" in note]
 
 
+def test_a_call_with_a_loop_of_values_gives_back_what_it_held(tmp_path: Path) -> None:
+    code = """
+    def solve(x):
+        large = torch.empty(1 << 24, device="cuda")
+        while x.norm().item() > 1e-3:
+            x = x * 0.5
+        return large.numel()
+    for _ in range(3):
+        solve(x)
+        y = x + 1
+        assert torch.cuda.memory_allocated() < 1 << 24
+    def halves(x):
+        while x.norm().item() > 1e-3:
+            x = x * 0.5
+            yield x
+    assert sum(1 for _ in zip(range(5), halves(x))) == 5
+    """
+    traced(tmp_path, BEGIN + code, None, "65")
+
+
 def test_a_solver_takes_longer_steps_each_time(tmp_path: Path) -> None:
     """As `torchdiffeq/_impl/rk_common.py` (0.2.5) asks for an error, whose constant would make each step shorter."""
     package = tmp_path / "torchdiffeq"

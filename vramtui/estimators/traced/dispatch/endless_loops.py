@@ -5,7 +5,9 @@ round: iterations of a solver, of a line search or of a fixed point end then. No
 """
 
 import ast
+import contextlib
 import functools
+import inspect
 import linecache
 import os
 import sys
@@ -26,6 +28,8 @@ NOTE = (
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OURS = str(Path(__file__).parents[2]) + os.sep
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
+# Generators and coroutines: to clear a frame of theirs that waits would end them.
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _NUMBERS = (0, 1 << 20, -(1 << 20))
 
 
@@ -39,7 +43,11 @@ class EndlessLoops:
     def answer(self, memory: SimulatedMemory, value: Any) -> Any:
         """`value`, a constant that stands for one read just now, or another where a loop waits for one."""
         frame = _reading_frame()
-        if frame is None or not _decides(frame.f_code.co_filename, frame.f_lineno):
+        if (
+            frame is None
+            or frame.f_code.co_flags & _SUSPENDED
+            or not _decides(frame.f_code.co_filename, frame.f_lineno)
+        ):
             return value
         if frame is not self._frame:
             self._frame, self._reads = frame, {}
@@ -50,6 +58,16 @@ class EndlessLoops:
         if isinstance(value, bool):
             return value == bool((reads - 1) // MOST_READS % 2 == 0)
         return type(value)(_NUMBERS[((reads - 1) // MOST_READS - 1) % len(_NUMBERS)])
+
+    def let_go(self) -> None:
+        """Forget a call that has returned, whose variables its frame would keep on the card. To be called before each
+        operator, so that the memory is given back before anything else is asked for.
+        """
+        if self._frame is not None:
+            # A frame that still runs refuses, by an error; there is no other way to ask it.
+            with contextlib.suppress(RuntimeError):
+                self._frame.clear()
+                self._frame = None
 
 
 def _reading_frame() -> FrameType | None:

@@ -230,6 +230,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if self._reentry.shapes_only:
             with inside():
                 return func(*args, **_on_sim(kwargs))
+        values.LOOPS.let_go()
         if _made_run_decomposition(types):
             return self._run_subclass(func, args, _on_sim(kwargs))
         old = self._accumulation.into(func, args, depth=1)

@@ -36,7 +36,7 @@ _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
 _MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
 _MOST_ON_CPU = 1 << 28  # bytes: a quarter of a second's work for a kernel that goes through them once
-_LOOPS = EndlessLoops()
+LOOPS = EndlessLoops()
 _mutable: dict[int, bool] = {}  # by the operator's id: the schema looks through its arguments each time
 
 
@@ -100,7 +100,7 @@ def read(memory: SimulatedMemory, func: Any, args: tuple[Any, ...]) -> Any:
         value = value_of(book, tensor) if isinstance(tensor, FakeTensor) else tensor
         if isinstance(tensor, FakeTensor) and (value is None or _is_guessed(book, tensor)):
             memory.guesses_read.add(memory.user_line())
-            return _LOOPS.answer(memory, (_guess(tensor.dtype) if value is None else value).item())
+            return LOOPS.answer(memory, (_guess(tensor.dtype) if value is None else value).item())
         assert value is not None
         return value.item()
 
