@@ -15,7 +15,7 @@ help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 # The types take a minute and a half of one processor, and the tests do without it while they wait.
-test: $(VENV)/.installed-dev ## All checks and all tests (11 minutes on two cores)
+test: $(VENV)/.installed-dev ## All checks and all tests (some 10 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs 2 lint collected
 	@$(MAKE) --no-print-directory --jobs 2 types tests
 

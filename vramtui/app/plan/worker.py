@@ -13,7 +13,8 @@ from vramtui.monitor.predictor import CorrectedEstimator
 
 # After every estimate the screen's own thread gets this many seconds in which nothing else wants the interpreter.
 PAUSE = 0.0002
-TELL_EVERY = 0.1
+# Each time the whole screen is drawn, 20 to 40 ms in which nothing is calculated.
+TELL_EVERY = 0.25
 # Whoever waits for the interpreter gets it after so many seconds while maps are filled. The screen's own thread lets go
 # of it at every turn of its loop, and a key takes many turns: Python's own 5 ms would add up to a stall.
 TURN = 0.0005
@@ -33,7 +34,7 @@ class GridWorker:
     """Works at the jobs that are wanted, at each as long as at the others; without any it has no thread.
 
     Args:
-        tell: called on the thread when there is something new to see, at most ten times a second and at each end.
+        tell: called on the thread when there is something new to see, at most four times a second and at each end.
         failed: called on the thread with what a job died of, which is a fault of ours.
     """
 
