@@ -115,6 +115,15 @@ async def settle(app: Dashboard, pilot: Pilot[None]) -> None:
     await pilot.pause()
 
 
+async def choose_process(driver: Driver, word: str) -> None:
+    """Select the row whose command has this word."""
+    app = driver[0]
+    row = next(row for row in app.state.view().rows if row.process is not None and word in (row.process.command or ""))
+    app.state.select(row.id, freeze=True)
+    app.redraw.now()
+    await settle(*driver)
+
+
 def screen_text(app: Dashboard) -> str:
     """The characters on the screen, line by line."""
     return "\n".join(strip.text for strip in shown(app))

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
-from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
 from vramtui.app.keys import NOTICE
 from vramtui.app.plan.each_card import NO_RUNNER, CardRun, EachCardWindow
@@ -104,13 +104,7 @@ async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion, size: tu
 async def test_the_selected_jobs_command_runs_in_its_folder_and_can_be_changed() -> None:
     runner = HandRunner()
     async with dashboard(climbing(), card_runner=runner) as driver:
-        app = driver[0]
-        row = next(
-            row
-            for row in app.state.view().rows
-            if row.process is not None and "train.py" in (row.process.command or "")
-        )
-        app.state.select(row.id, freeze=True)
+        await choose_process(driver, "train.py")
         window = await opened(driver)
         assert window.query_one("#command", Input).value == "python train.py --name 'a b'"
         window.query_one("#command", Input).value += " --batch 2"

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.app.driver import Driver, climbing, dashboard, settle
+from tests.app.driver import Driver, choose_process, climbing, dashboard
 from tests.app.svg import SvgExtension
 from tests.app.test_timeline import SIZES, HandTracer, kept, press, traced
 from vramtui.app.timeline.screen import TimelineScreen
@@ -17,15 +17,6 @@ from vramtui.monitor.predictor import LazyAnalytic
 JOB = "train.py"
 
 
-async def choose(driver: Driver, word: str) -> None:
-    """Select the row whose command has this word."""
-    app = driver[0]
-    row = next(row for row in app.state.view().rows if row.process is not None and word in (row.process.command or ""))
-    app.state.select(row.id, freeze=True)
-    app.redraw.now()
-    await settle(*driver)
-
-
 @pytest.fixture
 def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
     return snapshot.use_extension(SvgExtension)
@@ -35,7 +26,7 @@ def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 async def test_what_will_run_is_asked_first(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     tracer = HandTracer()
     async with dashboard(climbing(), size, tracer=tracer) as driver:
-        await choose(driver, JOB)
+        await choose_process(driver, JOB)
         text = await press(driver, "t")
         assert isinstance(driver[0].screen, Confirm)
         assert "/srv/ada/.venv/bin/python" in text
@@ -49,7 +40,7 @@ async def test_what_will_run_is_asked_first(picture: SnapshotAssertion, size: tu
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_the_trace_is_what_the_process_is_predicted_by(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     async with dashboard(climbing(), size, tracer=HandTracer(), estimator=LazyAnalytic()) as driver:
-        await choose(driver, JOB)
+        await choose_process(driver, JOB)
         await press(driver, "t", "y")
         text = await traced(driver)
         row = driver[0].state.view().chosen
@@ -81,26 +72,26 @@ async def said(driver: Driver, *keys: str) -> str:
 
 async def test_what_cannot_be_traced_is_a_sentence() -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
-        await choose(driver, "vllm")
+        await choose_process(driver, "vllm")
         assert "runs no Python script" in await said(driver, "t")
     async with dashboard(climbing(), tracer=HandTracer(problem="the code failed at train.py:3")) as driver:
-        await choose(driver, JOB)
+        await choose_process(driver, JOB)
         assert "the code failed at train.py:3" in await said(driver, "t", "y")
         assert driver[0].state.session.by_hand == {}
     async with dashboard(climbing()) as driver:
-        await choose(driver, JOB)
+        await choose_process(driver, JOB)
         assert "tracing is not available here" in await said(driver, "t")
 
 
 async def test_one_trace_at_a_time_and_none_where_it_is_only_looked_at() -> None:
     tracer = HandTracer(at_once=False)
     async with dashboard(climbing(), tracer=tracer) as driver:
-        await choose(driver, JOB)
+        await choose_process(driver, JOB)
         await press(driver, "t", "y")
         assert driver[0].parts.traces.busy
         assert "tracing" in await press(driver, "3")
         assert "already running" in await said(driver, "1", "t", "3", "x")
         assert driver[0].state.session.by_hand == {}
     async with dashboard(climbing(), tracer=tracer, view_only=True) as driver:
-        await choose(driver, JOB)
+        await choose_process(driver, JOB)
         assert "view-only" in await said(driver, "t")

@@ -1,6 +1,5 @@
 """The Plan screen's model, and the thread that fills its maps: both last longer than the screen is shown."""
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,10 +76,6 @@ class PlanController(Feature):
 
         self.model.forget_answers()
         forget_estimates()
-        if "vramtui.estimators.analytic.simulated" in sys.modules:
-            from vramtui.estimators.analytic.simulated import forget_peaks
-
-            forget_peaks()
         collect_garbage()
 
     def screen(self) -> "ViewScreen":
@@ -90,9 +85,9 @@ class PlanController(Feature):
 
     def ask_cards(self) -> None:
         """Ask which script is to run on which cards."""
-        from vramtui.app.plan.each_card import EachCard
+        from vramtui.app.plan.each_card import ask_cards
 
-        EachCard(self._shared, self._runner).ask()
+        ask_cards(self._shared, self._runner)
 
     def view(self) -> "PlanView":
         state = self._shared.state

@@ -65,34 +65,25 @@ class CardRunner(Protocol):
         ...
 
 
-class EachCard:
-    """Asks which command, and on which cards; the selected process's own is proposed.
+def ask_cards(shared: AppContext, runner: CardRunner | None) -> None:
+    """Open the window that asks which command, and on which cards; the selected process's own is proposed.
 
-    Args:
-        shared: the dashboard's own parts.
-        runner: what runs it; None where nothing does.
+    Without a runner, say that nothing can be run.
     """
+    if runner is None:
+        shared.app.notify(NO_RUNNER, markup=False)
+        return
+    shared.app.push_screen(EachCardWindow(runner, _selected_job(shared, runner)))
 
-    def __init__(self, shared: AppContext, runner: CardRunner | None) -> None:
-        self._shared = shared
-        self._runner = runner
 
-    def ask(self) -> None:
-        """Open the window."""
-        if self._runner is None:
-            self._shared.app.notify(NO_RUNNER, markup=False)
-            return
-        job = self._selected_job(self._runner)
-        self._shared.app.push_screen(EachCardWindow(self._runner, job))
-
-    def _selected_job(self, runner: CardRunner) -> JobCommand | None:
-        row = self._shared.state.view().chosen
-        if row is None or row.process is None:
-            return None
-        try:
-            return runner.command_of(row.process.pid, row.process.command or "")
-        except UserError:
-            return None
+def _selected_job(shared: AppContext, runner: CardRunner) -> JobCommand | None:
+    row = shared.state.view().chosen
+    if row is None or row.process is None:
+        return None
+    try:
+        return runner.command_of(row.process.pid, row.process.command or "")
+    except UserError:
+        return None
 
 
 class EachCardWindow(Window[None]):

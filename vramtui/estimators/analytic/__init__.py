@@ -1,5 +1,6 @@
 """Each part of a job's memory from its shapes: operators followed one by one, microseconds, no torch."""
 
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -78,8 +79,11 @@ def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool])
 
 
 def forget_estimates() -> None:
-    """Let go of the answers that are kept."""
+    """Let go of the answers that are kept, and of what was simulated, where anything was."""
     _answer.cache_clear()
+    simulated = sys.modules.get(f"{__name__}.simulated")
+    if simulated is not None:
+        simulated.forget_peaks()
 
 
 def with_target_modules(workload: Workload) -> Workload:

@@ -55,9 +55,10 @@ class EndlessLoops:
         if reads <= MOST_READS:
             return value
         memory.warn(NOTE.format(f"{frame.f_code.co_filename}:{frame.f_lineno}", MOST_READS))
+        turn = (reads - 1) // MOST_READS
         if isinstance(value, bool):
-            return value == bool((reads - 1) // MOST_READS % 2 == 0)
-        return type(value)(_NUMBERS[((reads - 1) // MOST_READS - 1) % len(_NUMBERS)])
+            return value == (turn % 2 == 0)
+        return type(value)(_NUMBERS[(turn - 1) % len(_NUMBERS)])
 
     def let_go(self) -> None:
         """Forget a call that has returned, whose variables its frame would keep on the card. To be called before each

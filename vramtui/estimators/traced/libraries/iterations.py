@@ -3,12 +3,8 @@ of differential equations, whose steps are as long as an error allows.
 """
 
 import functools
-import importlib.abc
-import importlib.machinery
 import math
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +12,7 @@ import torch
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import values
+from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 # torchdiffeq 0.2.5: its steps with an error are taken in `rk_common`, by a function that is imported by its name.
 _MODULE, _NAME = "torchdiffeq._impl.rk_common", "_compute_error_ratio"
@@ -59,14 +56,7 @@ def _lbfgs(patches: Patches, memory: SimulatedMemory) -> None:
 
 def _solvers(patches: Patches, memory: SimulatedMemory) -> None:
     """Let each step be accepted, and the next be longer; a constant for the error would make each shorter."""
-    follow = functools.partial(_follow, memory=memory)
-    if _MODULE in sys.modules:
-        patches.set(sys.modules[_MODULE], _NAME, _accepting(vars(sys.modules[_MODULE])[_NAME], memory))
-    patches.set(sys, "meta_path", [_Solvers(follow), *sys.meta_path])
-
-
-def _follow(module: ModuleType, *, memory: SimulatedMemory) -> None:
-    setattr(module, _NAME, _accepting(vars(module)[_NAME], memory))
+    for_module(patches, _MODULE, lambda module: patches.set(module, _NAME, _accepting(vars(module)[_NAME], memory)))
 
 
 def _accepting(plain: Callable[..., Any], memory: SimulatedMemory) -> Callable[..., Any]:
@@ -82,25 +72,3 @@ def _accepting(plain: Callable[..., Any], memory: SimulatedMemory) -> Callable[.
         return ratio
 
     return ratio_of
-
-
-class _Solvers(importlib.abc.MetaPathFinder):
-    """Changes the module when it has been loaded."""
-
-    def __init__(self, follow: Callable[[ModuleType], None]) -> None:
-        self._follow = follow
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """The spec that the others find."""
-        if fullname != _MODULE:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_follow(module: ModuleType) -> None:
-                run(module)
-                self._follow(module)
-
-            spec.loader.exec_module = run_and_follow  # type: ignore[method-assign] # of this very loader
-        return spec
