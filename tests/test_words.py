@@ -79,6 +79,8 @@ PARTICIPLE = re.compile(
 )
 # Names of variables, parameters, attributes and fields that say nothing of what they hold.
 EMPTY = {"desk", "found", "hurry", "told", "made", "said", "kept", "held", "beside"}
+# A docstring of one or two words, or one that only points at another or at its owner.
+BARE_DOCSTRING = re.compile(r'^ +"""(?:\S+(?: \S+)?\.?"""$|(?:As|The same|Its?|Of|Told|Said)\b.*)', re.MULTILINE)
 # Keys of what a person writes or a program reads, which stay what they are.
 KEYS = {
     "core/observation/oom/report.py: held": "of `vramtui oom --json`",
@@ -119,6 +121,15 @@ def names(path: Path) -> Iterator[str]:
 def test_functions_are_verbs_and_values_nouns() -> None:
     given = [name for path in sorted(PACKAGE.rglob("*.py")) for name in names(path)]
     assert sorted(given) == sorted(KEYS)
+
+
+def test_docstrings_say_what_it_does() -> None:
+    bare = [
+        f"{path.relative_to(PACKAGE)}: {docstring.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for docstring in BARE_DOCSTRING.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not bare, "\n".join(bare)
 
 
 def test_a_methods_former_name_is_refused_with_the_present_one() -> None:

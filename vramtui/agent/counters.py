@@ -57,7 +57,7 @@ _FIELD = struct.Struct("=I20xiiQ")
 
 
 class EventData(ctypes.Structure):
-    """`nvmlEventData_t`."""
+    """NVML's `nvmlEventData_t`, field for field."""
 
     _fields_ = [
         ("device", ctypes.c_void_p),

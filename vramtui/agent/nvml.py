@@ -28,7 +28,7 @@ class LostError(Exception):
 
 
 class MemoryV2(ctypes.Structure):
-    """`nvmlMemory_v2_t`."""
+    """NVML's `nvmlMemory_v2_t`, field for field."""
 
     _fields_ = [("version", ctypes.c_uint)] + [
         (name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")

@@ -98,7 +98,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        """Its first line."""
+        """The first line of the estimate's text, in brackets."""
         return f"<JobEstimate {str(self).partition(chr(10))[0]}>"
 
     def _verdict(self) -> str:
@@ -149,7 +149,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan.process
 
     def __repr__(self) -> str:
-        """The verdict."""
+        """The preset's key and the verdict, in brackets."""
         return f"<FitReport {self.preset.key}: {self.plan.fit.line(self.device.name)}>"
 
     @property

@@ -256,7 +256,7 @@ def run_dry(
     timeout: float | None = None,
     show_output: bool = False,
 ) -> tuple[DryRun, str]:
-    """As `dry_run`, with what the job printed (empty where that was let through), and also where it used no CUDA.
+    """What `dry_run` answers, also of a job without CUDA, and what the job printed (empty where that was let through).
 
     Args:
         command: program and arguments.

@@ -141,7 +141,7 @@ class Palette:
 
     @cached_property
     def text(self) -> Style:
-        """Ordinary text."""
+        """The style of ordinary text."""
         return self.ink("foreground")
 
     @cached_property

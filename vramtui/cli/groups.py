@@ -191,7 +191,7 @@ class WordedCommand(TyperCommand):
         self.allow_interspersed_args = self.name != "run"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
-        """As Typer does; where an unknown option is one of a job's, the error says how to give that to the command.
+        """Parse with Typer; an unknown option that is one of a job's is answered with how to give that to the command.
         With --json errors are JSON from here on.
         """
         given = list(args)
@@ -234,14 +234,14 @@ class WordedCommand(TyperCommand):
 
 
 class WordedGroup(TyperGroup):
-    """The same for a command that has others below it."""
+    """A command with subcommands whose wrong options and words are answered with what is meant."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
-        """As Typer does; an option that has another name now is answered with that."""
+        """Parse with Typer; an option that was renamed is answered with its new name."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -253,7 +253,7 @@ class WordedGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
-        """As Typer does; a word that is no command is answered with what it most likely means."""
+        """Resolve with Typer; a word that is no command is answered with what it most likely means."""
         try:
             return super().resolve_command(ctx, args)
         except Exception as error:

@@ -160,7 +160,7 @@ def document(outcome: Outcome) -> dict[str, object]:
 
 
 def formula_document(experiment: Experiment, device: Device, rows: Sequence[FormulaRow]) -> dict[str, object]:
-    """The same where nothing is traced: formulas alone, and `null` for what they do not say."""
+    """An experiment's document where nothing was traced: formulas alone, and `null` for what they do not say."""
     return {
         "name": experiment.key,
         "title": experiment.title,

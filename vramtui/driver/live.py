@@ -32,8 +32,8 @@ class CardInUse(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def announced(card: CardInUse) -> Iterator[None]:
-    """As long as this lasts, `cards_in_use` finds the card. Where that cannot be written down, or another user could
-    reach the folder, the job runs as well.
+    """List the card among `cards_in_use` while this lasts. The job runs all the same where that cannot be written down,
+    or another user could reach the folder.
     """
     path = Path(listeners_folder()) / f"{os.getpid()}{SUFFIX}"
     descriptor: int | None = None

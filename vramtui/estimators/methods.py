@@ -17,7 +17,7 @@ class DefaultEstimator:
     name = "usual"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict.
+        """Estimate by the simulated allocator where it follows the job, else by the closed forms.
 
         Raises:
             UserError: the workload is contradictory, or of a kind that is not modelled.

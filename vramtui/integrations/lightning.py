@@ -36,7 +36,7 @@ class VramCallback(Callback):  # type: ignore[misc] # Lightning's types are not 
         self._model = model
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Predict."""
+        """Predict the run before its first step."""
         words = str(trainer.precision)
         known: dict[str, object] = {
             "precision": precision_of(pl_module, bf16="bf16" in words, fp16="16" in words and "bf16" not in words),
@@ -47,7 +47,7 @@ class VramCallback(Callback):  # type: ignore[misc] # Lightning's types are not 
         self.guard.predict(model, known)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_others: Any) -> None:
-        """Log."""
+        """Log the figures of this step."""
         del trainer
         for name, value in self.guard.figures().items():
             pl_module.log(name, float(value))

@@ -32,7 +32,7 @@ class VramCallback(TrainerCallback):  # type: ignore[misc] # its types are not r
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """Predict."""
+        """Predict the run before its first step."""
         del state, control
         self.guard.predict(others["model"], self._run(args, others["model"]))
 

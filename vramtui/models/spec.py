@@ -55,7 +55,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the tensors that are its own, not its parts'."""
+        """The shapes of a module's own tensors; those of its parts are not among them."""
         return ()
 
     def cache_parts(self) -> tuple[int, ...]:
@@ -180,7 +180,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.caches_by_kind(first, stop)
 
     def caches_by_kind(self, first: int, stop: int) -> tuple[LayerCache, ...]:
-        """The same by the modules alone, whatever is listed."""
+        """The caches of layers `first` to `stop` by the modules alone, the model's own list left aside."""
         counts: dict[tuple[int, int | None], int] = {}
         for block in self.blocks:
             key = sum(sum(module.cache_parts()) for module in block.modules), block.window

@@ -27,7 +27,7 @@ FastTargets = Literal["matched", "auto", "none"] | frozenset[int]
 
 
 def heaviest(processes: Iterable[tuple[ProcessKey, int]]) -> list[ProcessKey]:
-    """Of processes with the bytes that they hold the MOST that hold most, the first one most."""
+    """The keys of the MOST processes that hold the most bytes, the largest first."""
     return [key for key, _ in nlargest(MOST, processes, key=itemgetter(1))]
 
 

@@ -22,7 +22,7 @@ class EarlierSamples(Protocol):
     """What a source knows of the time before it was opened, as the demo does."""
 
     def samples(self) -> Iterable[Sample]:
-        """Its samples, the oldest first; the latest is older than any to come."""
+        """The samples, the oldest first; the latest is older than any to come."""
         ...
 
     def jobs(self) -> "Iterable[tuple[float, Sequence[ObservedJob]]]":

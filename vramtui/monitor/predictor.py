@@ -43,7 +43,7 @@ class LazyAnalytic:
     name = "analytic"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As ANALYTIC.estimate; a preset that is about a published rule alone is answered by that rule."""
+        """Estimate with `ANALYTIC`, loaded here; a preset about a published rule is answered by that rule."""
         if isinstance(workload.model, RuleModel):
             from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
@@ -61,7 +61,7 @@ class LazyDefault:
     name = "usual"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As DEFAULT.estimate; a preset that is about a published rule alone is answered by that rule."""
+        """Estimate with `DEFAULT`, loaded here; a preset about a published rule is answered by that rule."""
         from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
         return estimates_by(None, workload, device)[0]
@@ -75,7 +75,7 @@ class CorrectedEstimator:
         self._estimator, self._correct = estimator, correct
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As the estimator has it, corrected."""
+        """Estimate, and correct the result."""
         estimate = self._estimator.estimate(workload, device)
         return estimate if self._correct is None else self._correct(estimate, workload, device)
 

@@ -38,7 +38,7 @@ class RecordingSink(Protocol):
 
 
 class RecordingFactory(Protocol):
-    """Begins recordings."""
+    """Starts a recording when asked."""
 
     def __call__(self, first: Sample, interval: float, /) -> RecordingSink:
         """A new recording that begins at the time of `first`; `interval` in seconds.

@@ -349,7 +349,7 @@ class MonitorSession:
         return self.snapshot_of(_latest(self.sample), self.matched)
 
     def snapshot_of(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> Snapshot:
-        """The same of an earlier sample that is still shown, whose processes run these presets."""
+        """The snapshot of an earlier sample that is still shown, whose processes run these presets."""
         observed = partial(observed_beside, self.jobs)
         return take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)
 

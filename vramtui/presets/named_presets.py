@@ -122,8 +122,8 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
 
 
 def preset_to_trace_named(text: str, library: PresetLibrary) -> PresetFile:
-    """As `preset_named`; of a model's config the model that transformers builds from it, whose sizes need not be known
-    here.
+    """Find a preset as `preset_named` does; a model is taken as transformers builds it, so that its sizes need not be
+    known here.
 
     Raises:
         UserError: as `preset_named`.

@@ -47,7 +47,7 @@ class Override(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """As a sentence about it begins."""
+        """The override as a sentence about it begins."""
         return printable(self.written.rstrip("=") if self.is_option else f"--set {self.written}")
 
 

@@ -55,7 +55,7 @@ class _Nothing:
 
 
 def _compile_no_reductions(module: Any) -> None:
-    """Its reductions among ranks return nothing, and would take nvcc and minutes to compile."""
+    """Skip FlashInfer's reductions among ranks: they return nothing here, and compiling them takes nvcc and minutes."""
     module.gen_trtllm_comm_module = _Nothing
 
 

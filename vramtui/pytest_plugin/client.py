@@ -31,7 +31,7 @@ class TraceQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Its reports as pytest serializes them, and the trace where the test came so far; or why there is neither."""
+    """A test's reports as pytest serializes them, and its trace where it came so far; or why there is neither."""
 
     reports: tuple[Any, ...] = ()
     result: TraceResult | None = None
@@ -106,7 +106,7 @@ class TestProcess:
 
 
 def shared_arguments(config: pytest.Config) -> list[str]:
-    """The same root, settings and way to import; none of the options, which may be those of plugins left out."""
+    """The arguments for the same root, settings and import mode; other options may be of plugins that are left out."""
     options = ["-o", "addopts=", f"--rootdir={config.rootpath}", f"--import-mode={config.getoption('importmode')}"]
     if config.inipath is not None:
         options += ["-c", str(config.inipath)]

@@ -181,7 +181,7 @@ class VramFixture:
         self._name = name
 
     def trace(self, *arguments: Any, **options: Any) -> TraceResult:  # noqa: ANN401 - those of `vramtui.trace`
-        """As `vramtui.trace`; what is wrong fails the test in one sentence."""
+        """Trace with `vramtui.trace`; an error fails the test in one sentence."""
         try:
             return trace(*arguments, **options)
         except UserError as error:

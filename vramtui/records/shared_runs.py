@@ -24,7 +24,7 @@ NAMING = ("_name_or_path", "name_or_path", "base_model_name_or_path")
 
 
 class SharedRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
+    """A file of shared runs."""
 
     schema: int = SCHEMA
     kind: Literal["vramtui shared runs"] = "vramtui shared runs"

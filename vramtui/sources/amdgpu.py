@@ -222,7 +222,7 @@ def _metrics(device: Path) -> dict[str, float | int]:
 
 
 def _why_absent(name: str) -> Absence:
-    """Of a figure that some file would have the driver has none; of another nothing is looked for."""
+    """Why a figure is missing: the file that would have it is not there, or none is looked for."""
     return Absence.NOT_SUPPORTED if any(name == field for field, _, _ in _FILES) else Absence.NOT_ASKED
 
 

@@ -73,7 +73,7 @@ class Difference(TextWindow):
         self._difference = difference
 
     def text(self) -> Content:
-        """Its lines in colour."""
+        """The difference, its lines coloured by what they add and take away."""
         return coloured(self._difference)
 
 

@@ -67,7 +67,7 @@ class DraftEstimator:
         self._saved: Mapping[str, str | None] = {}
 
     def __call__(self, preset: Preset) -> Estimate:
-        """The estimate.
+        """Estimate the draft.
 
         Raises:
             UserError: there can be none.

@@ -181,7 +181,7 @@ class TomlText(TextArea):
         return text
 
     def render_line(self, y: int) -> Strip:
-        """As the text area has it, and behind a wrong line what is wrong with it, where there is room."""
+        """The line as the text area draws it, and behind a wrong line what is wrong with it, where there is room."""
         strip = super().render_line(y)
         at = y + self.scroll_offset.y
         if at not in self._wrong or self.palette is None or at >= self.document.line_count:

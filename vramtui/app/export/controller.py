@@ -31,7 +31,7 @@ class SnapshotWriter(Protocol):
 
 
 class ExportController:
-    """Writes snapshots.
+    """Takes snapshots and saves them to files.
 
     Args:
         shared: the dashboard's own parts.

@@ -42,7 +42,7 @@ def columns_for(breadth: int) -> Columns[FleetColumn]:
 
 @lru_cache(maxsize=16)
 def _with_reason(columns: Columns[FleetColumn], *, has_gpu: bool) -> Columns[FleetColumn]:
-    """Of a host that is down: its name, which GPU, and in all that is left why."""
+    """The columns of a host that is down: its name, which GPU, and the reason in all that is left."""
     first = columns[: 2 if has_gpu else 1]
     return (*first, Column("state", "STATE", sum(column.width for column in columns[len(first) :])))
 

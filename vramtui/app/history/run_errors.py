@@ -21,7 +21,7 @@ class RunErrors(Framed[HistoryView]):
     """For each method and kind of model: the number of runs, the median, the extremes, and a histogram."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """As many as fit, the axis of all histograms below them."""
+        """A histogram for each group of runs, as many as fit, and one axis below them."""
         errors = view.errors
         if not errors:
             words = "No finished run has both a prediction and an observation yet."

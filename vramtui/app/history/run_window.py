@@ -57,7 +57,7 @@ class _Still(Framed[View]):
         return self.TITLE, ""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as there are to tell."""
+        """The number of lines that there are to show."""
         del container, viewport
         return len(self.lines(self.palette, width)) if self.palette is not None else 1
 

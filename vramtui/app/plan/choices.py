@@ -216,7 +216,7 @@ class CardChooser(Chooser):
 
     @property
     def _visible_tables(self) -> Sequence[tuple[str, CardAnswers]]:
-        """As many jobs as there is room for."""
+        """The tables of as many jobs as there is room for."""
         room = self.room(116) - NAME - MEMORY
         return self._tables[: max(1, room // (FIT + LARGEST + SHARED))]
 

@@ -42,7 +42,7 @@ class Choice:
         self._name = ""
 
     def at(self, shown: tuple[Effect, ...]) -> int:
-        """Its place; the first until one is chosen."""
+        """The index of the chosen change among those shown; 0 until one is chosen."""
         return next((at for at, effect in enumerate(shown) if effect.mitigation == self._name), 0)
 
     def go(self, shown: tuple[Effect, ...], at: int) -> None:
@@ -158,7 +158,7 @@ class PlanModel:
 
     @property
     def advices_held(self) -> int:
-        """As `maps_held`, of advices."""
+        """How many advices are kept from one drawing to the next."""
         return len(self._advice)
 
     def ask_cards(self, state: DashboardState, cards: Sequence[Device]) -> list[tuple[str, CardAnswers]]:
@@ -240,7 +240,7 @@ class PlanModel:
         )
 
     def _rows_that_fit(self, workload: Workload, device: Device, state: DashboardState) -> str:
-        """Of the same kind: by what a job is varied that fits in none of its sizes."""
+        """The axis for the rows of a job that fits in none of its sizes, as `rows_that_fit` finds it."""
         cards = cards_here(state)
         asked = (self.axes, workload, device, cards, state.predictor.correct)
         return self._usual_rows.get_or_make(
@@ -368,7 +368,7 @@ def _problem(preset_file: PresetFile | None) -> str:
 def _ask_estimate(
     state: DashboardState, workload: Workload, device: Device
 ) -> tuple[Estimate | None, FitResult | None]:
-    """Its estimate, or why there is none."""
+    """Estimate the workload; the second value says why there is no estimate."""
     answer = state.predictor.ask(workload, device)
     return answer.estimate, _refused(answer.problem) if answer.estimate is None else None
 

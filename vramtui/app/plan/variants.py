@@ -97,7 +97,7 @@ class PlanVariants:
         threading.Thread(target=save, name="save variant", daemon=True).start()
 
     def _saved(self, preset_file: PresetFile) -> None:
-        """It is the panel's preset from now on."""
+        """Show the saved file as the panel's preset from now on."""
         self._state.undo_steps()
         self._state.add_preset(preset_file)
         self._state.panel_key = preset_file.key

@@ -54,7 +54,7 @@ class SignalWindow(Window[SignalName]):
         yield Static(id="asked")
 
     def on_mount(self) -> None:
-        """SIGTERM first."""
+        """Focus the list with SIGTERM selected."""
         self.query_one(OptionList).focus()
         self.action_pick(0)
 
@@ -67,7 +67,7 @@ class SignalWindow(Window[SignalName]):
         self.query_one("#asked", Static).update(Content(f"Send {self._selected_name}?"))
 
     def action_yes(self) -> None:
-        """Send it."""
+        """Send the selected signal."""
         self.dismiss(self._selected_name)
 
     @property

@@ -151,6 +151,6 @@ def changed_fields(workload: Workload, original: Workload) -> frozenset[str]:
 
 
 def changes_of(workload: Workload, original: Workload) -> frozenset[str]:
-    """As `changed_fields`; where only something differs that is no field here, `workload` stands for it."""
+    """The keys that differ, as `changed_fields`; `workload` stands for differences outside of its fields."""
     fields = changed_fields(workload, original)
     return fields if fields or workload == original else frozenset({"workload"})

@@ -33,7 +33,7 @@ class AsciiFilter(LineFilter):
     """Lets only ASCII through to the terminal."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments in ASCII."""
+        """Replace what is not ASCII in the segments' text."""
         del background
         return [Segment(plain_text(text), style, control) for text, style, control in segments]
 

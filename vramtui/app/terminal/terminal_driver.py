@@ -96,7 +96,7 @@ class InputEnding:
             os.write(self._writer, b".")
 
     def clear(self) -> None:
-        """It has ended; another may begin."""
+        """Forget that the input ended, so that the next one can be read."""
         if self.is_set():
             os.read(self.reader, 1)
             self._event.clear()

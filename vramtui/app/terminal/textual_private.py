@@ -28,7 +28,7 @@ class _Forgetful:
         return default
 
     def __setitem__(self, key: object, value: object) -> None:
-        """Nothing."""
+        """Drop the value; nothing is kept."""
 
 
 def forget_cut_strips() -> None:

@@ -27,7 +27,7 @@ class Largest(Framed[TimelineView]):
     """A line for each."""
 
     def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """As many as fit, the largest first."""
+        """The largest allocations, as many as fit, the largest first."""
         result, estimate = view.result, _estimate(view)
         if result is None:
             strips = paragraph(NOTHING, palette, width) if estimate is None else _parts(estimate, palette, width)

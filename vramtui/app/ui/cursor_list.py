@@ -162,7 +162,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._stretch()
 
     def watch_show_vertical_scrollbar(self, _shown: bool) -> None:
-        """Its scroll bar makes a list narrower without a word."""
+        """Draw the rows again: Textual narrows the list by its scroll bar without telling it."""
         self._drawn = {}
         self.refresh()
 

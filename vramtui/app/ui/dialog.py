@@ -67,7 +67,7 @@ class TextWindow(Window[None]):
     """A window of text that scrolls."""
 
     def inside(self) -> ComposeResult:
-        """The text."""
+        """The text in a container that scrolls."""
         with VerticalScroll(can_focus=True):
             yield Static(self.text())
 
@@ -93,5 +93,5 @@ class Confirm(Window[bool]):
         yield Static(Content(self._question))
 
     def action_yes(self) -> None:
-        """Go on."""
+        """Close with the answer yes."""
         self.dismiss(result=True)

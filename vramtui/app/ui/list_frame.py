@@ -47,7 +47,7 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         return self._columns(self.view, width)
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line."""
+        """The heading of the columns, with the sort order marked."""
         del height
         sort, falls = self._sorting(view)
         return [heading(self.columns(width), sort, falls=falls, palette=palette, width=width)]

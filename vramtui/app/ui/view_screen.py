@@ -21,7 +21,7 @@ from vramtui.core.base.units import format_duration
 
 
 class Banner(Lines[View]):
-    """As many lines as its sentences take; none when there is nothing to say."""
+    """The sentences above a screen, a line each where they fit; nothing when there is nothing to say."""
 
     DEFAULT_CSS = "Banner { height: auto; max-height: 3; }"
 
@@ -57,7 +57,7 @@ FRAME = (Header, Banner, KeyBar)
 
 @runtime_checkable
 class Taker(Protocol):
-    """A panel."""
+    """A panel that draws part of a view."""
 
     def take(self, view: Any, palette: Palette) -> None:  # noqa: ANN401 - its screen knows what it is drawn of
         """Draw this panel's part of `view`."""

@@ -91,7 +91,7 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         return before + tuple(name for name in SORT_COLUMNS if name in chosen and name not in before) or ("command",)
 
     def action_automatic(self) -> None:
-        """As many as the width allows, from now on."""
+        """Show as many columns as the width allows, from now on."""
         self._show(())
         self.dismiss(())
 
@@ -99,7 +99,7 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self.dismiss(() if self._automatic else self._chosen_columns())
 
     def action_close(self) -> None:
-        """As it was before."""
+        """Restore the columns that were shown before the window opened."""
         self._show(self._asked)
         self.dismiss(None)
 

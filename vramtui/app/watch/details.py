@@ -117,7 +117,7 @@ class Details(TextWindow):
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Wrap anew."""
+        """Wrap the text to the new width."""
         self.query_one("#window Static", Static).update(self.text(self._room()))
 
     def text(self, room: int = WIDEST) -> Content:

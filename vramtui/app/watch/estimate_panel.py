@@ -185,7 +185,7 @@ def _of_another(panel: Panel, view: View) -> str:
 
 
 def _in_a_line(pid: int, ledger: Ledger) -> str:
-    """The same in few words, beside the estimate of another preset."""
+    """The largest parts that a process reports, in one line, beside the estimate of another preset."""
     shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
     figures = [
         f"{TITLES[line]} {size_of(ledger.bytes_of(line))}" for line in shown if ledger.bytes_of(line) is not None
@@ -224,7 +224,7 @@ def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
 
 
 def _guess(panel: Panel, guess: Range, palette: Palette, width: int) -> list[Strip]:
-    """The same, and what to do."""
+    """The lines about a guessed range: why it is a guess, and what would settle it."""
     model, *others = guess_sentences(panel, guess)
     sentences = [
         (model, palette.strong),

@@ -104,7 +104,7 @@ class Foot(Lines[View]):
     DEFAULT_CSS = "Foot { height: 1; }"
 
     def part(self, view: View) -> object:
-        """The totals."""
+        """The totals, which the foot line shows."""
         return view.totals
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:

@@ -42,7 +42,7 @@ class ProcessActions(Protocol):
     def copy_pid(self) -> None: ...
 
     def copy_command(self) -> None:
-        """Its whole command to the clipboard."""
+        """Copy the whole command of the selected process to the clipboard."""
         ...
 
 

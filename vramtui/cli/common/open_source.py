@@ -253,7 +253,7 @@ class DemoHistory:
         self._demo = demo
 
     def samples(self) -> Iterator[Sample]:
-        """Its samples, the oldest first."""
+        """The demo's samples of the last hour, the oldest first."""
         return (self._demo.read(before) for before in _before())
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":

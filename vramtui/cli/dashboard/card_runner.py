@@ -25,7 +25,7 @@ class ChildCardRunner:
     def run(
         self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event
     ) -> "CardRun | None":
-        """As CardRunner.run."""
+        """Run the job on an emulated card in a child process, as the `CardRunner` protocol asks."""
         import tempfile  # every dashboard would load it and its random numbers
 
         from vramtui.api.tracing import dry_arguments, dry_result

@@ -77,7 +77,7 @@ def still_running(runs: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
 
 
 class PastRuns:
-    """The history's.
+    """Finished runs, read from the history file.
 
     Args:
         open_history: where runs are kept.
@@ -123,7 +123,7 @@ class ViewedRuns:
         self.host = runs.host
 
     def stamp(self) -> object:
-        """As that of all, and another one where another host has said its name."""
+        """Changes when the history does, or when another host's name becomes known."""
         return self._hosts(), self._runs.stamp()
 
     def runs(self) -> "tuple[StoredRun, ...]":
@@ -132,11 +132,11 @@ class ViewedRuns:
         return tuple(stored for stored in self._runs.runs() if _machine(stored.run.host) in hosts)
 
     def forget(self, number: int) -> None:
-        """Refuse it."""
+        """Refuse: runs of another host can only be viewed."""
         raise UserError(f"run {number} is only looked at here")
 
     def report(self, stored: "StoredRun") -> list[str]:
-        """Refuse it."""
+        """Refuse: runs of another host can only be viewed."""
         raise UserError(f"run {stored.id} is only looked at here")
 
 

@@ -33,13 +33,13 @@ class ChildTracer:
         self._refusals: dict[Workload, str] = {}
 
     def refusal(self, workload: Workload) -> str:
-        """As Tracer.refusal; found out once for each workload."""
+        """Why the workload cannot be traced, empty where it can; each workload is looked into once."""
         if workload not in self._refusals:
             self._refusals[workload] = _refusal(workload)
         return self._refusals[workload]
 
     def cached(self, workload: Workload, device: Device) -> "FinishedTrace | None":
-        """As Tracer.cached; a file that cannot be read is none."""
+        """The trace in the cache folder; None where there is none or it cannot be read."""
         path = self._path(workload, device)
         if path is None or not path.is_file():
             return None
@@ -60,7 +60,7 @@ class ChildTracer:
         progress: "Callable[[Progress], None]",
         cancel: threading.Event,
     ) -> "FinishedTrace | None":
-        """As Tracer.trace, on a card of this kind that has all the memory one could ask for."""
+        """Trace the workload in a child process, on a card of this kind that has all the memory one could ask for."""
         from vramtui.estimators.traced.estimator import (
             NO_LIMIT,
             STEPS,
@@ -80,7 +80,7 @@ class ChildTracer:
         return FinishedTrace(estimate_of(result, workload), result)
 
     def command_of(self, pid: int, command: str) -> "JobCommand":
-        """As Tracer.command_of."""
+        """The job that a process runs, as the `Tracer` protocol asks."""
         return command_of(pid, command)
 
     def trace_job(
@@ -90,7 +90,7 @@ class ChildTracer:
         progress: "Callable[[Progress], None]",
         cancel: threading.Event,
     ) -> "JobTrace | None":
-        """As Tracer.trace_job."""
+        """Trace a script in a child process, as the `Tracer` protocol asks."""
         from vramtui.cli.trace.job_command import traced_job
         from vramtui.estimators.traced.process.run import TraceCancelledError
 
@@ -135,7 +135,7 @@ class ChildTracer:
 
 
 def command_of(pid: int, command: str) -> "JobCommand":
-    """As Tracer.command_of."""
+    """The job that a process on this host runs."""
     from vramtui.cli.trace.job_command import command_of_process
     from vramtui.presets.importers.process_files import place_of
 

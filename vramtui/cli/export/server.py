@@ -50,7 +50,7 @@ class MetricsHandler(WSGIRequestHandler):
     timeout = PATIENCE
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Write no line for a request."""
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
@@ -74,7 +74,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().__init__(address, MetricsHandler)
 
     def server_bind(self) -> None:
-        """As WSGIServer's, without asking a name server who this machine is."""
+        """Bind the socket without asking a name server for this machine's name, as WSGIServer would."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()

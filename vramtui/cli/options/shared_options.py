@@ -88,7 +88,7 @@ class HostOptions:
 
     @property
     def elsewhere(self) -> "OtherHosts":
-        """The same, as it is opened."""
+        """The chosen hosts as what opens them."""
         from vramtui.cli.options.hosts import OtherHosts
 
         return OtherHosts(self.host, self.slurm, self.prometheus, self.token_file)

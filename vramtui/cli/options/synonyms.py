@@ -96,7 +96,7 @@ def _of_flag(flag: JobFlag, value: str | None) -> tuple[list[str], bool]:
 
 
 def _foreign(name: str, plain: str, value: str | None) -> tuple[list[str], bool]:
-    """The same of an option that the command does not have."""
+    """Translate an option of another program that this command does not have."""
     if plain in _OPTIONS:
         return ([_OPTIONS[plain]], False) if value is None else ([f"{_OPTIONS[plain]}={value}"], True)
     if plain in WEIGHTLESS:

@@ -141,7 +141,7 @@ def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, A
 
 
 def _csv(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection) -> str:
-    """As for one host, with its name in a first column."""
+    """The rows of all hosts, with the host's name in a first column."""
     lines: list[str] = []
     for name, answer in answers.items():
         if not isinstance(answer, SourceFailed):

@@ -98,7 +98,7 @@ def print_problems(snapshot: Snapshot, host: str = "") -> None:
 
 
 def _gpu_rows(gpu: Gpu, index: str, holdings: list[Holding]) -> list[tuple[str, ...]]:
-    """Its processes, or why there are none to tell of. `index` is how it is called in the first column."""
+    """A row for each process of a GPU, or one that says why there are none. `index` is the first column."""
     if gpu.state != "ok":
         gone = printable(f"{gpu.name}: {gpu.reason}")
         return [(index, UNKNOWN, "", UNKNOWN, format_gib(None), "", "", "", "", gone)]

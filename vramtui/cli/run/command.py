@@ -186,7 +186,7 @@ def _run(
 
 
 def _let_signals_go(mask: "Mask") -> None:
-    """As they were before the job, which did not start; behind one that ran they wait until its report is out."""
+    """Restore the signal mask of before the job: one that did not start takes no signals."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 

@@ -73,7 +73,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps_taken(self) -> int:
-        """Of the process whose optimizers took the most."""
+        """How many steps the optimizers took, in the process where they took the most."""
         return max((job.beat.step for job in self.finished.jobs if job.beat is not None), default=0)
 
     @property
@@ -88,7 +88,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unplaced(self) -> int:
-        """Of these, those in processes without the probe."""
+        """How many values were read in processes without the probe, whose lines are not known."""
         return max(0, self.reads - sum(place.times for place in self.places))
 
     @property
@@ -151,7 +151,7 @@ def _name(run: EmulatedRun) -> str:
 
 
 def row_of(run: EmulatedRun) -> tuple[str, ...]:
-    """Its line of the table of several cards."""
+    """A run's row in the table of several cards."""
     rank = run.largest
     sizes = (None, None, None) if rank is None else (rank.ledger.allocated, rank.ledger.reserved, rank.ledger.process)
     return (_name(run), *map(format_bytes, sizes), format_bytes(run.device.total_memory), _verdict(run))

@@ -134,7 +134,7 @@ def candidates(sample: Sample, need: Need) -> list[tuple[Gpu, Fit]]:
 
 
 def claimed(sample: Sample, need: Need, claims: Claims) -> list[tuple[Gpu, Fit]]:
-    """As many GPUs with room as are needed, now claimed; an empty list where there are too few.
+    """Claim as many GPUs with room as are needed; an empty list where there are too few.
 
     Raises:
         UserError: the preset cannot be estimated, or claims cannot be made.

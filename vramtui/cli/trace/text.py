@@ -38,7 +38,7 @@ def print_result(result: TraceResult, verdict: str) -> None:
 
 
 def print_note(note: str) -> None:
-    """Its first line broken to the width; what follows, as a command, as it is."""
+    """Print a note: its first line broken to the width, further lines (a command) as they are."""
     first, *others = note.splitlines()
     print(textwrap.fill(printable(first), columns(), subsequent_indent="  ", break_on_hyphens=False))
     for line in others:

@@ -18,7 +18,7 @@ _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<place>\d+|\.\.\.)\]")
 
 
 class NewerFormatError(UserError):
-    """It was written by a version whose format this one does not know."""
+    """A file was written by a version whose format this one does not know."""
 
 
 def check_format(version: int, known: int) -> None:

@@ -73,7 +73,7 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
 
 
 def nearest_few(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """As `nearest`, with up to four names: numbers are spelt alike and mean another model."""
+    """Up to four near names in one phrase: numbers are spelt alike and mean another model."""
     return _meant(word, known, 4, cutoff)
 
 

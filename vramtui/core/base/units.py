@@ -42,7 +42,7 @@ def format_bytes(count: int | None, digits: int = 1) -> str:
 
 
 def format_short(count: int) -> str:
-    """As `format_bytes`, in eight columns at most up to 9999 TiB: `8.1 MiB`, `250 KiB`."""
+    """Bytes in at most eight columns up to 9999 TiB: `8.1 MiB`, `250 KiB`."""
     text = format_bytes(count)
     return text if len(text) <= 8 else format_bytes(count, 0)
 
@@ -114,7 +114,7 @@ def is_size(text: str) -> bool:
 
 
 def asked_size(text: str) -> int:
-    """As `parse_size`, for what somebody types: a small number without a unit is no number of bytes, but a slip.
+    """Parse a size that somebody typed; a small number without a unit is refused as a slip.
 
     Raises:
         UserError: the text is not a size, or has no unit.

@@ -142,7 +142,7 @@ def values_of(preset_file: PresetFile) -> tuple[str, ...]:
 
 
 def settings_of(preset_file: PresetFile) -> tuple[str, ...]:
-    """The same without which model it is."""
+    """The assumed settings, the choice of the model left out."""
     return tuple(_value(key, preset_file.preset.workload) for key in preset_file.assumed if key != "model")
 
 

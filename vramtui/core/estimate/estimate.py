@@ -137,7 +137,7 @@ class Estimator(Protocol):
     name: str
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict.
+        """Predict the memory of a workload on a device.
 
         Raises:
             UserError: the workload is contradictory, or of a kind this estimator does not know.

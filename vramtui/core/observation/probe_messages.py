@@ -128,7 +128,7 @@ class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):
 
 
 class End(Message, frozen=True, kw_only=True, tag="end"):
-    """Its last words: the exception that ends it, if one does."""
+    """The last message of a process, with the exception that ends it, if one does."""
 
     error: Text | None = None
     message: Text = ""

@@ -247,8 +247,8 @@ def instance_names(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def gpu_name(gpu: Gpu, instances: Mapping[str, str]) -> str:
-    """Its index; of a MIG instance that of its card, with the instance's size, `0/3g`, or its name among `instances`
-    of one size, by uuid.
+    """The GPU's index; a MIG instance has its card's index and its own size, `0/3g`, or its name in `instances` where
+    several have one size.
     """
     size = f"/{printable(gpu.mig_profile).partition('.')[0]}" if gpu.mig_profile else ""
     return instances.get(gpu.uuid) or f"{gpu.index}{size}"

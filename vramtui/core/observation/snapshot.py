@@ -65,7 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
 
     def vendor_of(self, holding: Holding) -> str:
-        """Of the GPU that it is on."""
+        """The vendor of the GPU that a holding is on."""
         return next((gpu.vendor for gpu in self.sample.gpus if gpu.index == holding.gpu_index), NVIDIA)
 
 

@@ -120,7 +120,7 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
 
     def as_run_under(self, runtime: Runtime) -> "PresetFile":
-        """The same for a process that runs under `runtime`; as it is where that says nothing new."""
+        """The preset with what a process's runtime adds; itself where that says nothing new."""
         run = self.preset.run
         if not isinstance(run, (TrainRun, InferRun)):
             return self
@@ -146,6 +146,6 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Its name, and behind it the key that commands take where that is another."""
+        """The preset's name, followed by the key that commands take where the two differ."""
         name, key = printable(self.preset.name), printable(self.key)
         return name if name == key else f"{name} ({key})"

@@ -53,7 +53,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[dashboard]`.
+    """The table `[dashboard]` of the settings.
 
     Attributes:
         interval: seconds between looks at the GPUs.
@@ -73,7 +73,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[columns]`.
+    """The table `[columns]` of the settings.
 
     Attributes:
         processes: the columns of the process table, from left to right; as many as its width allows when absent.
@@ -87,7 +87,7 @@ class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[snapshot]`.
+    """The table `[snapshot]` of the settings.
 
     Attributes:
         folder: where snapshots go; the folder that the program was started in when absent.
@@ -99,7 +99,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class RecordingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[recording]`.
+    """The table `[recording]` of the settings.
 
     Attributes:
         folder: where the dashboard's recordings go; `recordings` in the data folder when absent.

@@ -61,7 +61,7 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     state_fp32: Numbers = 0
 
     def cached(self, tokens: int) -> int:
-        """Of `tokens` tokens those that it keeps."""
+        """How many of `tokens` tokens the layer keeps."""
         return tokens if self.window is None else min(tokens, self.window)
 
 

@@ -308,7 +308,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.rule if isinstance(self.model, RuleModel) else self.run
 
     def with_inputs(self, **values: Any) -> "Workload":  # noqa: ANN401 - values of any field of `inputs`
-        """The same with other values of `inputs`, which are there and have these fields.
+        """The workload with other values of `inputs`, which exist and have these fields.
 
         Raises:
             UserError: a rule does not go with a value.

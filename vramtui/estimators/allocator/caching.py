@@ -192,7 +192,7 @@ class CachingAllocator:
         self._heap.device.used += size
 
     def with_config(self, config: AllocatorConfig) -> "CachingAllocator":
-        """The same card under other settings, before anything was asked of it."""
+        """An allocator of the same card under other settings; nothing may have been requested of this one yet."""
         twin = CachingAllocator(self.total_memory, config, self.release)
         twin.hold_outside(self._heap.device.used)
         return twin

@@ -87,7 +87,7 @@ def forget_estimates() -> None:
 
 
 def with_target_modules(workload: Workload) -> Workload:
-    """The same with the layers that get adapters named as here."""
+    """The workload with `target_modules` resolved to the names of the model's layers."""
     model, run = workload.model, workload.run
     if not isinstance(run, TrainRun) or run.lora is None or not isinstance(model, TransformerModel):
         return workload

@@ -31,7 +31,7 @@ class ExperimentRun(msgspec.Struct, frozen=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment.
+    """An experiment of the lab.
 
     Attributes:
         key: what commands call it by.

@@ -92,7 +92,7 @@ class PredictedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment.
+    """A moment of an experiment, as predicted and as measured.
 
     Attributes:
         run: the title of its run.

@@ -32,7 +32,7 @@ MANTISSA: dict[Half, int] = {"bf16": 8, "fp16": 11}  # bits, with the leading on
 
 
 class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
-    """One change.
+    """A change that makes a job smaller, and what it costs.
 
     Attributes:
         name: what it is called in a table.
@@ -214,7 +214,7 @@ def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
 
 
 def _rounder(run: TrainRun, half: Half, *, decoder: bool) -> Iterator[Mitigation]:
-    """The same training in fewer bits."""
+    """Changes that train the same with fewer bits a number."""
     if run.optimizer in HEAVY_OPTIMIZERS:
         cost = "moments in 8 bits; training mostly goes the same way"
         yield _mitigation("8-bit optimizer", LOWER_PRECISION - 4, cost, run__optimizer="adamw_8bit")

@@ -25,7 +25,7 @@ class SharedJob(NamedTuple):
 
     @property
     def settings(self) -> str:
-        """The same as `--set` takes it."""
+        """The options that shard a job so, as one would type them."""
         return f"--set parallel.tensor={self.cards}" if self.way == TENSOR else f"--fsdp {self.cards}"
 
     @property

@@ -169,7 +169,7 @@ def training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | Non
 
 
 def full_training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | None:
-    """As `training`, but None for LoRA as well: rules for a whole model's states know no adapters."""
+    """Model, run and sequence length of a whole model's training; None for LoRA, which these rules do not know."""
     shapes = training(workload)
     return shapes if shapes is not None and shapes[1].lora is None else None
 

@@ -53,7 +53,7 @@ class _Network:
 
     @property
     def outputs_times_kernel(self) -> int:
-        """As the published figure has it: every convolution's outputs x K², those of the shortcuts left out."""
+        """The sum of each convolution's outputs x K², shortcuts left out, as the published figure counts."""
         return sum(c.responses * c.kernel**2 for c in self.convolutions if not c.shortcut)
 
     @property

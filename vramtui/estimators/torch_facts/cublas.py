@@ -43,7 +43,7 @@ class Workspace(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """The bytes of the workspace."""
         return self.persistent + self.passing
 
 

@@ -277,7 +277,7 @@ class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
         return "input" if direction == "forward" else "forward"
 
     def convolved(self, card: CardLimits, release: Pair) -> Convolved:
-        """The same as what is looked up for a card and a release of PyTorch."""
+        """The call as it is looked up for a card and a release of PyTorch."""
         measured = measured_card(card.capability, card.multiprocessors)
         form = None
         if measured is not None:
@@ -380,7 +380,7 @@ def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], list[int]]:
 
 @cache
 def _places(form: ConvolutionForm) -> list[_Place]:
-    """Of the measured convolutions of that form, in their order."""
+    """The places of the measured convolutions of a form, in their order."""
     return [_place(one.convolved) for one in _measured(form)]
 
 

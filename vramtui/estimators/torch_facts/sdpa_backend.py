@@ -83,7 +83,7 @@ def _dense(call: AttentionCall) -> bool:
 
 
 def _heads_match(call: AttentionCall, *, grouped_too: bool) -> bool:
-    """`check_batch_size_and_num_heads_dense`."""
+    """Whether heads match as `check_batch_size_and_num_heads_dense` asks."""
     q, k, v = call.query, call.key, call.value
     if not q[0] == k[0] == v[0]:
         return False

@@ -44,7 +44,7 @@ from vramtui.estimators.traced.repeats.calls import RepeatedCalls
 
 
 def _no_progress(_progress: Progress) -> None:
-    """Nobody listens."""
+    """Report nothing: nobody listens."""
 
 
 class TraceSession:

@@ -83,7 +83,7 @@ class Traces:
         return next(alike, None)
 
     def estimate(self, job: Job) -> Estimate | None:
-        """Its estimate."""
+        """The finished trace's estimate; None where there is no trace."""
         known = self.get(job)
         return None if known is None else known.estimate
 

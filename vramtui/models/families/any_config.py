@@ -164,7 +164,7 @@ def _text_key(values: dict[str, object]) -> str:
 
 
 def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
-    """As `read_any`, by what is written down of families.
+    """Read a config by its family.
 
     Raises:
         DamagedError: as there.
@@ -197,7 +197,7 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
 
 
 def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
-    """The same without lists where its family's operators are followed and its sizes say every tensor and cache."""
+    """Drop the lists where the family's operators are followed and its sizes say every tensor and cache."""
     named = named_class(keys.values)
     if family is None or is_listed or (named and not named.endswith(OVER_WORDS)):
         return reading

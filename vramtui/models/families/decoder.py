@@ -37,7 +37,7 @@ def read_decoder(keys: Keys, family: Family) -> tuple[TensorList, CacheList]:
 
 
 def add_decoder(tensors: TensorList, caches: CacheList, keys: Keys, family: Family) -> None:
-    """As `read_decoder`, into lists that others add to as well."""
+    """Add a decoder's tensors and caches to lists that others add to as well."""
     if family.whole is not None:
         family.whole(tensors, caches, keys, family)
         return

@@ -41,7 +41,7 @@ def jamba_kinds(keys: Keys, count: int) -> list[str]:
 
 
 def minimax_kinds(keys: Keys, count: int) -> list[str]:
-    """As listed; else every second attends. Older files give numbers."""
+    """The kinds of MiniMax's layers: as listed, else every second attends. Older files give numbers."""
     listed = keys.items("layer_types") or keys.items("attn_type_list")
     if len(listed) == count:
         return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
@@ -49,7 +49,7 @@ def minimax_kinds(keys: Keys, count: int) -> list[str]:
 
 
 def qwen_kinds(keys: Keys, count: int) -> list[str]:
-    """As listed; else layers slide from one on, where any do."""
+    """The kinds of Qwen's layers: as listed, else layers from `max_window_layers` on slide, where any do."""
     listed = keys.items("layer_types")
     if len(listed) >= count:
         return list(map(str, listed[:count]))
@@ -58,7 +58,7 @@ def qwen_kinds(keys: Keys, count: int) -> list[str]:
 
 
 def falcon_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
-    """As many norms as attention and MLP do not share."""
+    """Add as many norms as attention and MLP do not share."""
     tensors.norm("layer_norm", layer.sizes.hidden, bias=True, count=falcon_norms(layer.keys))
 
 

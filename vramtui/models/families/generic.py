@@ -57,7 +57,7 @@ def _recurrent(keys: Keys) -> Operator | None:
 
 
 def _safely(operator: Operator) -> Operator:
-    """As `operator`, or attention where one of its sizes is missing."""
+    """An operator that adds attention instead where one of its sizes is missing."""
 
     def build(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
         try:

@@ -150,7 +150,7 @@ class Keys:
         return default
 
     def maybe(self, *names: str) -> int | None:
-        """As `whole`, or None where none is there."""
+        """The first whole number among the names; None where none is there."""
         for name in names:
             value = self.values.get(name)
             if value is None or isinstance(value, (list, dict, str)):
@@ -164,7 +164,7 @@ class Keys:
         return None
 
     def number(self, name: str, default: float) -> float:
-        """Any number."""
+        """The number under a name, whole or not."""
         return float(self._fields.number(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -192,7 +192,7 @@ class Keys:
         return bool(self.values.get(name))
 
     def changed(self, **values: object) -> "Keys":
-        """The same with some keys said otherwise."""
+        """These keys with other values for some."""
         return Keys({**self.values, **values}, self.inside)
 
 

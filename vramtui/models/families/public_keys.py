@@ -71,7 +71,7 @@ def hunyuan_keys(keys: Keys) -> Keys:
 
 
 def laguna_keys(keys: Keys) -> Keys:
-    """Its gate is named by text as well."""
+    """Read the gate as there or not: public files name it by text too."""
     return keys.changed(gating=keys.has("gating"))
 
 

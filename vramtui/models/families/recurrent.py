@@ -36,7 +36,7 @@ def mamba1(tensors: TensorList, caches: CacheList, layer: Layer, *, normed: bool
 
 
 def mamba1_normed(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
-    """Jamba's Mamba."""
+    """Add Jamba's Mamba, which has norms of its own."""
     mamba1(tensors, caches, layer, normed=True)
 
 

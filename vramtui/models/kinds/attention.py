@@ -75,5 +75,5 @@ class AttentionModule(Module, frozen=True, kw_only=True):
         return self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     def cache_words(self) -> str:
-        """The same as one would write it down."""
+        """What a token takes in the cache, as one would write it down."""
         return f"2 x {self.kv_heads} heads x {self.head_dim}"

@@ -14,5 +14,5 @@ class EmbeddingModule(Module, frozen=True, kw_only=True):
     batched: bool = False
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The table."""
+        """The shape of the table."""
         return ((1, self.rows, self.width) if self.batched else (self.rows, self.width),)

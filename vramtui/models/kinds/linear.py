@@ -25,7 +25,7 @@ class LinearModule(Module, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> tuple[int, ...]:
-        """Its shape, tied or not."""
+        """The shape of the weight, tied or not."""
         matrix = self.out_features, self.in_features
         return matrix if self.copies is None else (self.copies, *matrix)
 

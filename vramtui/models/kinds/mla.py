@@ -64,5 +64,5 @@ class MlaModule(Module, frozen=True, kw_only=True):
         return self.kv_rank, self.rotary_dim
 
     def cache_words(self) -> str:
-        """The same as one would write it down."""
+        """What a token takes in the cache, as one would write it down."""
         return f"({self.kv_rank} latent + {self.rotary_dim} rotary)"

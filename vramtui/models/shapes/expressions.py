@@ -135,7 +135,7 @@ def _few(count: object) -> int:
 
 
 def _calculated(calculate: Callable[[Any, Any], Any], one: object, other: object) -> Any:  # noqa: ANN401 - as evaluate
-    """Of numbers alone: a list times a number would be as long as somebody's file says."""
+    """Calculate with numbers alone: a list times a number would be as long as somebody's file says."""
     if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
         raise TypeError(one)
     if calculate is operator.pow and other > MOST_DOUBLINGS:

@@ -39,7 +39,7 @@ class TypeDefaults(msgspec.Struct, frozen=True):
 
 @cache
 def defaults() -> dict[str, TypeDefaults]:
-    """Of every type; made by `benchmarks/architectures_defaults.py`."""
+    """The default config of every type; `benchmarks/architectures_defaults.py` writes them."""
     text = resources.files("vramtui.models.shapes").joinpath("defaults.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, TypeDefaults])
 

@@ -196,7 +196,7 @@ class ShapeTable:
         return name if name in self._data.classes else ""
 
     def names(self) -> list[str]:
-        """Of every class."""
+        """The names of all classes."""
         return list(self._data.classes)
 
     def config_keys(self, kind: str) -> ConfigKeys:

@@ -136,7 +136,7 @@ SOUNDS: dict[str, tuple[int, float, int | str | None, int | None]] = {
 
 
 def _image_tokens(whole: Keys, vision: Keys | None) -> dict[str, int] | None:
-    """As `ImageTokens` has it; None where it is not known."""
+    """The values of `ImageTokens`; None where they are not known."""
     rule = IMAGE_TOKENS.get(whole.text("model_type"))
     return None if rule is None or vision is None else rule(whole, vision)
 
@@ -154,7 +154,7 @@ def _sizes(own: Keys, *, gated: bool, rotary: bool, **names: str) -> dict[str, A
 
 
 def _audio_shape(whole: Keys, *, gated: bool) -> dict[str, Any] | None:
-    """As `TowerShape` has it; None where it is of another kind than Whisper's encoder."""
+    """The values of `TowerShape`; None for encoders of another kind than Whisper's."""
     own, rule = whole.table("audio_config"), SOUNDS.get(whole.text("model_type"))
     if rule is None or not own.values:
         return None
@@ -171,7 +171,7 @@ def _audio_shape(whole: Keys, *, gated: bool) -> dict[str, Any] | None:
 
 
 def _tower_shape(own: Keys | None, images: dict[str, int] | None, *, gated: bool) -> dict[str, Any] | None:
-    """As `TowerShape` has it; None where one of its sizes is not known."""
+    """The values of `TowerShape`; None where one of its sizes is not known."""
     if own is None or images is None:
         return None
     rotary, names = own.text("model_type").startswith(ROTARY), {}

@@ -22,7 +22,7 @@ def diffusion_transformer_spec(model: DiffusionTransformerModel) -> ModelSpec:
 
 
 def block_width(model: DiffusionTransformerModel) -> int:
-    """Of the stream of its blocks."""
+    """The width of the stream between blocks."""
     return model.num_attention_heads * model.attention_head_dim
 
 

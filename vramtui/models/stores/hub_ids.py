@@ -50,7 +50,7 @@ def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
 
 
 def known_without_owner(name: str) -> tuple[str, str | HubConfig | None]:
-    """As `known_on_hub` for a name alone, where every owner of that name means the same model: `Qwen3-14B`."""
+    """The known config of a name without owner, `Qwen3-14B`, where every owner of that name means the same model."""
     return _by_tail().get(name.lower(), (name, None))
 
 
@@ -61,7 +61,7 @@ def known_names() -> tuple[str, ...]:
 
 
 def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
-    """As `known_on_hub` for the name of a folder, `/data/models/Qwen3-8B` or one of the Hub's cache.
+    """The known config for the name of a folder, `/data/models/Qwen3-8B` or one of the Hub's cache.
 
     What lies in it may be another model all the same: this is for folders whose files cannot be read.
     """

@@ -130,7 +130,7 @@ FILES: Mapping[str, Mapping[str, object]] = {
 
 
 def defaults_of_file(kind: str, values: Mapping[str, str]) -> dict[str, object]:
-    """The same of a file's program.
+    """The defaults of the program that a job file is for.
 
     Args:
         kind: of the file.

@@ -92,7 +92,7 @@ def _runs(place: Path, command: str) -> bool:
 
 
 def _words(place: Path) -> tuple[str, ...]:
-    """Its command line; nothing where it cannot be read."""
+    """The command line of a process; empty where it cannot be read."""
     words = _read(place / "cmdline").rstrip(b"\0").split(b"\0")
     return tuple(word.decode(errors="replace") for word in words) if words != [b""] else ()
 

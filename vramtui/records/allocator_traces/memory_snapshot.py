@@ -25,7 +25,7 @@ GROWS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unma
 
 
 class TraceEntry(Struct):
-    """One event.
+    """An event of the allocator's history.
 
     Attributes:
         addr: missing where a request was refused.

@@ -40,7 +40,7 @@ def open_recording(path: Path, at_once: float = AT_ONCE) -> "Recording | Growing
 
 
 class GrowingRecording:
-    """As a `Recording`, only that there is more of it from moment to moment until `reading` is None.
+    """A `Recording` of which more is read from moment to moment, until `reading` is None.
 
     Args:
         reading: of which a part is read.

@@ -290,7 +290,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _rank(environment: bytes) -> JobRank | None:
-    """Its place in a job of several; None where it has none."""
+    """The process's rank in a job of several; None where it has none."""
     rank = rank_of(environment, platform.node())
     return None if rank is None else JobRank(**rank)
 

@@ -181,7 +181,7 @@ class _Pace:
         return now >= self._next and self._looks >= self._least_looks
 
     def note(self, now: float, missing: AbstractSet[str]) -> None:
-        """It was asked for at `now`, and these were not told."""
+        """Set when a group of metrics is asked for next, from what was missing when asked at `now`."""
         self._next = now + (min(self._every, RARE_EVERY) if missing else self._every)  # it may be told another time
         self._looks = 0 if missing == self._missing else self._least_looks
         self._missing = missing

@@ -280,7 +280,7 @@ class PrometheusPast:
 
 
 class PrometheusSource:
-    """One host."""
+    """One host of Prometheus's targets as a source."""
 
     name = "prometheus"
 

@@ -80,5 +80,5 @@ class Backoff:
         return now * (0.5 + self._chance())
 
     def reset(self) -> None:
-        """It works again."""
+        """Start over with the first wait, as the host answers again."""
         self._next = FIRST_WAIT

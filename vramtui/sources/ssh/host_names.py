@@ -91,5 +91,5 @@ def _checked(name: str, text: str) -> str:
 
 
 def _short_text(text: str) -> str:
-    """As it stands in a sentence, which stays one however long a name was typed."""
+    """A name as it stands in a sentence: printable, and cut where somebody typed a long one."""
     return printable(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")

@@ -55,7 +55,7 @@ def agent_program(interval: float) -> bytes:
 
 
 def without_annotations(source: str) -> str:
-    """The same Python without the annotations of arguments, results and values, which 3.6 cannot read."""
+    """The Python source without the annotations of arguments, results and values, which 3.6 cannot read."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):

@@ -51,7 +51,7 @@ def _text(field: FormField) -> tuple[str, str]:
 
 
 def _line(field: FormField, room: int) -> Content:
-    """Its key, what it is now (dim: by default), and its help."""
+    """One field: its key, its value (dim where that is the default) and its help."""
     value = field.value if field.value is not None else field.default
     shown = printable((UNKNOWN if value is None else value).replace("\n", " "))
     help_width = max(0, room - max(KEY, cell_len(field.key) + 1) - VALUE - 1)

@@ -25,7 +25,7 @@ class PlanParts(Framed[PlanView]):
         return f"Cell · {plan.side.how}", other_title
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """As many lines as fit; small parts give way to the totals."""
+        """A line for each part; where they do not fit, small parts give way to the totals."""
         if plan.side is None or plan.side.estimate is None:
             return paragraph(NOT_YET, palette, width)
         lines = shown_lines(plan, height - (plan.other is not None))

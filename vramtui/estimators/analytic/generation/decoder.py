@@ -110,7 +110,7 @@ class Generation:
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks)))
 
     def _cached(self, sizes: BytesByGroup) -> BytesByGroup:
-        """The same with what the layers keep by the model's own list, where it has one."""
+        """Replace the cache's bytes by the sum over the model's own list of caches, where it has one."""
         if not self.share.model.caches:
             return sizes
         return {**sizes, KV_CACHE: self.cache_bytes(self.sequence)}
@@ -176,7 +176,7 @@ class Generation:
         return tuple(reversed(decoder_spec(self.share.model).caches(first, stop)))
 
     def _tape_kinds(self, first: int, stop: int) -> tuple[LayerCache, ...]:
-        """The same for the tapes: those of the sizes, where the model lists what its layers keep."""
+        """The kinds of caches that the tapes write, of layers `first` to `stop`."""
         return tuple(reversed(decoder_spec(self.share.model).caches_by_kind(first, stop)))
 
     def cache_bytes(self, length: int) -> int:

@@ -94,7 +94,7 @@ class LayerList:
 
     @property
     def shape(self) -> Shape:
-        """Of one sample, at the place that is reached."""
+        """The shape of one sample at the place that is reached."""
         return self.shapes.shape
 
     def operators(self, tape: Tape) -> Operators:

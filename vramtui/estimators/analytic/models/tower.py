@@ -103,7 +103,7 @@ def _pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, g
 
 
 def _as_decoder(shape: TowerShape) -> TransformerModel:
-    """Its blocks as those of a decoder; patches are embedded by a matrix of as many rows as a patch has numbers."""
+    """The tower's blocks as those of a decoder; a patch is embedded by a matrix with a row for each of its numbers."""
     return TransformerModel(
         hidden_size=shape.hidden_size,
         num_hidden_layers=shape.num_hidden_layers,

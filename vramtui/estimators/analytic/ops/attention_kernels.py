@@ -235,7 +235,7 @@ def recomputed_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain:
 
 
 def _standing(tape: Tape, heads: Heads, x: Tensor, numel: int, label: str) -> Tensor:
-    """As `_contiguous`; one sequence, or one head, is taken as it lies (`matmul`, ATen/native/LinearAlgebra.cpp, 2.13).
+    """`x` in one piece, unless there is one sequence or one head (`matmul`, ATen/native/LinearAlgebra.cpp, 2.13).
 
     Batch and heads are one dimension of a batched product, and only where both are more than one do they lie apart.
     """

@@ -67,7 +67,7 @@ class Operators:
         self.release = release
 
     def for_tape(self, tape: Tape) -> "Operators":
-        """The same operators writing on another tape."""
+        """A copy of these operators that writes on another tape."""
         twin = copy(self)
         twin.tape = tape
         return twin

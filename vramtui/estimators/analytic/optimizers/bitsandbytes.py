@@ -32,7 +32,7 @@ def adamw_8bit(tensors: Sequence[Parameter]) -> States:
 
 
 def paged_adamw_8bit(tensors: Sequence[Parameter]) -> States:
-    """The same with states of large tensors in managed memory; their scales stay on the card."""
+    """AdamW in 8 bits whose states of large tensors lie in managed memory; their scales stay on the card."""
     small = [tensor for tensor in tensors if tensor.numel < SMALLEST_PAGED]
     large = [tensor for tensor in tensors if tensor.numel >= SMALLEST_PAGED]
     numbers, scales, count = _eight_bit(small)

@@ -23,7 +23,7 @@ def run_of(run: TrainRun, share: Share, sequence: int) -> TrainRun:
 
 
 def own_stages(stages: Sequence[TapeStage], share: Share, numel: int, itemsize: int) -> list[TapeStage]:
-    """Of a whole decoder's stages (embeddings, blocks, loss) those that run here.
+    """The stages of a decoder (embeddings, blocks, loss) that run on this rank.
 
     `numel` numbers of `itemsize` bytes arrive from the rank before.
     """

@@ -115,7 +115,7 @@ class PipelineJob:
         return FP32 if raised else self.itemsize
 
     def encoder_weights(self) -> list[PartWeights]:
-        """Of each encoder."""
+        """The weights of each encoder."""
         precision = self.run.precision
         return [part_weights(e.name, encoder_tensors(e, precision), self.itemsize) for e in self.model.encoders]
 

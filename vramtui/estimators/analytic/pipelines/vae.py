@@ -76,8 +76,8 @@ def _resnet(inner: int, outer: int) -> int:
 
 
 def _levels(vae: PipelineVae, size: tuple[int, int], frames: int) -> Iterator[tuple[int, int, int, int, bool, bool]]:
-    """Of each level from the latents outwards: channels that come in and go out, frames of a chunk and pixels of one
-    frame, and whether frames are doubled and pixels are.
+    """Each level from the latents outwards: channels that come in and go out, frames of a chunk and pixels of one
+    frame, whether frames are doubled and whether pixels are.
     """
     channels = vae.block_out_channels[::-1]
     side = 1 << (len(channels) - 1) * vae.patch_size

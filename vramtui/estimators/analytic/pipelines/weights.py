@@ -30,7 +30,7 @@ class PartWeights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encoder_tensors(encoder: PipelineEncoder, precision: Precision) -> tuple[Parameter, ...]:
-    """Of an encoder; in a pipeline of fp16 some stay in fp32."""
+    """The tensors of an encoder; in a pipeline of fp16 some stay in fp32."""
     raised = encoder.fp32_in_fp16 if precision.startswith("fp16") else ()
     return tuple(_parameter(encoder.name, group, FP32 if group.name in raised else None) for group in encoder.tensors)
 

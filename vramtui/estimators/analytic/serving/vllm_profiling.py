@@ -122,7 +122,9 @@ def _attention(model: TransformerModel) -> tuple[int, str]:
 
 
 def _feed_forward(model: TransformerModel, share: Share) -> tuple[int, str]:
-    """The same while a layer's MLP works, or the shared expert beside the routed ones' workspace."""
+    """Numbers for each token beside the residual stream while a layer's MLP works, or the shared expert beside the
+    routed ones' workspace.
+    """
     twice = 2 if model.gated_mlp else 1
     stream = f"{STREAMS} x {model.hidden_size} stream"
     if model.num_experts is None or share.first < model.first_k_dense_replace:

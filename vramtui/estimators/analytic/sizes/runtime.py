@@ -84,7 +84,7 @@ def has_allocator_settings(run: Run) -> bool:
 
 
 def with_rounding(estimate: Estimate, more: int, alloc_conf: str) -> Estimate:
-    """The same with `more` bytes allocated than under the defaults, less where it is below 0.
+    """The estimate with `more` bytes allocated than under the defaults; fewer where it is negative.
 
     Blocks are larger under `roundup_power2_divisions`; under expandable segments none keeps the rest of its segment.
     """

@@ -20,7 +20,7 @@ FP32, HALF = 4, 2  # bytes of a number
 
 
 def compile_program(program: Program) -> Program:
-    """The same job, its stages as Inductor runs them; a stage that stands in several places stays one."""
+    """The program with its stages as Inductor runs them; a stage that stands in several places stays one."""
     halves = program.recipe.weights < FP32
     tapes: dict[int, Tape] = {}
     stages: dict[int, TapeStage] = {}

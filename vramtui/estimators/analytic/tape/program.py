@@ -77,7 +77,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def gradients(self) -> BlockBytes:
-        """Of all trained parameters, in the type of each."""
+        """The gradients of all trained parameters, each in its own type."""
         return block_bytes(self.trained, self.recipe.weights)
 
     @property

@@ -40,7 +40,7 @@ class Whereabouts:
         ]
 
     def remove(self) -> None:
-        """Stop watching."""
+        """Stop watching modules."""
         for handle in self._handles:
             handle.remove()
 

@@ -70,7 +70,7 @@ class PhaseTracker:
         patches.set(torch.autograd, "backward", self._around_backward(torch.autograd.backward))
 
     def remove(self) -> None:
-        """Stop watching."""
+        """Stop watching the model and its optimizers."""
         for handle in self._handles:
             handle.remove()
 

@@ -201,7 +201,7 @@ class SimStream:
         """Order has no effect on memory here."""
 
     def wait_event(self, _event: Any) -> None:
-        """As wait_stream."""
+        """Do nothing: order has no effect on memory here."""
 
     def record_event(self, event: Any = None) -> Any:
         return event or SimEvent()
@@ -270,7 +270,7 @@ class SimGraph:
         """What follows simply runs."""
 
     def capture_end(self) -> None:
-        """See capture_begin."""
+        """End a capture; what it captured has run already."""
 
     def replay(self) -> None:
         """Nothing is taken from the allocator by a replay."""

@@ -126,7 +126,7 @@ class SimFakeMode(FakeTensorMode):
 
     @property
     def enter_stack(self) -> list[Any]:
-        """As in the class that it is made of."""
+        """The modes that this thread has entered, in place of `FakeTensorMode`'s one list for all threads."""
         return self._of_thread.entered
 
     @enter_stack.setter

@@ -126,7 +126,7 @@ def _of_pool(memory: SimulatedMemory, pool: str) -> dict[str, int]:
 
 
 def _segments(memory: SimulatedMemory) -> list[dict[str, Any]]:
-    """As `torch.cuda.memory_snapshot` has them, without frames."""
+    """The segments as `torch.cuda.memory_snapshot` lists them, without frames."""
     return [
         {
             "device": 0,

@@ -197,7 +197,7 @@ def _with_index(device: Any) -> Any:
 
 
 def _is_on_card(tensor: torch.Tensor) -> bool:
-    """Of a tensor made of others, too, which says where these stand."""
+    """Whether a tensor, or what a wrapper subclass is made of, lies on the card."""
     return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
 
 

@@ -29,7 +29,7 @@ def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -
 
 
 def _log_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-    """As softmax (ATen/native/SoftMax.cpp, log_softmax)."""
+    """Decompose log_softmax into a cast and its kernel (ATen/native/SoftMax.cpp, log_softmax)."""
     return _OPS._log_softmax(*_read_as(tensor, dim, dtype))
 
 

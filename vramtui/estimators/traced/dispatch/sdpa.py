@@ -95,7 +95,7 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
 
 
 def _additive_for_cudnn(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """The same in one piece, with a finite number (`convert_boolean_attn_mask_cudnn`)."""
+    """Turn a mask of bools into added numbers, finite ones (`convert_boolean_attn_mask_cudnn`)."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     return torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=dtype))

@@ -299,7 +299,7 @@ def _compute(book: StorageBook, call: OperatorCall) -> tuple[bool, Any]:
 
 
 def _computed(func: Any, values: tuple[Any, Any] | None, substitution: _Substitution) -> tuple[bool, Any]:
-    """The same of arguments whose values are known, or None."""
+    """Compute `func` where the arguments' values are known; the first value says whether the answer is certain."""
     if values is None:
         return False, None
     try:

@@ -12,7 +12,7 @@ import torch
 
 
 def main() -> None:
-    """Measure."""
+    """Run an experiment's function and print its measurements as JSON."""
     module, function, rows, facts = sys.argv[1:5]
     has_cuda = torch.cuda.is_available()
     facts_of_run: dict[str, object] = {"torch": str(torch.__version__), "card": None}

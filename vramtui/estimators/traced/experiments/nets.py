@@ -77,7 +77,7 @@ def small_mlp_training() -> None:
 
 
 def small_mlp_inference() -> None:
-    """The same without a graph."""
+    """A small MLP's forward pass without a graph."""
     marks = Marks()
     with torch.inference_mode():
         model = _small_mlp()
@@ -135,7 +135,7 @@ def layernorm_fused() -> None:
 
 
 def layernorm_manual() -> None:
-    """The same in nine operators."""
+    """A layer norm written as nine operators."""
     _normed(ManualNorm(WIDTH))
 
 

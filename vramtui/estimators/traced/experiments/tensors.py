@@ -53,7 +53,7 @@ def small_cache() -> None:
 
 
 def dtypes() -> None:
-    """The same million of numbers in each type."""
+    """A million numbers in each type."""
     marks = Marks()
     for name in DTYPES:
         numbers = torch.empty(ELEMENTS, dtype=getattr(torch, name), device="cuda")

@@ -32,7 +32,7 @@ def _readable(matrix: torch.Tensor) -> bool:
 
 
 def _batch_readable(batch: torch.Tensor) -> bool:
-    """The same for [batch, rows, columns] (`prepare_batch_matrix_for_cublas`)."""
+    """Whether cuBLAS reads [batch, rows, columns] as it lies (`prepare_batch_matrix_for_cublas`)."""
     _, rows, columns = batch.shape
     _, down, across = batch.stride()
     return (

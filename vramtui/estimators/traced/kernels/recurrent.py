@@ -24,7 +24,7 @@ def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torc
 
 
 def _sizes(sequence: torch.Tensor, how: tuple[Any, ...], itemsize: int) -> RecurrentSizes:
-    """Of a call whose arguments from `mode` to `batch_sizes` are `how`; a packed sequence is as long as its longest."""
+    """The sizes of a call whose arguments `mode` to `batch_sizes` are `how`; a packed one is as long as its longest."""
     mode, hidden, projection, layers, batch_first, _, _, bidirectional, packed = how
     steps, batch = (len(packed), packed[0]) if packed else sequence.shape[:2]
     if batch_first and not packed:

@@ -79,6 +79,6 @@ class KernelFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self) if fullname in KERNELS else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Its functions."""
+        """Put the kernels' stand-ins into the module."""
         vars(module).update(KERNELS[module.__name__])
         self._tell(module.__name__)

@@ -204,7 +204,7 @@ def _follow_no_symbols(patches: Patches, memory: SimulatedMemory, where: Whereab
 
 
 def run_once(model: Any, inputs: Any) -> None:
-    """As torch.jit.trace calls it (torch/jit/_trace.py, 2.13: a tensor or a dict is one argument)."""
+    """Run the model once, as torch.jit.trace does (torch/jit/_trace.py, 2.13: a tensor or a dict is one argument)."""
     model(*((inputs,) if isinstance(inputs, (torch.Tensor, dict)) else inputs))
 
 

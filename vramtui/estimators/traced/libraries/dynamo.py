@@ -151,5 +151,5 @@ class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return sys.modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run; the import has given it another spec."""
+        """Restore the spec of a module that has run already, as the import gave it another one."""
         module.__spec__ = self._spec

@@ -56,7 +56,7 @@ def time_nothing(kernel_call: Callable[[], Any], *_args: Any, quantiles: Any = N
 
 
 def _target(memory: SimulatedMemory) -> SimpleNamespace:
-    """As triton.backends.compiler.GPUTarget."""
+    """The target that `triton.backends.compiler.GPUTarget` would name."""
     major, minor = memory.device.capability
     return SimpleNamespace(backend="cuda", arch=10 * major + minor, warp_size=WARP)
 
@@ -107,12 +107,12 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """As its own loader does."""
+        """Create the module with its own loader."""
         module: ModuleType | None = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """As its own loader does, then `done`."""
+        """Run the module with its own loader, then `done`."""
         self._loader.exec_module(module)
         self._done(module)
 

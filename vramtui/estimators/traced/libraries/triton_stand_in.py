@@ -107,7 +107,7 @@ class TunedKernel:
         return self.run
 
     def run(self, *args: Any, **kwargs: Any) -> None:
-        """As the kernel, after timing."""
+        """Run the kernel; the first call of each key is preceded by timing."""
         given = dict(zip(self.arg_names, args, strict=False)) | kwargs
         types = [str(value.dtype) for value in given.values() if isinstance(value, torch.Tensor)]
         key = (*(given.get(name) for name in self._key), *types)

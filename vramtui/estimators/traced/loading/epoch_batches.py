@@ -109,7 +109,7 @@ class RandomState:
 
     @classmethod
     def of(cls, loader: Any) -> "RandomState":
-        """As they are now."""
+        """The present states of Python's, NumPy's, torch's and the loader's generators."""
         sampler = getattr(loader, "batch_sampler", None)
         holders = (loader, getattr(loader, "sampler", None), sampler, getattr(sampler, "sampler", None))
         own = {
@@ -221,7 +221,7 @@ class EpochLook:
 
 
 def bytes_of(batch: Any) -> int:
-    """Of all tensors of a batch."""
+    """The bytes of all tensors of a batch."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(batch))
 
 

@@ -212,7 +212,7 @@ class Heartbeat(threading.Thread):
         """The trace has begun."""
 
     def __exit__(self, *_error: object) -> None:
-        """It has ended."""
+        """Stop the thread that reports."""
         self._over.set()
 
 

@@ -63,7 +63,7 @@ class Copies:
         return copy
 
     def place_whole(self, path: Any) -> Any:
-        """As `place` of what is written to, with all that lies below a folder."""
+        """Place a folder with all that lies below it, as `place` does with a file that is written to."""
         real = self._real(path)
         placed = self.place(path, written=True)
         if real is not None and os.path.isdir(placed):  # noqa: PTH112 - as above
@@ -88,7 +88,7 @@ class Copies:
         return sorted({name for name in names if real is None or self._stands(f"{real}/{name}")})
 
     def forget(self, path: Any) -> None:
-        """It was removed, or has another name now."""
+        """Take a path as gone: it was removed or renamed."""
         real = self._real(path)
         if real is not None:
             self._gone.add(real)

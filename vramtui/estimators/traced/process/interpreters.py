@@ -96,7 +96,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def line(self) -> str:
-        """Its torch and where it is, for people."""
+        """The interpreter in one line: its torch, its path and its Python."""
         built = f"CUDA {self.cuda}" if self.cuda else "CPU build"
         return printable(f"torch {self.torch} ({built}) in {self.path}, Python {self.python}, {self.why}")
 

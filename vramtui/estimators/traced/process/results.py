@@ -20,7 +20,7 @@ CATEGORIES = (
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One trace.
+    """What is traced, and how.
 
     Attributes:
         path: the Python file; empty for a workload of a preset.
@@ -173,7 +173,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join([*lines, *filter(None, (self.out_of_memory,))])
 
     def __repr__(self) -> str:
-        """Its first line."""
+        """The first line of the result's text, in brackets."""
         return f"<TraceResult {str(self).partition(chr(10))[0]}>"
 
 

@@ -64,7 +64,7 @@ def carry_package() -> None:
 
 
 def main() -> None:
-    """As `python -m MODULE ARGS...`, with no folder in front of the search path."""
+    """Run a module as `python -m MODULE ARGS...` does, with no folder in front of the search path."""
     here = str(Path(__file__).parent)
     sys.path[:] = [folder for folder in sys.path if folder != here]
     del sys.argv[0]

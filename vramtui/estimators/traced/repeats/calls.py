@@ -81,7 +81,7 @@ class Observer:
         return True
 
     def stop(self) -> None:
-        """End."""
+        """Stop observing calls."""
         sys.setprofile(None)
 
     def unchanged(self) -> bool:

@@ -49,7 +49,7 @@ class CallRecorder:
         self._places: dict[int, int] = {}  # by the number of the event that made it
 
     def born(self, entry: StorageEntry) -> None:
-        """An allocation."""
+        """Note an allocation."""
         self._places[entry.birth] = len(self.entries)
         self.entries.append(entry)
         line = None if entry.line == self._outside else entry.line

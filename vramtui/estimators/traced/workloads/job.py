@@ -62,7 +62,7 @@ class WorkloadJob:
         return nullcontext() if backend is None else sdpa_kernel(backend)
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """As the model's kind has it."""
+        """The loss of a batch, computed as the model's kind does."""
         model = self._workload.model
         if self.by_transformers:
             loss = self.model(input_ids=x, labels=y, use_cache=False).loss
