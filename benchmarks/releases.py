@@ -204,7 +204,8 @@ def emulated(script: dict[str, Any], root: Path, python: str) -> dict[str, Any]:
     launcher = [python] if ranks == 1 else [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     arguments = script.get("truth_arguments", script.get("arguments", []))
     extra = corpus.environment(script, root)
-    command = [*own, *launcher, str(root / script["file"]), *arguments]
+    program = ["-m", script["module"]] if "module" in script else [str(root / script["file"])]
+    command = [*own, *launcher, *program, *arguments]
     _, out, said = corpus.run(command, root / script.get("folder", "."), extra, corpus.TIME_OUT)
     cards = corpus.last_json(out[out.find("{") :].replace("\n", "")).get("cards", [])
     return cards[0] if cards and cards[0]["allocated"] else {"why": said}

@@ -175,6 +175,11 @@ def cifar10(folder: Path) -> None:
         (made / name).write_bytes(pickle.dumps(batch))
 
 
+# The kinds by which torchvision knows Imagenette (`_WNID_TO_CLASS` of datasets/imagenette.py, torchvision 0.28).
+IMAGENETTE = (
+    "n01440764", "n02102040", "n02979186", "n03000684", "n03028079",
+    "n03394916", "n03417042", "n03425413", "n03445777", "n03888257",
+)  # fmt: skip
 BELIEVED = """
 import sys
 from importlib.machinery import PathFinder
@@ -249,7 +254,11 @@ def patches(folder: Path) -> None:
 
 def cora(folder: Path) -> None:
     """Planetoid's raw files of Cora: 2,708 papers of 1,433 words, each quoting two others."""
-    made = folder / "data" / "Planetoid" / "Cora" / "raw"
+    for root in ("Planetoid", "Cora"):
+        _cora_at(folder / "data" / root / "Cora" / "raw")
+
+
+def _cora_at(made: Path) -> None:
     if (made / "ind.cora.test.index").exists():
         return
     made.mkdir(parents=True, exist_ok=True)
@@ -342,6 +351,41 @@ def enwik8_text(folder: Path) -> None:
         (made / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
 
 
+def paper_implementations(folder: Path) -> None:
+    """What labml's experiments read: 400,000 random letters, CIFAR-10 without its hashes, 256 small pictures."""
+    believed_cifar(folder)
+    letters, pixels = random.Random(0), np.random.default_rng(0)
+    text = "".join(letters.choices(string.ascii_letters + " ", k=400_000))
+    (folder / "data" / "tiny_shakespeare.txt").write_text(text, encoding="utf-8")
+    image, made = importlib.import_module("PIL.Image"), folder / "data" / "celebA"
+    made.mkdir(exist_ok=True)
+    for number in range(256):
+        image.fromarray(pixels.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(made / f"{number}.jpg")
+
+
+def tutorials(folder: Path) -> None:
+    """CIFAR-10 without its hashes in tutorials/data, and the words that pytorch-tutorial's language model reads."""
+    believed_cifar(folder / "tutorials")
+    made = folder / "tutorials" / "02-intermediate" / "language_model" / "data"
+    made.mkdir(exist_ok=True)
+    words = random.Random(0)
+    lines = "\n".join(models.sentence(words, 25) for _ in range(2000))
+    (made / "train.txt").write_text(lines + "\n", encoding="utf-8")
+
+
+def imagenette(folder: Path) -> None:
+    """MNIST at the top, and Imagenette's imagenette2: ten kinds of 16 pictures, for each of two splits."""
+    pixels = np.random.default_rng(0)
+    _mnist_at(folder / "MNIST" / "raw", pixels)
+    image = importlib.import_module("PIL.Image")
+    for kind in IMAGENETTE:
+        for split in ("train", "val"):
+            made = folder / "imagenette2" / split / kind
+            made.mkdir(parents=True, exist_ok=True)
+            for number in range(16):
+                image.fromarray(pixels.integers(0, 255, (320, 320, 3), dtype=np.uint8)).save(made / f"{number}.jpg")
+
+
 def nothing(_folder: Path) -> None:
     """The script makes its own data."""
 
@@ -380,5 +424,12 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "nanochat": tokens.nanochat,
     "tiny_stories": tokens.tiny_stories,
     "airbench": tokens.airbench,
+    "paper_implementations": paper_implementations,
+    "tutorials": tutorials,
+    "imagenette": imagenette,
+    "pipelined_models": models.pipelined_models,
+    "quantized_models": models.quantized_models,
+    "stories": models.stories,
+    "served_model": models.served_model,
     "": nothing,
 }

@@ -196,3 +196,55 @@ def stable_diffusion(folder: Path) -> None:
     (place / "model_index.json").write_text(
         json.dumps({"_class_name": "StableDiffusionPipeline", "safety_checker": [None, None]} | parts), encoding="utf-8"
     )
+
+
+def pipelined_models(folder: Path) -> None:
+    """BERT and GPT-2 in their usual sizes, by their names, beside accelerate's examples that split them over cards."""
+    place = folder / "examples" / "inference" / "pippy"
+    model(place / "bert-base-uncased", "bert", "BertForMaskedLM")
+    model(place / "gpt2", "gpt2", "GPT2ForSequenceClassification")
+
+
+def quantized_models(folder: Path) -> None:
+    """A small Llama and a small Gemma 2 by the names of large ones, as bitsandbytes' scripts load them."""
+    sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12}
+    names = {"meta-llama/Llama-3.1-8B": "llama", "meta-llama/Llama-2-7b-hf": "llama", "google/gemma-2-2b-it": "gemma2"}
+    for name, kind in names.items():
+        made = {"llama": "LlamaForCausalLM", "gemma2": "Gemma2ForCausalLM"}[kind]
+        model(folder / name, kind, made, num_key_value_heads=4, vocab_size=32000, **sizes)
+
+
+def stories(folder: Path) -> None:
+    """gpt-fast's stories110M with random weights, and a tokenizer of 2,000 pieces."""
+    place = folder / "checkpoints" / "stories110M"
+    if (place / "tokenizer.model").exists():
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    torch, words = importlib.import_module("torch"), random.Random(0)
+    layers, dim, wide, vocabulary = 12, 768, 2048, 32000  # its ModelArgs of that name, model.py
+    shapes = {"tok_embeddings.weight": (vocabulary, dim), "output.weight": (vocabulary, dim), "norm.weight": (dim,)}
+    block = {
+        "attention.wqkv.weight": (3 * dim, dim), "attention.wo.weight": (dim, dim),
+        "feed_forward.w1.weight": (wide, dim), "feed_forward.w3.weight": (wide, dim),
+        "feed_forward.w2.weight": (dim, wide), "ffn_norm.weight": (dim,), "attention_norm.weight": (dim,),
+    }  # fmt: skip
+    shapes |= {f"layers.{at}.{name}": shape for at in range(layers) for name, shape in block.items()}
+    weights = {name: torch.randn(shape, dtype=torch.bfloat16) / dim for name, shape in shapes.items()}
+    torch.save({"model": weights}, place / "model.pth")
+    (place / "words.txt").write_text("\n".join(sentence(words, 20) for _ in range(2000)), encoding="utf-8")
+    importlib.import_module("sentencepiece").SentencePieceTrainer.train(
+        input=str(place / "words.txt"), model_prefix=str(place / "tokenizer"), vocab_size=60, model_type="bpe"
+    )
+
+
+def served_model(folder: Path) -> None:
+    """made/qwen2.5-0.5b: the config of Qwen2.5-0.5B with a tokenizer of `WORDS`; its weights are vLLM's to make up."""
+    place = folder / "made" / "qwen2.5-0.5b"
+    place.mkdir(parents=True, exist_ok=True)
+    config = importlib.import_module("transformers").AutoConfig.for_model(
+        "qwen2", hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
+        num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=32768,
+        architectures=["Qwen2ForCausalLM"], torch_dtype="bfloat16",
+    )  # fmt: skip
+    config.save_pretrained(place)
+    word_tokenizer(place, "qwen2")

@@ -85,7 +85,7 @@ def last_json(text: str) -> dict[str, Any]:
 def environment(script: dict[str, Any], root: Path) -> dict[str, str]:
     """What torchrun and a person at the command line would have set."""
     extra = TORCHRUN | {"WORLD_SIZE": str(script["torchrun"])} if "torchrun" in script else {}
-    paths = [script.get("numpy_at"), str(root / script["path"]) if "path" in script else None]
+    paths = [script.get("numpy_at"), *(str(root / one) for one in script.get("path", "").split(os.pathsep) if one)]
     if any(paths):
         extra |= {"PYTHONPATH": os.pathsep.join([*filter(None, paths), os.environ.get("PYTHONPATH", "")])}
     extra |= script.get("env", {}) | {WITHOUT_DEVICE: "1"}  # the truths' cuDNN had none
