@@ -80,7 +80,16 @@ PARTICIPLE = re.compile(
 # Names of variables, parameters, attributes and fields that say nothing of what they hold.
 EMPTY = {"desk", "found", "hurry", "told", "made", "said", "kept", "held", "beside"}
 # A docstring of one or two words, or one that only points at another or at its owner.
-BARE_DOCSTRING = re.compile(r'^ +"""(?:\S+(?: \S+)?\.?"""$|(?:As|The same|Its?|Of|Told|Said)\b.*)', re.MULTILINE)
+BARE_DOCSTRING = re.compile(
+    r"""
+    ^ [ ]+ \"{3} (?:
+        \S+ (?: [ ] \S+ )? \.? \"{3} $
+      | (?: As | The[ ]same | Its? | Of | Told | Said | That | By | For | From | With | To | On | Behind | Nothing
+          | None | No | Only ) \b .*
+    )
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
 # Keys of what a person writes or a program reads, which stay what they are.
 KEYS = {
     "core/observation/oom/report.py: held": "of `vramtui oom --json`",

@@ -86,7 +86,7 @@ class Nvml:
         return {name: size for name, size in sizes.items() if size is not None}, absent
 
     def processes(self, device: ctypes.c_void_p) -> tuple[dict[int, list[Any]], dict[str, str], bool]:
-        """By pid: bytes, type and MIG instance; why there are none; and whether the lists can be trusted."""
+        """Bytes, type and MIG instance by pid; why there are none; and whether the lists can be trusted."""
         listed: dict[int, list[Any]] = {}
         absent: dict[str, str] = {}
         for kind, base in LISTS:

@@ -197,7 +197,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """None where the job failed for another reason than memory."""
+        """Whether the job fits; None where it failed for another reason than memory."""
         return None if self.verdict == "failed" else self.verdict != "does not fit"
 
 

@@ -261,12 +261,12 @@ class Dashboard(App[None]):
         return bool((self.feed.failed and self.state.sample) or self.parts.late(self.feed))
 
     def _mark_stale(self) -> None:
-        """Nothing new is known: everything that is shown says how old it is."""
+        """Mark what is shown with its age, as nothing newer is known."""
         self.state.mark_stale(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()
 
     def on_presets_read(self, message: messages.PresetsRead) -> None:
-        """From now on processes are matched."""
+        """Match processes with the presets that were read."""
         self.parts.take_presets(message.presets)
         self.parts.history.begin()
         self.state.take_presets(message.presets)

@@ -53,8 +53,8 @@ class RedrawThrottle:
             call_after(self._app, min(wait, least), self.now)
 
     def watch_clock(self, late: Callable[[], object], until_late: Callable[[], float]) -> None:
-        """From now on draw as soon as it is another second than when that was done last, while `late` says so;
-        `until_late` are the seconds for which it surely does not.
+        """Draw at the beginning of each second while `late` says so; `until_late` are the seconds for which it surely
+        does not.
         """
 
         def look() -> None:

@@ -211,7 +211,7 @@ class ReplayController(Feature):
         self._shared.app.post_message(SampleTaken(sample))
 
     def _follow_up(self) -> None:
-        """On a long way: say now and then how far it is, and go on in a moment."""
+        """Report progress now and then on a long seek, and go on in a moment."""
         if self.feed.seeking is None:
             self._next_word = 0.0
         elif not self._is_waiting:

@@ -40,7 +40,7 @@ class _Still:
         return self._sample
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""
 
 
 def picture(

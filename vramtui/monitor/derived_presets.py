@@ -124,7 +124,7 @@ def _has_ended(child: "subprocess.Popen[bytes]") -> bool:
 
 
 def answer_all() -> None:
-    """In the child: answer a line after another, until there is none."""
+    """Answer a line after another in the child, until there is none."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     allowed = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)

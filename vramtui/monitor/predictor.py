@@ -143,7 +143,7 @@ class Predictor:
         self.correct_by(self._correct)
 
     def correct_by(self, correct: Correct | None) -> None:
-        """From now on pass every estimate through `correct` before it is answered; None answers them as they are."""
+        """Pass every further estimate through `correct` before it is answered; None answers them unchanged."""
         self._correct = correct
         self._corrected.clear()
         self._totals.clear()

@@ -44,7 +44,7 @@ def config_dir() -> Path:
 
 
 def xdg_folder(variable: str, otherwise: str) -> Path:
-    """This program's folder of the XDG base directories; a variable that names no absolute path is not heeded."""
+    """The program's folder in an XDG base directory; a variable that names no absolute path is ignored."""
     chosen = os.environ.get(variable, "")
     return path_named(chosen if chosen.startswith("/") else otherwise) / "vramtui"
 

@@ -166,7 +166,7 @@ def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _unknown(key: tuple[str, ...], tables: Mapping[str, Any]) -> str:
-    """That there is no such key, and which one may be meant."""
+    """A sentence that there is no such key, and which one may be meant."""
     known = {".".join(full[start:]): full for full in _keys(tables) for start in range(len(full))}
     known |= {name: (name,) for name in PRESET_KEYS}
     near = get_close_matches(".".join(key)[:LONGEST_GUESSED], known, n=1)

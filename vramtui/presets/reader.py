@@ -179,7 +179,7 @@ def _filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
 
 
 def finite_float(text: str) -> float | NotFinite:
-    """For the TOML reader: no key of ours takes `nan` or `inf`."""
+    """Parse a float for the TOML reader, without `nan` and `inf`, which no key takes."""
     value = float(text)
     return value if abs(value) < float("inf") else NotFinite(text)
 

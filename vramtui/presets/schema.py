@@ -146,7 +146,7 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
 
 
 def _in_a_table(name: str, struct: inspect.StructType, key: Key) -> str:
-    """That a key which is not one of `struct` is one of a table in it."""
+    """A sentence that a key which is not one of `struct` is one of a table in it; empty otherwise."""
     for field in struct.fields:
         for table in options_of(field.type):
             if isinstance(table, inspect.StructType) and name in {inner.encode_name for inner in table.fields}:

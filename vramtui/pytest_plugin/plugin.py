@@ -99,6 +99,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def pytest_report_header(config: pytest.Config) -> Iterator[str] | None:
-    """Nothing, but for a baseline that is there."""
+    """The header's line for a baseline file; none without one."""
     path = Path(config.rootpath) / str(config.getini("vram_baseline"))
     return iter([f"vram baseline: {path.name}"]) if path.is_file() else None

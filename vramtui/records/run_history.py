@@ -272,7 +272,7 @@ def _bound(database: sqlite3.Connection, seconds: float) -> None:
 
 
 def _renamed(run: Run) -> Run:
-    """With the present name of the method that predicted it."""
+    """The run with the present name of the method that predicted it."""
     method = FORMER_METHODS.get(run.method)
     return run if method is None else msgspec.structs.replace(run, method=method)
 

@@ -95,7 +95,7 @@ class AmdgpuSource:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""
 
     def _read_host(self, version: str) -> Host:
         return self._host.read(printable(f"amdgpu {version}"), None)
@@ -263,7 +263,7 @@ def _sized(text: str) -> int:
 
 
 def open_here(because: Problem | None = None) -> AmdgpuSource:
-    """This machine's cards. That NVIDIA's library was asked before and is not there is no news on such a machine.
+    """Open this machine's AMD cards; that NVIDIA's library is missing is no news on such a machine.
 
     Raises:
         SourceFailed: there is no card of AMD's.
@@ -273,7 +273,7 @@ def open_here(because: Problem | None = None) -> AmdgpuSource:
 
 
 def open_beside() -> AmdgpuSource:
-    """This machine's cards beside another vendor's.
+    """Open this machine's AMD cards beside another vendor's.
 
     Raises:
         SourceFailed: there is none, or only the processor's own graphics.

@@ -208,7 +208,7 @@ class DemoSource:
         return Sample(taken_at=now, source=self.name, host=self._host(elapsed), gpus=gpus)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""
 
     @property
     def began(self) -> float:

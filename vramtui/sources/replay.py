@@ -43,4 +43,4 @@ class ReplaySource:
         return self._samples[max(0, bisect_right(self._times, position) - 1)]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""

@@ -192,7 +192,7 @@ def _unit(estimate: Estimate | None) -> tuple[int, str]:
 
 
 def _change(look: EditorView, line: Line, *, of_column: bool = False) -> str:
-    """By how much a part is larger than the saved text's; in the column's unit, or in its own with the unit's name."""
+    """How much larger a part is than the saved text's, in the column's unit, or in its own with the unit's name."""
     moved = _moved(look, line)
     size = format_column(abs(moved), _unit(look.estimate)[0]) if of_column else size_of(abs(moved))
     return f"{'+' if moved > 0 else '−'}{size}" if moved else ""

@@ -46,7 +46,7 @@ LEAST_REASON = 12
 
 
 def open_fences(lines: list[str]) -> list[str]:
-    """For each line the quotes of the string that it begins within; empty outside of one."""
+    """The quotes of the string that each line begins within; empty outside of one."""
     fence = ""
     begins = []
     for line in lines:

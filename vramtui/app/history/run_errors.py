@@ -18,7 +18,7 @@ EACH = 2 + ROWS
 
 
 class RunErrors(Framed[HistoryView]):
-    """For each method and kind of model: the number of runs, the median, the extremes, and a histogram."""
+    """The number of runs, the median, the extremes and a histogram for each method and kind of model."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
         """A histogram for each group of runs, as many as fit, and one axis below them."""

@@ -150,7 +150,7 @@ class EachCardWindow(Window[None]):
         threading.Thread(target=self._run, args=(words,), name="each card", daemon=True).start()
 
     def _run(self, words: Sequence[str]) -> None:
-        """On a thread: one card after another; what fails on one is said, and fails on all."""
+        """Run on one card after another, on a thread; an error on one is reported and ends all."""
         app = self.app
         for name in self._names:
             try:

@@ -110,7 +110,7 @@ class GridCells:
             self.is_exact = True
 
     def _refine_all(self, exact: Estimator) -> Iterator[None]:
-        """In each row both sides of the limit, then all else that may fit."""
+        """Refine both sides of the limit in each row, then all else that may fit."""
         columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
         for y in range(rows):
             while at_limit := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:

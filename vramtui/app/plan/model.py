@@ -135,7 +135,7 @@ class PlanModel:
         self._cursor = None
 
     def go_to_edge(self) -> bool:
-        """To the last cell of the row that fits; False where none does."""
+        """Select the last cell of the row that fits; False where none does."""
         if self.heatmap is None:
             return False
         row = self.heatmap.cells()[self.cursor[1]]

@@ -148,7 +148,7 @@ class PlanScreen(ViewScreen):
         self.query_one("#second" if page == "second" else "#map").focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There are pages only where not everything fits."""
+        """Offer the keys for pages only where not everything fits."""
         del parameters
         if action == "changes":
             return bool(self.shown.maps)

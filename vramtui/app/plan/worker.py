@@ -51,7 +51,7 @@ class GridWorker:
         return bool(self._jobs)
 
     def want(self, jobs: Mapping[object, Steps], estimator: Estimator, correct: Correct | None) -> None:
-        """From now on work at these, by what they are about, and at nothing else. Those already begun go on."""
+        """Work at these alone from now on, by what they are about. Those already begun go on."""
         asked = CorrectedEstimator(estimator, correct)
         with self._lock:
             for name in [name for name in self._jobs if name not in jobs]:

@@ -120,7 +120,7 @@ class DashboardState:
             self._show(self.sample or sample)  # the session's own says more: what could not be derived
 
     def mark_stale(self, now: float, reason: str) -> None:
-        """Nothing new by `now` (seconds since the epoch): what is shown says how old it is; the history saw nothing."""
+        """Mark what is shown as old by `now` (seconds since the epoch); the history takes no sample."""
         if self.sample is not None and not self.paused:
             self._show(as_stale(self.sample, now, reason))
 

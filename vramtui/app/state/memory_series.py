@@ -126,8 +126,8 @@ def _split(estimate: Estimate | None, track: Track) -> Layers | None:
 def _expected(
     session: MonitorSession, track: Track, chosen: ProcessRow, estimate: Estimate | None
 ) -> tuple[tuple[float, int], ...]:
-    """From when on how much was predicted to be held, phase by phase of the first steps as the job went through them;
-    empty where it told of no phases.
+    """The predicted bytes with the time from which they hold, for each phase of the first steps that the job went
+    through; empty where it reported no phases.
     """
     observed_job = find_job(session.jobs, track.process.pid, chosen.gpu.uuid)
     if observed_job is None or estimate is None or not estimate.timeline or not estimate.allocated:

@@ -59,7 +59,7 @@ class CellPainter:
         self._spots: dict[Widget, Spot | None] = {}
 
     def reduced(self, renderable: object) -> object:
-        """Only the cells of an update that differ from what the terminal shows; anything else as it is."""
+        """Reduce an update to the cells that differ from what the terminal shows; return anything else unchanged."""
         app = self._app
         is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - there is no other way
         if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CurrentSize:
-    """For a screen, before its other base: a size that is not the terminal's any more is passed over.
+    """A screen's first base, which passes over sizes that are not the terminal's any more.
 
     The size that is has been posted as well, by whatever changed it.
     """

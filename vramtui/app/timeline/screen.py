@@ -196,7 +196,7 @@ class TimelineScreen(ViewScreen):
         return shown
 
     def _share_rows(self, shown: TimelineView) -> None:
-        """In a wide terminal the phases have the rows that they need, and what stands below them has the others."""
+        """Share the rows: in a wide terminal the phases take what they need, and what stands below them the others."""
         phases = self.query_one("#phases", PhaseBars)
         wanted = phases.rows(shown, self.size.width) if self.has_class("-wide") else 0
         if not wanted or self.has_class("-unpredicted"):

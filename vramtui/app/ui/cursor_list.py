@@ -237,7 +237,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self.choose(self._cursor + pages * max(1, self.size.height - 1))
 
     def action_end(self, at: int) -> None:
-        """To the first row, or to the last one (-1)."""
+        """Move the cursor to the first row, or to the last one (-1)."""
         self.choose(at if at >= 0 else len(self.rows) - 1)
 
     async def on_click(self, event: events.Click) -> None:

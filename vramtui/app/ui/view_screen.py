@@ -130,7 +130,7 @@ class ViewScreen(CurrentSize, Screen[None]):
         self.call_after_refresh(self.watch_view, self.view)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There are pages only where not everything fits."""
+        """Offer the keys for pages only where not everything fits."""
         del parameters
         return action != "page" or (bool(self.PAGES) and self.has_class("-narrow"))
 

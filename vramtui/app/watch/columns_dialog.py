@@ -85,7 +85,7 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self._show(self._chosen_columns())
 
     def _chosen_columns(self) -> tuple[SortColumn, ...]:
-        """In the order in which they were asked for, then in that of the table; never none at all."""
+        """The chosen columns in the order asked for, then in the table's; never none."""
         chosen = set(self.query_one(SelectionList).selected)
         before = tuple(name for name in self._asked if name in chosen)
         return before + tuple(name for name in SORT_COLUMNS if name in chosen and name not in before) or ("command",)

@@ -176,7 +176,7 @@ def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
 
 
 def _of_another(panel: Panel, view: View) -> str:
-    """That the selected process has no preset, and whose estimate stands here; empty where it is its own."""
+    """A sentence that the selected process has no preset, and whose estimate is shown; empty where it is its own."""
     chosen = view.chosen
     if chosen is None or chosen.kind != "process" or chosen.process is None or chosen.preset is not None:
         return ""

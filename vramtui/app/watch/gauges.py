@@ -20,7 +20,7 @@ FORMATS: Mapping[str, Callable[[int], str]] = {
 
 
 def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, width: int) -> list[tuple[str, list[str]]]:
-    """For each gauge that was ever told its name and its lines: what it was at most and is, then the graph.
+    """The name and lines of each gauge that was ever read: its highest and present value, then the graph.
 
     Args:
         gauges: those of `core.observation.history.History` for this GPU.

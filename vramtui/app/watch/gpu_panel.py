@@ -126,7 +126,7 @@ def _used_of_total(name: str, total: int | None, left: int | None) -> str:
 
 
 def _abreast(count: int, width: int) -> int:
-    """In how many columns that many GPUs stand."""
+    """The number of columns that the GPUs are arranged in."""
     return 2 if count > ONE_COLUMN and width // 2 >= COLUMN_LEAST else 1
 
 

@@ -48,7 +48,7 @@ class PanelController:
         self._shared.redraw.for_key()
 
     def _say_what_if(self, what: str) -> None:
-        """In a narrow terminal the panel is another page: say in a line what stands there."""
+        """Say in a line what the panel shows, which is another page in a narrow terminal."""
         panel = self._state.view().panel
         if panel is None or panel.estimate is None:
             return

@@ -236,7 +236,7 @@ def _family(preset_file: PresetFile) -> str:
 
 
 def _smallest_card(process: int | None) -> str:
-    """From which of the usual sizes of cards on a process fits."""
+    """The smallest of the usual sizes of cards that a process fits."""
     if process is None:
         return ""
     return next((f"from {size} GB" for size, card in SIZES.items() if fits_in(process, card.total_memory)), "no card")

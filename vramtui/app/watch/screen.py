@@ -220,7 +220,7 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_monitor(self) -> None:
-        """Only what is seen, or predictions as well."""
+        """Fold the estimate away, or show it again."""
         self._state.toggle_monitor()
         self._shared.redraw.now()
 

@@ -39,7 +39,7 @@ class ErrorForm:
 
     @classmethod
     def end(cls) -> None:
-        """Behind a command: what is said then is said to a person."""
+        """End a command: what is printed from here on is for a person."""
         cls.is_json = False
 
 

@@ -106,7 +106,7 @@ def open_source(
 
 
 def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
-    """Only these of its GPUs: indices, beginnings of uuids, or `visible`; all where it is None.
+    """The source with some of its GPUs alone: indices, beginnings of uuids, or `visible`; all where it is None.
 
     Raises:
         UserError: that names no GPU, or a recording is played.

@@ -134,5 +134,5 @@ class SampleCollector:
             yield gauge
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before there is something."""
+        """Describe no metric before there is one."""
         return ()

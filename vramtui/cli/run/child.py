@@ -65,7 +65,7 @@ def _visible_gpus(own: list[Gpu], gpus: Sequence[Gpu], variable: str) -> list[Gp
 
 
 def _is_called(gpu: Gpu, gpus: Sequence[Gpu], name: str) -> bool:
-    """By its index, or by the beginning of its uuid."""
+    """Whether a GPU is named by its index, or by the beginning of its uuid."""
     return name == str(own_index(gpu, gpus)) or (
         len(name) > 4 and runtime_uuid(gpu, gpus).lower().startswith(name.lower())
     )

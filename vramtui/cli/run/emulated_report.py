@@ -93,7 +93,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> FitVerdict | None:
-        """None where the job ended for another reason than memory, or used no card."""
+        """The verdict; None where the job ended for another reason than memory, or used no card."""
         if self.out_of_memory is not None:
             return "does not fit"
         fit = self.fit

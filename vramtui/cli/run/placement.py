@@ -213,6 +213,6 @@ def _waiting(sample: Sample, need: Need) -> Iterator[str]:
 
 
 def say_waiting(sentence: str) -> None:
-    """On standard error."""
+    """Print `sentence` on standard error."""
     sys.stderr.write(for_terminal(f"vramtui: {printable(sentence)}") + "\n")
     sys.stderr.flush()

@@ -185,7 +185,7 @@ class TabServer:
         return log
 
     def application(self) -> web.Application:
-        """With every route behind the same checks."""
+        """Build the web application, with every route behind the same checks."""
         app = web.Application(middlewares=[self._checked], client_max_size=NO_BODY)
         app.add_routes(
             [

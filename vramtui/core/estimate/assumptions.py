@@ -243,7 +243,7 @@ def _weight_type(workload: Workload) -> str:
 
 
 def _gib(size: int) -> str:
-    """In whole GiB, where it is that much."""
+    """A size in whole GiB, where it is that much."""
     text = format_bytes(size)
     number, _, unit = text.partition(" ")
     return f"{float(number):.0f} {unit}" if float(number) >= 10 else text

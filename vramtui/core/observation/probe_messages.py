@@ -162,7 +162,7 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
 
     def heard(self, message: AnyMessage) -> "ObservedJob":
-        """This job after one more message of it."""
+        """The job after one more of its messages."""
         if isinstance(message, Hello):
             return msgspec.structs.replace(self, hello=message)
         if isinstance(message, OutOfMemory):

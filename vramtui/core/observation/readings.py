@@ -232,8 +232,8 @@ def usable_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 
 
 def instance_names(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """By uuid, the names of MIG instances of which their card has several of one size: `0:1` is the second instance of
-    GPU 0, in the driver's order.
+    """The names of MIG instances by uuid, where a card has several of one size: `0:1` is the second instance of GPU 0,
+    in the driver's order.
     """
     sizes = Counter((gpu.mig_parent, gpu.mig_profile) for gpu in gpus if gpu.mig_profile)
     places: Counter[str | None] = Counter()

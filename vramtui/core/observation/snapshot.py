@@ -108,7 +108,7 @@ def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_comp
 
 
 def seen_alone(gpu: Gpu, process: Process, peak: int | None) -> Ledger:
-    """No process tells anything of itself."""
+    """The snapshot with what NVML sees alone: no process reports anything of itself."""
     del gpu, process
     return observed_ledger(peak)
 

@@ -119,7 +119,7 @@ class Track:
         return self.sampled_fast[0]
 
     def grown(self, since: float) -> int:
-        """By how many bytes it went beyond what it held at that time, in seconds since the epoch."""
+        """How many bytes it grew beyond what it held at that time, in seconds since the epoch."""
         place = bisect_right(self.times, since)
         later = self.values[place:]
         return max(0, max(later) - (self.values[place - 1] if place else 0)) if later else 0

@@ -325,7 +325,7 @@ def own_length(workload: Workload) -> int | None:
 
 
 def beyond_own_length(workload: Workload) -> str:
-    """That the run asks for more tokens than the model was made for, a sentence; empty where it does not."""
+    """A sentence that the run asks for more tokens than the model was made for; empty where it does not."""
     run, own = workload.run, own_length(workload)
     key = "max_model_len" if isinstance(run, ServeRun) else "sequence_length"
     asked = getattr(run, key)

@@ -127,7 +127,7 @@ def gpt2_residual(inputs: Gpt2ResidualRule) -> RuleSheet:
 
 
 def _add_residual_activations(sheet: RuleSheet, inputs: Gpt2ResidualRule) -> None:
-    """With checkpointing the paper's square root counts in the total; the other figures stand beside it."""
+    """Add residual activations; with checkpointing the paper's square root counts in the total."""
     tokens = f"hidden {inputs.hidden_size} x batch {inputs.batch_size} x sequence {inputs.sequence_length}"
     one = inputs.hidden_size * inputs.batch_size * inputs.sequence_length * 2
     layers = inputs.num_hidden_layers

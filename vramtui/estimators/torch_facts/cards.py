@@ -124,12 +124,12 @@ def cuda_context_bytes(capability: tuple[int, int]) -> int:
 
 
 def cuda_context_spread(capability: tuple[int, int], loading: ModuleLoading = "lazy") -> int:
-    """By how much, up or down, the context was seen to differ from that, in bytes."""
+    """How far the context was seen to differ from that, up or down, in bytes."""
     return cuda_context(capability, loading).spread
 
 
 def loaded_context_spread(capability: tuple[int, int]) -> int:
-    """By how much a context differs, in bytes, whose parts are counted as they are loaded (`driver/c/context.c`).
+    """How far a context differs, in bytes, whose parts are counted as they are loaded (`driver/c/context.c`).
 
     The parts were measured on an H100 (`tests/golden/card/context_steps.json`). Of 23 jobs that trained there
     (`beside.json`) and 25 on an H200 the context was 742 to 762 MiB, where these parts add up to 740 to 760; one public

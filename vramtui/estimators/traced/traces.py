@@ -42,7 +42,7 @@ class JobTrace(msgspec.Struct, frozen=True, kw_only=True):
     result: TraceResult
 
     def finished(self) -> FinishedTrace:
-        """With the estimate that it amounts to."""
+        """The finished trace with the estimate that it amounts to."""
         from vramtui.estimators.traced.estimator import estimate_of  # noqa: PLC0415 - only where there is a trace
 
         return FinishedTrace(estimate_of(self.result, self.preset.preset.workload), self.result)
@@ -108,7 +108,7 @@ def preset_of_command(command: JobCommand, result: TraceResult) -> PresetFile:
 
 
 def write_job_trace(path: Path, job_trace: JobTrace) -> None:
-    """For whoever watches the job; whole or not at all.
+    """Write a job's trace for whoever watches the job; the file is whole or not there.
 
     Raises:
         OSError: it cannot be written.

@@ -73,14 +73,14 @@ def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
 
 @lru_cache(1)
 def names_on_hub() -> dict[str, tuple[str, str]]:
-    """By the name in lower case: the name as the Hub writes it, and the key of the bundled preset."""
+    """The name as the Hub writes it and the key of the bundled preset, by the name in lower case."""
     text = files("vramtui.models.stores").joinpath("hub_ids.toml").read_text(encoding="utf-8")
     return {name.lower(): (name, key) for key, names in toml.loads(text).items() for name in names}
 
 
 @lru_cache(1)
 def configs_on_hub() -> dict[str, tuple[str, HubConfig]]:
-    """By the name in lower case: the name as the Hub writes it, and its config."""
+    """The name as the Hub writes it and its config, by the name in lower case."""
     text = files("vramtui.models.stores").joinpath("hub_configs.json").read_bytes()
     rows = msgspec.json.decode(text, type=tuple[HubConfig, ...])
     return {name.lower(): (name, row) for row in rows for name in row.names}
@@ -88,7 +88,7 @@ def configs_on_hub() -> dict[str, tuple[str, HubConfig]]:
 
 @lru_cache(1)
 def _by_tail() -> dict[str, tuple[str, str | HubConfig]]:
-    """By the name without its owner in lower case, where all owners of that name mean the same model."""
+    """These pairs by the name without its owner in lower case, where all owners of a name mean one model."""
     tails: dict[str, list[tuple[str, str | HubConfig]]] = {}
     everything: dict[str, tuple[str, str | HubConfig]] = {**names_on_hub(), **configs_on_hub()}
     for lower, known in everything.items():

@@ -111,7 +111,7 @@ def _swapped(text: str, one: tuple[int, int], two: tuple[int, int], *, commas: b
 
 
 def _body(text: str, layout: TomlLayout, header: TableHeader) -> tuple[int, int] | None:
-    """From behind a `[[table]]` line's brackets to the end of its last line; None where a part stands elsewhere."""
+    """The span from a `[[table]]` line's brackets to the end of its last line; None where a part stands elsewhere."""
     places = sorted(
         [(one.key, one.start, one.end) for one in layout.headers]
         + [(one.key, one.start, one.value_end) for one in layout.pairs if not one.inline],

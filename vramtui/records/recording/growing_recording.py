@@ -85,7 +85,7 @@ class GrowingRecording:
 
     @property
     def samples(self) -> Sequence[Sample]:
-        """By the time they were taken."""
+        """The samples in the order of their times."""
         return self._read.samples
 
     @property

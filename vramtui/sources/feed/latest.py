@@ -31,14 +31,14 @@ class LatestSample:
         self._has_come = False
 
     def deliver(self, sample: Sample) -> None:
-        """This came just now."""
+        """Store the sample that has just arrived."""
         with self._changed:
             self._sample, self._failure = sample, None
             self._since, self._has_come = self._clock(), True
             self._changed.notify_all()
 
     def fail(self, failure: SourceFailed) -> None:
-        """Nothing more comes until the next `deliver`."""
+        """Store a failure: nothing more comes until the next `deliver`."""
         with self._changed:
             self._failure = failure
             self._changed.notify_all()

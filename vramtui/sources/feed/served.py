@@ -134,7 +134,7 @@ class ServedHost:
             self._latest.deliver(sample)
 
     def fail(self, sentence: str) -> None:
-        """Nothing comes from it for now."""
+        """Store a failure: nothing comes from the host for now."""
         self._latest.fail(SourceFailed(printable(sentence)))
 
 

@@ -115,7 +115,7 @@ class NvidiaSmiSource:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""
 
     def _ask(self, *arguments: str) -> Output:
         return self._run((PROGRAM, *arguments), self._limit)
@@ -251,7 +251,7 @@ class NvidiaSmiSource:
 
 
 def open_here(because: Problem | None = None) -> NvidiaSmiSource:
-    """This machine's cards; see `Opening`.
+    """Open this machine's cards; see `Opening`.
 
     Raises:
         SourceFailed: the program is missing, hangs, or cannot reach the driver.

@@ -69,7 +69,7 @@ class Accounts:
 
 
 def accounting_modes() -> dict[int, bool | None]:
-    """For each GPU by index whether accounting is on; None where the driver does not tell.
+    """Whether accounting is on, by GPU index; None where the driver does not say.
 
     Raises:
         SourceFailed: NVML cannot be initialised.

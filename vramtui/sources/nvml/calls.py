@@ -125,7 +125,7 @@ class Caller:
 
     @staticmethod
     def raise_if_gone(name: str, code: int) -> None:
-        """Nothing where the call `name` can have ended with `code` on a device and a driver that are there.
+        """Raise where the call `name` ended with a `code` that means the device or the driver is gone.
 
         Raises:
             DeviceGoneError: the device is lost.

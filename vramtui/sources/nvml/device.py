@@ -176,7 +176,7 @@ class _Pace:
         self._missing: AbstractSet[str] | None = None
 
     def is_due(self, now: float) -> bool:
-        """To be asked at each look; `now` in seconds, of which only differences matter."""
+        """Whether the metrics are asked for at this look; `now` in seconds, of which only differences matter."""
         self._looks += 1
         return now >= self._next and self._looks >= self._least_looks
 

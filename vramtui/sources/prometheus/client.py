@@ -47,7 +47,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A token is for the server that was named."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """None: the redirect is the answer."""
+        """Follow no redirect: it is the answer."""
 
 
 class PrometheusClient:

@@ -90,7 +90,7 @@ def present(series: Iterable[PrometheusSeries]) -> Iterator[tuple[Mapping[str, s
 
 
 def past_samples(series: Iterable[PrometheusSeries]) -> dict[str, list[Sample]]:
-    """For each host the samples of a range query, the oldest first."""
+    """The samples of a range query for each host, the oldest first."""
     moments: dict[float, list[tuple[Mapping[str, str], float]]] = {}
     for row in series:
         for at, figure in row.values:
@@ -275,7 +275,7 @@ class PrometheusPast:
         return iter(self._samples)
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-        """None: it knows of no probes."""
+        """An empty result: Prometheus knows of no probes."""
         return iter(())
 
 

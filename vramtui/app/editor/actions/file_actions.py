@@ -96,7 +96,7 @@ UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard the chan
 
 
 class FileActions:
-    """Nothing that was typed is lost by any of it, but for what a person says is to be lost.
+    """Save, load and revert; nothing that was typed is lost unless a person confirms it.
 
     Args:
         screen: asks and tells.

@@ -138,7 +138,7 @@ def _colours(series: Series) -> tuple[str, ...]:
 
 
 def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
-    """For each column where its layers end, in eighths of a row."""
+    """Where the layers of each column end, in eighths of a row."""
     layers, seen = series.layers, buckets(series, width)
     if layers is None:
         return [tops((), value or 0, series.ceiling, height) for value in seen]
@@ -152,7 +152,7 @@ def _stacked(series: Series, width: int, height: int) -> list[tuple[int, ...]]:
 
 
 def _fullest_of(layers: Layers, series: Series, width: int) -> list[int | None]:
-    """For each column the point at which the layers held most."""
+    """The point of each column at which the layers held most."""
     sums = [sum(point) for point in zip(*layers.values, strict=True)]
     return fullest(layers.times, sums, series.start, series.end, width)
 
@@ -236,7 +236,7 @@ def _lettered(cell: AreaCell, piece: Piece, layers: Layers | None) -> Piece:
 
 
 def _letters(series: Series, ends: Sequence[tuple[int, ...]], height: int) -> dict[int, tuple[int, str]]:
-    """By row, in which column the letter of a layer stands: near the right end, where it has a whole cell."""
+    """The column of a layer's letter by row: near the right end, where the layer has a whole cell."""
     layers = series.layers
     if layers is None or len(ends) < 4:
         return {}

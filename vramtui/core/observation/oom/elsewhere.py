@@ -93,7 +93,7 @@ def _killed(_log: str, match: "re.Match[str]") -> OomReport:
 
 
 def _always(program: str, cause: OomCause, *sentences: str) -> Callable[[str, "re.Match[str]"], OomReport]:
-    """For a message that says nothing but that it happened."""
+    """A finding for a message that says nothing but that memory ran out."""
     return lambda _log, _match: OomReport(program=program, known_cause=cause, own_sentences=sentences)
 
 

@@ -267,7 +267,7 @@ def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
 
 
 def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
-    """In fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
+    """Softmax, in fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
     itemsize = 4 if ops.autocast is not None or not plain else scores.itemsize
     scores = ops.cast(scores, itemsize, "scores in fp32")
     return ops.pointwise(scores, "softmax", saves="output", backward_workspace=rounded(scores.numel * itemsize))

@@ -25,10 +25,10 @@ class Skip:
         self.saved = saved
 
     def read(self, part: ModuleBuilder) -> None:
-        """At the start of the stage that reads it first: here its gradient is used up."""
+        """Read the connection at the start of the stage that reads it first, where its gradient is used up."""
         part.ops.tape.nodes.append(Node(outs=[self.tensor]))
 
     def keep_until_end(self, part: ModuleBuilder) -> None:
-        """At the end of that stage."""
+        """Note at the end of that stage that its storage stays, unless the tape saved it."""
         if not self.saved:
             part.ops.tape.nodes.append(Node(makes=[self.storage]))

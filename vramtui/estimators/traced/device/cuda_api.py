@@ -187,7 +187,7 @@ class SimStream:
         self.stream_id = self.cuda_stream = SimStream.count
 
     def synchronize(self) -> None:
-        """Nothing runs, so nothing is waited for."""
+        """Return at once: nothing runs on a simulated card."""
 
     def query(self) -> bool:
         return True
@@ -214,13 +214,13 @@ class SimEvent:
         self.device = CUDA_DEVICE
 
     def record(self, _stream: Any = None) -> None:
-        """Nothing to mark."""
+        """Do nothing: there is nothing to mark."""
 
     def wait(self, _stream: Any = None) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def query(self) -> bool:
         return True
@@ -273,10 +273,10 @@ class SimGraph:
         """End a capture; what it captured has run already."""
 
     def replay(self) -> None:
-        """Nothing is taken from the allocator by a replay."""
+        """Do nothing: a replay takes nothing from the allocator."""
 
     def reset(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a graph holds nothing."""
 
     def pool(self) -> tuple[int, int]:
         return 0, 0

@@ -26,7 +26,7 @@ class Patches:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """For so long everything is as it was."""
+        """Restore what was patched while this lasts."""
         patched = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name, _original in self._undo]
         for owner, name, original in reversed(self._undo):
             _put(owner, name, original)

@@ -98,7 +98,7 @@ def all_places(func: Any, values: tuple[Any, Any] | None, tensor: torch.Tensor) 
 
 
 def _all_true(value: Any) -> Any:
-    """With conditions that all hold."""
+    """Answer with conditions that all hold."""
     if isinstance(value, (list, tuple)):
         return type(value)(_all_true(one) for one in value)
     is_mask = isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.uint8)

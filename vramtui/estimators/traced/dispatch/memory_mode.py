@@ -221,7 +221,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled under this mode, and being wrapped against that costs time and frames."""
+        """Skip Dynamo: nothing is compiled under this mode, and being wrapped against it costs time and frames."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

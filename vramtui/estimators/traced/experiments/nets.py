@@ -108,7 +108,7 @@ def mlp_training() -> None:
 
 
 def mlp_inference() -> None:
-    """Nothing is kept, so that only two outputs are ever alive."""
+    """An MLP's inference: nothing is saved, so that only two outputs are ever alive."""
     marks = Marks()
     with torch.inference_mode():
         _through(marks, _mlp())
@@ -140,7 +140,7 @@ def layernorm_manual() -> None:
 
 
 def small_layernorm() -> None:
-    """On ten numbers, with one trained factor and no bias: what is left of the line when it is done."""
+    """A layer norm of ten numbers, with one trained factor and no bias: what is left when it is done."""
     marks = Marks()
     w = torch.ones(10, device="cuda", requires_grad=True)
     marks.mark("factor")

@@ -152,7 +152,7 @@ class ExportedAsItIs:
         return self._model
 
     def run_decompositions(self, *_args: Any, **_kwargs: Any) -> "ExportedAsItIs":
-        """There is no graph to change."""
+        """Return the program unchanged: there is no graph to decompose."""
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -223,7 +223,7 @@ def _build_nothing(patches: Patches, where: Whereabouts) -> None:
 
 
 def _record_nothing(patches: Patches) -> None:
-    """No history of the driver's memory is taken."""
+    """Record no history of the driver's memory."""
     nothing = lambda *_args, **_kwargs: None  # noqa: E731 # one for all
     for name in ("_record_memory_history", "_dump_snapshot"):
         patches.set(torch.cuda.memory, name, nothing)

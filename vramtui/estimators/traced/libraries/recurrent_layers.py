@@ -125,5 +125,5 @@ class _Copied(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """In the weight's type."""
+        """Give the gradient in the weight's type."""
         return grads[0].to(ctx.dtype), None

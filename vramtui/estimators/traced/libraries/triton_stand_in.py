@@ -92,7 +92,7 @@ class LaunchedKernel:
         return self.run
 
     def run(self, *_args: Any, **_kwargs: Any) -> None:
-        """Nothing but a word of it."""
+        """Report the launch; nothing runs."""
         self._launch()
 
 

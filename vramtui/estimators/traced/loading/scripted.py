@@ -67,7 +67,7 @@ def _mark_in(file: Any) -> str:
 
 
 def _or_as_it_is(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """For a module that a trace has left as it is, that module: only TorchScript is frozen."""
+    """Freeze TorchScript; a module that a trace has left as it is comes back unchanged."""
 
     def change(module: Any, *args: Any, **kwargs: Any) -> Any:
         return plain(module, *args, **kwargs) if isinstance(module, torch.jit.ScriptModule) else module

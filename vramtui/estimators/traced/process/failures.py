@@ -265,7 +265,7 @@ class Escape:
 
 
 def out_of_memory(error: BaseException, session: Any) -> str | None:
-    """That the card was too small, and where; None for any other error."""
+    """A sentence that the card was too small, and where; None for any other error."""
     if not isinstance(error, torch.OutOfMemoryError):
         return None
     line = _user_line(error, session)

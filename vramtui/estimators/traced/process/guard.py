@@ -290,10 +290,10 @@ class _Entries(list[Entry]):
         return self._rest
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close; there is nothing to release."""
 
 
 # Of libraries' own modules in C, the functions and classes that open a path: which argument it is and its keyword, and

@@ -67,7 +67,7 @@ class Patterns:
         return bool(self._of_all or self._of_layers)
 
     def count(self, kind: str, projection: str, numbers: range) -> int:
-        """In how many of these layers a projection of a kind of module is left."""
+        """The number of these layers in which a projection of a kind of module is left."""
         paths = [f"{module}.{projection}" for module in MODULES[kind]]
         if any(_matches(f"model.layers.0.{path}", one) for one in self._of_all for path in paths):
             return len(numbers)
