@@ -286,7 +286,10 @@ def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=120)
     assert started.returncode == 130
-    assert said == ""
+    assert re.fullmatch(
+        r"vramtui: the trace was stopped while the model was made(, at endless\.py:\d)?, before its first operator\n",
+        said,
+    )
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.common.exit_codes import for_terminal
+from vramtui.cli.common.exit_codes import exit_on_user_error, for_terminal
 from vramtui.cli.common.plot import Bars
 from vramtui.cli.main import program
 from vramtui.cli.trace.text import print_largest
@@ -204,3 +204,12 @@ def test_a_setting_that_makes_no_model_is_to_blame_itself(command: str, setting:
     assert done.exit_code == 2
     assert done.stderr.startswith(f"vramtui: --set {setting}: model.num_attention_heads = ")
     assert ".toml" not in done.stderr
+
+
+@pytest.mark.parametrize(("words", "said"), [((), ""), (("stopped in forward",), "vramtui: stopped in forward\n")])
+def test_what_was_interrupted_may_say_where_it_was(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left, exit_on_user_error():
+        raise KeyboardInterrupt(*words)
+    assert (left.value.code, capsys.readouterr().err) == (130, said)

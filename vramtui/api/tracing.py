@@ -23,7 +23,7 @@ from vramtui.core.observation.probe_messages import PhaseEnd
 from vramtui.estimators.traced.estimator import request_of
 from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter, own_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
-from vramtui.estimators.traced.process.run import is_file_target, split_target
+from vramtui.estimators.traced.process.run import TraceTimeoutError, is_file_target, split_target
 from vramtui.estimators.traced.process.run import trace as trace_in_child
 
 Step = Callable[..., object]
@@ -91,7 +91,11 @@ def trace(
         else:
             request = _request_of_text(step, card, settings, interpreter)
         request = msgspec.structs.replace(request, steps=steps, alloc_conf=alloc_conf, keep_files=keep_files)
-        return trace_in_child(request, interpreter=interpreter, timeout=timeout, show_output=show_output)
+        try:
+            return trace_in_child(request, interpreter=interpreter, timeout=timeout, show_output=show_output)
+        except TraceTimeoutError as late:
+            fewer = "steps=1, " if steps > 1 else ""
+            raise UserError(f"{late}; {fewer}smaller data or a longer timeout= let it come to its end") from None
 
 
 def _request_of_function(

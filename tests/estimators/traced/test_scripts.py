@@ -1,17 +1,26 @@
 """What a traced script finds around it: its arguments, its folder, its name, and who listens."""
 
+import functools
+import itertools
+import signal
 import textwrap
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process import run
 from vramtui.estimators.traced.process.results import Progress, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import (
     TraceCancelledError,
     TraceFailedError,
+    TraceTimeoutError,
     is_file_target,
     split_target,
     trace,
@@ -257,6 +266,8 @@ def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
     cancel, seen = threading.Event(), []
 
     def watch(progress: Progress) -> None:
+        if progress.place is not None:
+            return  # the phase goes on
         seen.append(progress.phase)
         if progress.phase == "backward":
             cancel.set()
@@ -266,11 +277,53 @@ def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
     assert seen == ["model", "optimizer", "input", "forward", "backward"]
 
 
-def test_a_trace_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text("import time\ntime.sleep(1000)\n")
-    with pytest.raises(UserError, match="ended after 2 s without an answer"):
-        trace(TraceRequest(path=str(path), device=card("A100")), timeout=2)
+LONG_STEP = f"""{STEP}
+import time
+for batch in range(3):
+    x = torch.zeros(1, 8, device="cuda")
+    net(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    while batch == 1:
+        x = x.cos(); time.sleep(0.001)
+"""
+IN_LONG_STEP = (
+    r"in input of step 2, at script\.py:13{}, after [\d,]+ operators(, [\d,]+ a second)?, the last aten\.cos$"
+)
+
+
+def watch_long_step(folder: Path, then: Callable[[], None], **how: Any) -> None:
+    """Trace it, and call `then` once its loop is running."""
+
+    def watch(progress: Progress) -> None:
+        if progress.step == 2 and progress.place is not None and progress.place.operator == "aten.cos":
+            then()
+
+    (folder / "script.py").write_text(LONG_STEP, encoding="utf-8")
+    trace(TraceRequest(path="script.py", device=card("A100")), progress=watch, **how)
+
+
+def test_a_trace_that_is_stopped_says_what_it_was_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt, match=f"^the trace was stopped {IN_LONG_STEP.format('')}"):
+        watch_long_step(tmp_path, functools.partial(signal.raise_signal, signal.SIGINT))
+
+
+def test_a_trace_that_takes_too_long_says_what_it_was_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing was told for long, as a call in C keeps the interpreter from it."""
+    monkeypatch.chdir(tmp_path)
+    passed = [0.0]
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
+    silent = r", within one call of a library for 10\d\d s"
+    with pytest.raises(TraceTimeoutError, match=f"^the trace was ended after 900 s, {IN_LONG_STEP.format(silent)}"):
+        watch_long_step(tmp_path, functools.partial(passed.__setitem__, 0, 1000.0), timeout=900)
+
+
+def test_a_trace_that_takes_too_long_before_its_code_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=itertools.count(0, 10).__next__))
+    (tmp_path / "script.py").write_text("import time\ntime.sleep(1000)\n", encoding="utf-8")
+    with pytest.raises(TraceTimeoutError, match=r"^the trace was ended after 5 s, while PyTorch was loaded"):
+        trace(TraceRequest(path=str(tmp_path / "script.py"), device=card("A100")), timeout=5)
 
 
 def test_files_and_presets_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -667,10 +667,10 @@ def test_what_torchscript_traces_runs_as_it_is(answers: dict[str, ChildLine]) ->
     assert result.peak_phase == "backward"
 
 
-def test_a_trace_that_says_nothing_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "SILENCE", 0.0)
-    said, signs = threading.Event(), child.Heartbeat(lambda _progress: None)
-    signs.again = said.set
+def test_a_trace_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "BEAT", 0.01)
+    said = threading.Event()
+    signs = child.Heartbeat(said.set)
     signs.start()
     with signs:
         assert said.wait(20)

@@ -230,7 +230,7 @@ def words_of(progress: Progress) -> str:
         return progress.notice
     step = f"step {progress.step + 1}, " if progress.step >= 0 else ""
     memory = f"{format_bytes(progress.allocated)} held, {format_bytes(progress.peak_allocated)} at most"
-    return f"{step}{progress.phase} {'is running' if progress.events else 'is done'}: {memory}"
+    return f"{step}{progress.phase} {'is running' if progress.place else 'is done'}: {memory}"
 
 
 LONGEST_COMMAND = 400

@@ -28,6 +28,7 @@ NO = 1
 BAD_INPUT = 2
 NO_SOURCE = 3
 NOT_KNOWN = 4
+INTERRUPTED = 128 + signal.SIGINT
 ROOM = 16  # files that a dashboard or a server opens at once: ten for itself, and what it reads meanwhile
 RECORDER_ROOM = 10  # the same of what watches the GPUs without a screen
 
@@ -149,6 +150,12 @@ def _print_no_more() -> None:
     sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
 
 
+def _end_interrupted(stopped: KeyboardInterrupt) -> NoReturn:
+    if stopped.args:  # what was stopped says where it was
+        fail(INTERRUPTED, str(stopped))
+    raise SystemExit(INTERRUPTED)
+
+
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
@@ -174,5 +181,5 @@ def exit_on_user_error() -> Iterator[None]:
             raise
         _print_no_more()
         fail(BAD_INPUT, f"the output cannot be written: {error.strerror}")
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as stopped:
+        _end_interrupted(stopped)

@@ -295,7 +295,7 @@ def _what_to_run(options: TraceOptions, interpreter: "Interpreter") -> "TraceReq
 def _run(options: TraceOptions, request: "TraceRequest", tracer: "Tracer", way_out: str) -> "TraceResult":
     """The result; where a trace cannot follow the script, `way_out` stands behind the sentence that says so."""
     from vramtui.cli.trace.text import ProgressLine
-    from vramtui.estimators.traced.process.run import TraceFailedError
+    from vramtui.estimators.traced.process.run import TraceFailedError, TraceTimeoutError
 
     line = ProgressLine()
     try:
@@ -304,6 +304,9 @@ def _run(options: TraceOptions, request: "TraceRequest", tracer: "Tracer", way_o
         line.clear()
         _tell(failed)
         fail(BAD_INPUT, _here(str(failed) + (way_out if failed.beyond_trace else "")))
+    except TraceTimeoutError as late:
+        fewer = "`--steps 1`, " if options.steps > 1 else ""
+        fail(BAD_INPUT, f"{late}; {fewer}smaller data or a longer `--timeout` let it come to its end")
     finally:
         if not options.json:
             line.clear()

@@ -221,7 +221,7 @@ class ProgressLine:
             return
         if self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
-            events = f", {progress.events:,} allocations and releases" if progress.events else ""
+            events = f", {progress.place.events:,} allocations and releases" if progress.place else ""
             sys.stderr.write(
                 f"\r\x1b[K{self._title}: {progress.phase}{step}, {format_bytes(progress.allocated)}{events}"
             )

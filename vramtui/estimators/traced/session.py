@@ -1,5 +1,7 @@
 """One trace: modes, patches, hooks and memory put together."""
 
+import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -39,7 +41,7 @@ from vramtui.estimators.traced.libraries import (
 )
 from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches, scripted
 from vramtui.estimators.traced.process.failures import Escape
-from vramtui.estimators.traced.process.results import Progress
+from vramtui.estimators.traced.process.results import CodePlace, Progress
 from vramtui.estimators.traced.repeats.calls import RepeatedCalls
 
 
@@ -87,6 +89,7 @@ class TraceSession:
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
         self._libraries: list[Any] = []
+        self._thread, self._first_operator = threading.get_ident(), time.monotonic()
 
     def __enter__(self) -> Self:
         device.register()
@@ -131,10 +134,24 @@ class TraceSession:
         self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now
-        self.memory.sign_of_life = lambda: self.recorder.during(self.phases.now, self.phases.steps_done)
+        self.memory.sign_of_life = self.tell_place
         self._mode.__enter__()
         data_loader.follow_threads(self._patches, (self._fake, self._mode))
         return self
+
+    def tell_place(self) -> None:
+        """Say where the code is; from any thread."""
+        memory, now = self.memory, time.monotonic()
+        if not memory.operators:
+            self._first_operator = now
+        place = CodePlace(
+            line=self.where.line_of(self._thread),
+            operator="" if memory.operator is None else str(memory.operator).removesuffix(".default"),
+            operators=memory.operators,
+            seconds=now - self._first_operator,
+            events=memory.events,
+        )
+        self.recorder.during(self.phases.now, self.phases.step_now(), place)
 
     def begin_again(self) -> None:
         """Take nothing that has run so far for a part of the job."""

@@ -77,7 +77,13 @@ class Whereabouts:
 
     def user_line(self) -> str:
         """The nearest frame outside torch, libraries and this program, as `file:line`; empty when there is none."""
-        frame: FrameType | None = sys._getframe(1)
+        return self._nearest_line(sys._getframe(1))
+
+    def line_of(self, thread: int) -> str:
+        """Find the nearest such frame of another thread, by its number."""
+        return self._nearest_line(sys._current_frames().get(thread))
+
+    def _nearest_line(self, frame: FrameType | None) -> str:
         while frame is not None:
             code = frame.f_code
             known = self._users.get(id(code))

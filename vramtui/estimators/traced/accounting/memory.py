@@ -45,6 +45,7 @@ class SimulatedMemory:
         self.largest_run = False  # the largest batch of a loader's epoch is among those that ran
         self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
+        self.operators = 0  # how many were followed
         self.stream = 0
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much

@@ -16,6 +16,7 @@ import torch.optim.optimizer as optimizer_hooks
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.device.patches import Patches
 
+_BEFORE_STEPS = {"model", "optimizer"}
 # Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
 _STEADY_PASSES = 16
 STEADY_NOTE = (
@@ -100,10 +101,13 @@ class PhaseTracker:
         """The code was stopped in the middle of a phase: close that."""
         self._end(self.now)
 
+    def step_now(self) -> int:
+        """The step of the phase that goes on; -1 before the first."""
+        return -1 if self.now in _BEFORE_STEPS else self.steps_done
+
     def _end(self, phase: str, step: int | None = None) -> None:
-        before_steps = phase in {"model", "optimizer"}
         self._is_first_use_awaited = False
-        self._ended(phase, -1 if before_steps else self.steps_done if step is None else step)
+        self._ended(phase, -1 if phase in _BEFORE_STEPS else self.steps_done if step is None else step)
 
     def _enough(self) -> bool:
         """Inference has no steps to count: it runs to its end."""

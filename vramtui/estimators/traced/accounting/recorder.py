@@ -9,7 +9,14 @@ from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.accounting.categories import Categories, category_of
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
-from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TracePoint, TraceResult, TraceRow
+from vramtui.estimators.traced.process.results import (
+    CodePlace,
+    LiveAllocation,
+    Progress,
+    TracePoint,
+    TraceResult,
+    TraceRow,
+)
 
 _LARGEST = 10
 _POINTS = 2000
@@ -55,8 +62,14 @@ class TraceRecorder:
         self.categories.mark()
         return self.categories.sums(self._memory.live())
 
-    def during(self, phase: str, step: int) -> None:
-        """A phase goes on: say so to whoever waits."""
+    def during(self, phase: str, step: int, place: CodePlace) -> None:
+        """A phase goes on: say so to whoever waits.
+
+        Args:
+            phase: its name.
+            step: its step; -1 before the first.
+            place: where the code is.
+        """
         stats = self._memory.allocator.stats
         self._progress(
             Progress(
@@ -64,7 +77,7 @@ class TraceRecorder:
                 step=step,
                 allocated=stats.allocated,
                 peak_allocated=stats.peak_allocated,
-                events=self._memory.events,
+                place=place,
             )
         )
 

@@ -326,6 +326,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._written_views.note(func, args)
         call = Call(self.memory, func, args, kwargs)
         self.memory.operator = func
+        self.memory.operators += 1
         try:
             kernel = find_kernel(func)
             if kernel is not None and not _on_card(args, kwargs):

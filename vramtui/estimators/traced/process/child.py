@@ -13,7 +13,6 @@ import pickle
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from io import RawIOBase
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from vramtui.estimators.traced.session import TraceSession
 
 MOST_LINES = 3  # that a note names
-SILENCE = 5.0  # seconds after which a running trace says what it is at
+BEAT = 1.0  # seconds between two words of where a running trace is
 
 
 def main() -> None:
@@ -50,8 +49,11 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
 
+    one_at_a_time = threading.Lock()  # what says where the trace is is a thread of its own
+
     def say(line: ChildLine) -> None:
-        answers.write(msgspec.json.encode(line) + b"\n")
+        with one_at_a_time:
+            answers.write(msgspec.json.encode(line) + b"\n")
 
     try:
         notices = protect(request.scratch) if request.scratch else ()
@@ -139,12 +141,11 @@ def trace_here(
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf), release)
     context = cuda_context_bytes(device.capability)
     allocator.hold_outside(context)
-    signs = Heartbeat(progress)
     session = TraceSession(
         allocator,
         device,
         steps=request.steps,
-        progress=signs.tell,
+        progress=progress,
         share=request.share,
         ranks=request.ranks,
     )
@@ -152,7 +153,7 @@ def trace_here(
     session.shielded = bool(request.scratch)
     if note := note_on(session.torch_version):
         session.memory.warn(note)
-    signs.again = lambda: session.recorder.during(session.phases.now, session.phases.steps_done)
+    signs = Heartbeat(session.tell_place)
     signs.start()
     with session, signs:
         full: str | None = None
@@ -186,27 +187,21 @@ def _note_guesses(session: "TraceSession", steps: int) -> None:
 
 
 class Heartbeat(threading.Thread):
-    """Says again where a trace is when nothing else was said for a while; its own `run`, so that no mode follows it.
+    """Says where a trace is, again and again; its own `run`, so that no mode follows it.
 
     Args:
-        progress: who is told.
+        tell: says it.
     """
 
-    def __init__(self, progress: Callable[[Progress], None]) -> None:
+    def __init__(self, tell: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self.again: Callable[[], None] = lambda: None
-        self._progress, self._last, self._over = progress, time.monotonic(), threading.Event()
-
-    def tell(self, progress: Progress) -> None:
-        """Pass it on, and wait anew."""
-        self._last = time.monotonic()
-        self._progress(progress)
+        self._tell, self._over = tell, threading.Event()
 
     def run(self) -> None:
-        """Look once a second."""
-        while not self._over.wait(1):
-            if time.monotonic() - self._last > SILENCE:
-                self.again()
+        """Until the trace has ended."""
+        self._tell()
+        while not self._over.wait(BEAT):
+            self._tell()
 
     def __enter__(self) -> None:
         """The trace has begun."""

@@ -177,8 +177,25 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"<TraceResult {str(self).partition(chr(10))[0]}>"
 
 
+class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the code is within a phase.
+
+    Attributes:
+        line: the user's own line that is running, `file:line`; empty where none is.
+        operator: the last that was followed, `aten.mm`; empty before the first.
+        operators: how many were followed so far, and `seconds` since the first of them.
+        events: how many allocations and releases there were.
+    """
+
+    line: str = ""
+    operator: str = ""
+    operators: int = 0
+    seconds: float = 0.0
+    events: int = 0
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running trace is: the phase that ended last, and what is held; `events` only within a long phase.
+    """How far a running trace is: the phase that ended last, and what is held; `place` where the phase still goes on.
 
     `notice` is what is said before the code runs, of what could not be kept from files and network.
     """
@@ -187,7 +204,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     allocated: int
     peak_allocated: int
-    events: int = 0
+    place: CodePlace | None = None
     notice: str = ""
 
 

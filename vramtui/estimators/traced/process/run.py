@@ -20,11 +20,19 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.estimators.traced.process.death import sentence, words_of
 from vramtui.estimators.traced.process.interpreters import Interpreter, interpreter_at, job_interpreter
-from vramtui.estimators.traced.process.results import ChildLine, JobCommand, Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.results import (
+    ChildLine,
+    CodePlace,
+    JobCommand,
+    Progress,
+    TraceRequest,
+    TraceResult,
+)
 
 START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.estimators.traced.process.child"
 _LAST_LINES = 20
+_SILENT = 3.0  # seconds; a trace says every second where it is, unless a call in C keeps the interpreter
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
 # it dies.
 QUIET = {
@@ -38,6 +46,10 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_D
 
 class TraceCancelledError(Exception):
     """The trace was called off."""
+
+
+class TraceTimeoutError(UserError):
+    """The trace took longer than it was given; the sentence says what it was doing."""
 
 
 class TraceFailedError(UserError):
@@ -116,8 +128,10 @@ def trace(
         show_output: let what the code prints through to standard error, instead of keeping it for a failure.
 
     Raises:
-        UserError: no torch that traces is within reach, the code cannot be traced, or it took too long.
+        UserError: no torch that traces is within reach, or the code cannot be traced.
+        TraceTimeoutError: it took too long.
         TraceCancelledError: `cancel` was set.
+        KeyboardInterrupt: somebody pressed Ctrl-C; its argument is a sentence that says what the trace was doing.
     """
     start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
     if show_output:
@@ -189,11 +203,14 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
         )
         if start.is_idle:
             let_others_go_first(child.pid)
-        watcher = _Watcher(child, cancel, timeout)
+        last_progress = _LastProgress(progress)
+        watcher = _Watcher(child, cancel, timeout, last_progress)
         watcher.start()
         try:
             asked = request if request.keep_files else msgspec.structs.replace(request, scratch=scratch)
-            answer = _converse(child, asked, progress)
+            answer = _converse(child, asked, last_progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"the trace was stopped {last_progress.words()}") from None
         finally:
             watcher.over.set()
             _end(child)
@@ -236,13 +253,69 @@ def _close(child: "subprocess.Popen[bytes]") -> None:
                 pipe.close()
 
 
-class _Watcher(threading.Thread):
-    """Ends the child when it is called off or late."""
+_BEFORE_STEPS = {"model": "while the model was made", "optimizer": "while the optimizer was made"}
 
-    def __init__(self, child: "subprocess.Popen[bytes]", cancel: threading.Event | None, timeout: float | None) -> None:
+
+class _LastProgress:
+    """Hands progress on, and says where the trace is by the last of it.
+
+    Args:
+        progress: who is told.
+    """
+
+    def __init__(self, progress: Callable[[Progress], None] | None) -> None:
+        self._progress = progress
+        self._last: Progress | None = None
+        self._place = CodePlace()  # the last that was told, with the phase or before it
+        self._at = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        """Keep it, and hand it on."""
+        if not progress.notice:
+            self._last, self._at = progress, time.monotonic()
+            self._place = progress.place or self._place
+        if self._progress is not None:
+            self._progress(progress)
+
+    def words(self) -> str:
+        """Phase and step, the user's line, the operator, how many there were and how fast; from any thread."""
+        last, place = self._last, self._place
+        if last is None:
+            return "while PyTorch was loaded, before the code began"
+        step = f" of step {last.step}" if last.step >= 0 else ""
+        phase = _BEFORE_STEPS.get(last.phase, f"in {last.phase}{step}")
+        if last.place is None:
+            phase = f"after {last.phase}{step}"
+        line = f", at {place.line.replace(f'{Path.cwd()}{os.sep}', '')}" if place.line else ""
+        silent = time.monotonic() - self._at
+        stuck = f", within one call of a library for {silent:.0f} s" if silent > _SILENT else ""
+        if not place.operators:
+            return f"{phase}{line}{stuck}, before its first operator"
+        speed = f", {place.operators / place.seconds:,.0f} a second" if place.seconds >= 1 else ""
+        return f"{phase}{line}{stuck}, after {place.operators:,} operators{speed}, the last {place.operator}"
+
+
+class _Watcher(threading.Thread):
+    """Ends the child when it is called off or late.
+
+    Args:
+        child: the process.
+        cancel: set where it is called off.
+        timeout: seconds that it may take; None: as many as it wants.
+        progress: what says where it is.
+    """
+
+    def __init__(
+        self,
+        child: "subprocess.Popen[bytes]",
+        cancel: threading.Event | None,
+        timeout: float | None,
+        progress: _LastProgress,
+    ) -> None:
         super().__init__(daemon=True)
         self.over = threading.Event()
         self._child = child
+        self._progress = progress
         self._cancel = cancel
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
@@ -253,7 +326,8 @@ class _Watcher(threading.Thread):
             if self._cancel is not None and self._cancel.is_set():
                 self._reason = TraceCancelledError()
             elif self._deadline is not None and time.monotonic() > self._deadline:
-                self._reason = UserError(f"the trace was ended after {self._timeout:g} s without an answer")
+                words = self._progress.words()
+                self._reason = TraceTimeoutError(f"the trace was ended after {self._timeout:g} s, {words}")
             if self._reason is not None:
                 _end(self._child)
                 return
