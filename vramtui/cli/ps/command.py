@@ -75,37 +75,24 @@ def show_processes(options: PsOptions) -> None:
         other = source.demo or source.replay or options.feed
         hosts = open_hosts(source.hosts.elsewhere, options.interval, other)
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
-        json, watch, interval = options.json, options.watch, options.interval
         if options.traffic and hosts:
             raise UserError("--traffic is measured on this machine alone: run vramtui ps --traffic there")
         if len(hosts) > 1:
             from vramtui.cli.ps.hosts import show_hosts
 
-            show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
+            show_hosts(hosts, asked, json=options.json, watch=options.watch, interval=options.interval)
             return
         here = None if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
         opened = hosts.popitem()[1] if here is None else with_gpus(here, options.gpu)
-        traffic = options.traffic
-        if traffic:
+        if options.traffic:
             from vramtui.cli.ps.traffic import MeasuredTraffic
 
             opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
-        _show(opened, asked, json=json, watch=watch, interval=interval, traffic=traffic)
+        _show(opened, asked, options)
 
 
-def _show(
-    opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float, traffic: bool
-) -> None:
-    """Print what `opened` shows, once or again and again.
-
-    Args:
-        opened: the source.
-        selection: what is printed of it.
-        json: as a document.
-        watch: again every `interval` seconds, until somebody ends it.
-        interval: seconds between samples.
-        traffic: what goes over PCIe has been measured, and is printed.
-    """
+def _show(opened: OpenedSource, selection: Selection, options: PsOptions) -> None:
+    """Print the selection of what `opened` shows, once, or with --watch again and again until somebody ends it."""
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.job_presets import matcher_of_library
     from vramtui.monitor.poller import ReadQueue
@@ -115,27 +102,27 @@ def _show(
 
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
-    derived = DerivedPresets(wait=not watch) if opened.is_real else None
+    derived = DerivedPresets(wait=not options.watch) if opened.is_real else None
     session = MonitorSession(jobs=opened.jobs or no_jobs, derived=derived)
     session.recorded_peaks = opened.peaks
     session.match_by(matcher_of_library(PresetLibrary()))
-    with closing(ReadQueue(opened.source, interval)) as reads:
+    with closing(ReadQueue(opened.source, options.interval)) as reads:
         while True:
             session.ingest(reads.sample(lambda: say_overdue(opened.source)))
-            _print(session.snapshot(), selection, json=json, watch=watch, traffic=traffic)
-            if not watch:
+            _print(session.snapshot(), selection, options)
+            if not options.watch:
                 return
 
 
-def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool, traffic: bool) -> None:
+def _print(snapshot: Snapshot, selection: Selection, options: PsOptions) -> None:
     if selection.as_csv:
         from vramtui.cli.ps.selection import csv_of
 
         sys.stdout.write(csv_of(snapshot, selection))
-    elif json:
-        _print_document(snapshot, single=not watch)
+    elif options.json:
+        _print_document(snapshot, single=not options.watch)
     else:
-        if watch and sys.stdout.isatty():
+        if options.watch and sys.stdout.isatty():
             sys.stdout.write(CLEAR_SCREEN)
         if selection == Selection():
             print_tables(snapshot)
@@ -143,7 +130,7 @@ def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool,
             from vramtui.cli.ps.selection import print_picked
 
             print_picked(snapshot, selection)
-        if traffic:
+        if options.traffic:
             from vramtui.cli.ps.traffic import print_traffic
 
             print_traffic(snapshot.sample.gpus)

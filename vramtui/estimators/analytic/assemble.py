@@ -16,18 +16,32 @@ from vramtui.estimators.torch_facts.cards import cuda_context, cuda_context_byte
 # blocks are run again in the backward pass more stays: each comes back in pieces that fit the holes less well.
 CACHED_SHARE = 0.16
 RECOMPUTED_SHARE = 0.3
+ALWAYS = "from start to end"
 LASTING: frozenset[Line] = frozenset({"weights", "gradients", "optimizer", "master_weights", "kv_cache", "workspaces"})
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part is, without how much of it is alive when. `bytes` is its own full size."""
+    """What a part is, without how much of it is alive when. `bytes` is its own full size, where that is known."""
 
     line: Line
-    bytes: int
+    bytes: int = 0
     formula: str
     source: str
-    lifetime: str
+    lifetime: str = ALWAYS
     count: int = 0
+
+    def part(self, name: str, at_peak: int, most: int = 0) -> Part:
+        """The part of that name; of its bytes `at_peak` are there at the peak, and `most` at some other moment."""
+        return Part(
+            name=name,
+            line=self.line,
+            bytes=max(self.bytes, at_peak, most),
+            at_peak=at_peak,
+            formula=self.formula,
+            source=self.source,
+            lifetime=self.lifetime,
+            count=self.count,
+        )
 
 
 class Cached(msgspec.Struct, frozen=True):
@@ -101,8 +115,8 @@ def assemble(
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
     reserved = max(moment.peak_reserved or 0 for moment in timeline) + cache.aside
     context = cuda_context_bytes(device.capability)
-    parts = [_part(name, fact, sizes.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
-    parts += _outer_parts(allocated, reserved, context, device, cache)
+    parts = [fact.part(name, sizes.get(name, 0), most[name]) for name, fact in facts.items() if most.get(name)]
+    parts += _outer_parts(allocated, reserved, device, cache)
     return Estimate(
         method="analytic",
         parts=tuple(parts),
@@ -125,44 +139,28 @@ def reserved_for(allocated: int, transient: int, share: float) -> int:
     return -(-(allocated + int(transient * share)) // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
 
 
-def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
-    return Part(
-        name=name,
-        line=fact.line,
-        bytes=max(fact.bytes, most),
-        at_peak=at_peak,
-        formula=fact.formula,
-        source=fact.source,
-        lifetime=fact.lifetime,
-        count=fact.count,
+def _outer_parts(allocated: int, reserved: int, device: Device, cache: Cached) -> list[Part]:
+    copies = f"; {cache.aside:,} B of copies between ranks, on streams of their own" if cache.aside else ""
+    cached = Fact(
+        line="cached",
+        formula=f"{cache.share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
+        source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
+        lifetime="from the first peak on",
     )
+    return [cached.part("cached", reserved - allocated), context_part(device, "the whole run")]
 
 
-def _outer_parts(allocated: int, reserved: int, context: int, device: Device, cache: Cached) -> list[Part]:
-    cached, share, aside = reserved - allocated, cache.share, cache.aside
-    major, minor = device.capability
-    copies = f"; {aside:,} B of copies between ranks, on streams of their own" if aside else ""
-    return [
-        Part(
-            name="cached",
-            line="cached",
-            bytes=cached,
-            at_peak=cached,
-            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
-            source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
-            lifetime="from the first peak on",
-        ),
-        Part(
-            name="cuda context",
-            line="context",
-            bytes=context,
-            at_peak=context,
-            formula=f"{format_bytes(context, 0)} on capability {major}.{minor}, give or take "
-            f"{format_bytes(cuda_context_spread(device.capability), 0)}",
-            source="NVML's process memory less torch's reserved, public measurements",
-            lifetime="the whole run",
-        ),
-    ]
+def context_part(device: Device, lifetime: str) -> Part:
+    """The CUDA context where kernels are loaded when first used."""
+    size, (major, minor) = cuda_context_bytes(device.capability), device.capability
+    context = Fact(
+        line="context",
+        formula=f"{format_bytes(size, 0)} on capability {major}.{minor}, give or take "
+        f"{format_bytes(cuda_context_spread(device.capability), 0)}",
+        source="NVML's process memory less torch's reserved, public measurements",
+        lifetime=lifetime,
+    )
+    return context.part("cuda context", size)
 
 
 def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:

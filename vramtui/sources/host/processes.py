@@ -50,23 +50,9 @@ ONE_PAGE = 4096  # of bytes, in which the kernel tells of one process
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
-class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One pid as the system sees it; the fields are those of `core.readings.Process`."""
-
-    user: str | None = None
-    name: str | None = None
-    command: str | None = None
-    started_at: float | None = None
-    cpu_percent: float | None = None
-    host_memory: int | None = None
-    rank: JobRank | None = None
-    container: str | None = None
-    ancestors: Ancestors | None = None
-    module_loading: ModuleLoading | None = None
-    torch: str | None = None
-    alloc_conf: str | None = None
-    state: ProcessState = "unknown"
-    absent: dict[str, Absence] = {}
+def facts_of(pid: int, **known: Any) -> Process:  # noqa: ANN401 - fields of a Process
+    """What the system has said of a pid so far, as a row that no device lists yet."""
+    return Process(pid=pid, type="C", **known)
 
 
 class _Entry:
@@ -74,8 +60,8 @@ class _Entry:
 
     __slots__ = ("container_at", "cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
 
-    def __init__(self) -> None:
-        self.facts = ProcessFacts()
+    def __init__(self, pid: int) -> None:
+        self.facts = facts_of(pid)
         self.start_ticks: int | None = None
         self.cpu_seconds = 0.0
         self.refreshed = 0.0
@@ -116,7 +102,7 @@ class ProcessReader:
             self._forget_rows(pid)
         now = self._clock()
         for pid in [pid for pid in wanted if pid not in self._entries]:
-            self._entries[pid] = _Entry()
+            self._entries[pid] = _Entry(pid)
             self._refresh(pid, self._entries[pid], now)
         for pid in self._due():
             entry = self._entries[pid]
@@ -166,26 +152,8 @@ class ProcessReader:
         self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None, share: int | None = None
     ) -> Process:
         facts = self._entries[pid].facts
-        return Process(
-            pid=pid,
-            type=kind,
-            used_memory=used,
-            user=facts.user,
-            name=facts.name,
-            command=facts.command,
-            started_at=facts.started_at,
-            cpu_percent=facts.cpu_percent,
-            host_memory=facts.host_memory,
-            rank=facts.rank,
-            container=facts.container,
-            ancestors=facts.ancestors,
-            module_loading=facts.module_loading,
-            torch=facts.torch,
-            alloc_conf=facts.alloc_conf,
-            state=facts.state,
-            sm_percent=share,
-            absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
-        )
+        why = facts.absent if absent is None else {**facts.absent, "used_memory": absent}
+        return msgspec.structs.replace(facts, type=kind, used_memory=used, sm_percent=share, absent=why)
 
     def _due(self) -> list[int]:
         pids = list(self._entries)
@@ -205,7 +173,7 @@ class ProcessReader:
             name, letter, cpu_seconds, ticks, pages = status
             if entry.start_ticks != ticks:
                 entry.start_ticks, entry.introduced, entry.refreshed = ticks, False, 0.0
-                facts = ProcessFacts(started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
+                facts = facts_of(pid, started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
             span = now - entry.refreshed
             known = entry.refreshed > 0 and span > 0
             state = _STATES.get(letter, "running")
@@ -237,7 +205,7 @@ class ProcessReader:
             if self._clock() > until or (introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over):
                 return
 
-    def _with_owner(self, pid: int, facts: ProcessFacts, above: dict[int, dict[str, Any]]) -> ProcessFacts:
+    def _with_owner(self, pid: int, facts: Process, above: dict[int, dict[str, Any]]) -> Process:
         try:
             user = self._user(real_user(pid))
             command = _command(pid)
@@ -271,7 +239,7 @@ class ProcessReader:
                 self._users[uid] = str(uid)
         return self._users[uid]
 
-    def _note(self, pid: int, entry: _Entry, facts: ProcessFacts) -> None:
+    def _note(self, pid: int, entry: _Entry, facts: Process) -> None:
         if facts != entry.facts:
             entry.facts = facts
             self._forget_rows(pid)
@@ -386,10 +354,10 @@ def process_is_gone(pid: int, ran_at: float) -> bool:
     return stat[1] in _STATES or boot_time.__wrapped__() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
 
 
-def _gone(pid: int, last: ProcessFacts, *, outside: bool) -> ProcessFacts:
+def _gone(pid: int, last: Process, *, outside: bool) -> Process:
     """What is left to say of a pid that cannot be looked at; who it was stays known."""
     if outside:
-        return ProcessFacts(state="unseen")
+        return facts_of(pid, state="unseen")
     try:
         os.kill(pid, 0)  # asks whether it exists; sends nothing
     except ProcessLookupError:
@@ -397,4 +365,4 @@ def _gone(pid: int, last: ProcessFacts, *, outside: bool) -> ProcessFacts:
     except (PermissionError, OverflowError):
         pass
     hidden = dict.fromkeys(("user", "name", "command", "started_at"), Absence.NO_PERMISSION)
-    return ProcessFacts(state="unknown", absent=hidden)
+    return facts_of(pid, state="unknown", absent=hidden)

@@ -1,11 +1,140 @@
-"""Memory that ran out outside a framework's pool: of CUDA's libraries, of the host, of a kernel's block."""
+"""Memory that ran out elsewhere than in PyTorch: of CUDA's libraries, of the host, of a kernel's block; and what JAX,
+TensorFlow and CuPy write when an array does not fit.
 
+jaxlib 0.1 to 0.6 (xla/service/buffer_assignment.cc prints the parts), TensorFlow 1.x to 2.18 (bfc_allocator.cc,
+framework/op_kernel.cc), CuPy (cupy/cuda/memory.pyx).
+"""
+
+import math
 import re
 from collections.abc import Callable
 
-from vramtui.core.base.units import KIB, format_bytes
-from vramtui.core.observation.oom.messages import OomMessage, bytes_of, wording
+from vramtui.core.base.units import KIB, TORCH_ITEM_BYTES, format_bytes
+from vramtui.core.observation.oom.messages import OomMessage, bytes_of, message_at, wording
 from vramtui.core.observation.oom.report import OomCause, OomReport
+
+_XLA_SIZE = r"(\d{1,15}(?:\.\d{1,12})? ?[KMGT]?i?B)"
+_XLA_ASKED = r"(\d{1,15}(?:\.\d{1,12})? ?(?:[KMGT]?i?B|bytes))"
+# TensorFlow's pool writes "ran out of memory trying to allocate", and then more than XLA does.
+_XLA = re.compile(rf"(?<!ran out )of memory (?:while )?(?:trying to allocate|allocating) {_XLA_ASKED}")
+_XLA_REQUEST = re.compile(rf"Failed to allocate request for {_XLA_ASKED}")
+_XLA_PARTS = {
+    "arguments": re.compile(rf"parameter allocation: +{_XLA_SIZE}"),
+    "constants": re.compile(rf"constant allocation: +{_XLA_SIZE}"),
+    "results": re.compile(rf"maybe_live_out allocation: +{_XLA_SIZE}"),
+    "temporary": re.compile(rf"preallocated temp allocation: +{_XLA_SIZE}"),
+}
+
+# A caller of TensorFlow's pool that can do with less says "with freed_by_count", and nothing has failed then.
+_BFC = wording(
+    r"Allocator \(GPU_(\d{1,15})_bfc\) ran out of memory trying to allocate SIZE(?: \(rounded to (\d{1,15})\))?"
+    r"(?! with freed_by_count)(?!\. The caller indicates)"
+)
+_TENSOR = re.compile(
+    r"OOM when allocating tensor with shape ?\[([\d,]{1,200})\] and type (\w+)"
+    r"(?: on \S{0,200}?device:(GPU|CPU):(\d{1,15}))?"
+)
+_LIMIT = re.compile(r"\bLimit: +(\d{1,15})")
+_IN_USE = re.compile(r"\bInUse: +(\d{1,15})")
+# TensorFlow's own names of types, beside those that it shares with torch (2.x, tensorflow/core/framework/types.cc).
+_OWN_NAMES = {"float": "float32", "half": "float16", "double": "float64"}
+_WIDTHS = {
+    **TORCH_ITEM_BYTES,
+    **{own: TORCH_ITEM_BYTES[name] for own, name in _OWN_NAMES.items()},
+    "uint32": 4,
+    "uint64": 8,
+    "complex128": 16,
+}
+
+_CUPY = wording(
+    r"Out of memory allocating ([\d,]{1,30}) bytes"
+    r"(?: \(allocated so far: ([\d,]{1,30}) bytes(?:, limit set to: ([\d,]{1,30}) bytes)?)?"
+)
+
+
+def _xla(text: str, match: "re.Match[str]") -> OomReport:
+    message = message_at(text, match.start())
+    parts = {name: part.search(message) for name, part in _XLA_PARTS.items()}
+    memory = {name: bytes_of(size[1]) for name, size in parts.items() if size is not None}
+    asked = bytes_of(match[1])
+    sentences = (
+        f"Out of memory: {format_bytes(asked, 2)} was asked for; the message does not say what was free",
+        "JAX takes 75 % of the card at its start and no more: XLA_PYTHON_CLIENT_MEM_FRACTION=.95 raises that.",
+    )
+    return OomReport(
+        program="XLA",
+        asked=asked,
+        held={name: size for name, size in memory.items() if size},
+        known_cause="unknown",
+        own_sentences=sentences,
+    )
+
+
+def _bfc(text: str, match: "re.Match[str]") -> OomReport:
+    asked = int(match[3]) if match[3] else bytes_of(match[2])
+    return _pool(text, asked, int(match[1]), "")
+
+
+def _tensor(text: str, match: "re.Match[str]") -> OomReport:
+    shape, kind, where, number = match.groups()
+    width = _WIDTHS.get(kind)
+    asked = None if width is None else width * math.prod(int(size) for size in shape.split(",") if size)
+    what = f"a tensor [{shape}] of {kind}"
+    if where == "CPU":
+        sentences = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} for {what}",)
+        return OomReport(program="TensorFlow", asked=asked, asked_for=what, known_cause="host", own_sentences=sentences)
+    return _pool(text, asked, None if number is None else int(number), what)
+
+
+def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> OomReport:
+    """A request of `asked` bytes for `what` that TensorFlow's pool could not serve; the log tells its size, or not."""
+    limit, in_use = _LIMIT.search(text), _IN_USE.search(text)
+    free = None if limit is None or in_use is None else max(int(limit[1]) - int(in_use[1]), 0)
+    in_pieces = free is not None and asked is not None and free >= asked
+    sentence = f"{format_bytes(asked, 2)} was asked for{f' ({what})' if what else ''}"
+    if free is not None:
+        sentence += f", {format_bytes(free, 2)} of TensorFlow's pool was free"
+    if in_pieces:
+        sentences: tuple[str, ...] = (
+            f"Fragmentation: {sentence}, in pieces that are too small",
+            "Try TF_GPU_ALLOCATOR=cuda_malloc_async: the driver's pool can join them.",
+        )
+    else:
+        sentences = (f"Not enough room: {sentence}",)
+    return OomReport(
+        program="TensorFlow",
+        gpu=gpu,
+        asked=asked,
+        asked_for=what,
+        free=free,
+        limit=None if limit is None else int(limit[1]),
+        held={} if in_use is None else {"in use": int(in_use[1])},
+        known_cause="fragmentation" if in_pieces else "room",
+        own_sentences=sentences,
+    )
+
+
+def _cupy(_log: str, match: "re.Match[str]") -> OomReport:
+    asked, so_far, limit = (None if size is None else bytes_of(size) for size in match.groups())
+    within = "" if limit is None else f" within the pool's limit of {format_bytes(limit, 2)}"
+    return OomReport(
+        program="CuPy",
+        asked=asked,
+        limit=limit,
+        held={} if so_far is None else {"CuPy's pool": so_far},
+        known_cause="room",
+        own_sentences=(f"Not enough room: {format_bytes(asked, 2)} was asked for in one piece{within}",),
+    )
+
+
+ARRAYS = (
+    OomMessage(_XLA, _xla),
+    OomMessage(_XLA_REQUEST, _xla),
+    OomMessage(_BFC, _bfc),
+    OomMessage(_TENSOR, _tensor),
+    OomMessage(_CUPY, _cupy),
+)
+
 
 _LIBRARIES = (
     ("cuBLAS", "CUBLAS_STATUS_ALLOC_FAILED"),

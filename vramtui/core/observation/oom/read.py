@@ -6,8 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
-from vramtui.core.observation.oom.arrays import ARRAYS
-from vramtui.core.observation.oom.elsewhere import BLOCKS_AND_HOST, LIBRARIES, WITHOUT_FIGURES
+from vramtui.core.observation.oom.elsewhere import ARRAYS, BLOCKS_AND_HOST, LIBRARIES, WITHOUT_FIGURES
 from vramtui.core.observation.oom.messages import OomMessage, bytes_of, last, message_at, user_line, wording
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.oom.servers import SERVERS

@@ -189,7 +189,6 @@ class Generation:
         kinds = self._kinds(self.share.first, self.share.stop)
         cache = Fact(
             line="kv_cache",
-            bytes=0,
             formula=self.cache.formula(model, kinds),
             source=cache_source(model),
             lifetime="one generation",
@@ -197,14 +196,12 @@ class Generation:
         )
         growth = Fact(
             line="temporaries",
-            bytes=0,
             formula=self.cache.growth,
             source="transformers, cache_utils.py",
             lifetime="within each new token",
         )
         cache_held = Fact(
             line="activations",
-            bytes=0,
             formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
             "positions, their numbers, what is padding; a mask where the kernel has none of its own",
             source="transformers, modeling_llama.py, LlamaModel.forward: its variables",

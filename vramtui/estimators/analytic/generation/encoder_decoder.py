@@ -77,7 +77,6 @@ class Transcription:
         return {
             KV_CACHE: Fact(
                 line="kv_cache",
-                bytes=0,
                 formula=f"2 x {model.decoder_layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the "
                 f"target + {self.writer.source:,} of the source) x {model.num_attention_heads} heads x {self._each()} "
                 f"x {self.itemsize} B",
@@ -87,7 +86,6 @@ class Transcription:
             ),
             GROWTH: Fact(
                 line="temporaries",
-                bytes=0,
                 formula="one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
                 source="transformers, cache_utils.py, DynamicLayer.update",
                 lifetime="within each new token",

@@ -8,24 +8,75 @@ small beside any denoiser's, so that whole tensors are counted and no operator i
 Shapes of an encoder: stream (b, s, h), MLP (b, s, i), biases (n, s, s), logits (b, s, v); b prompts of s tokens.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
-from vramtui.core.schema.encoder_models import PipelineEncoder, PipelineModel, UNetModel
-from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.core.schema.encoder_models import PipelineEncoder, PipelineModel, PipelineVae, UNetModel
+from vramtui.core.schema.stored_tensors import TensorGroup
+from vramtui.core.schema.workload import InferRun, Precision, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
-from vramtui.estimators.analytic.pipelines.weights import PartWeights, encoder_tensors, part_weights, vae_tensors
-from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, inference_recipe
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import Program, prefilled
 from vramtui.estimators.analytic.training.parts import passing_facts
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cublas import Workspace
+from vramtui.models.spec import Parameter
+
+FP32_BITS = 32
+
+
+class PartWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """One part's weights.
+
+    Attributes:
+        name: of its folder.
+        numbers: in all of them.
+        blocks: what they take together.
+        largest: bytes of the largest tensor, which is on the card alone where layers come one by one.
+    """
+
+    name: str
+    numbers: int
+    blocks: BlockBytes
+    largest: int
+
+
+def encoder_tensors(encoder: PipelineEncoder, precision: Precision) -> tuple[Parameter, ...]:
+    """The tensors of an encoder; in a pipeline of fp16 some stay in fp32."""
+    raised = encoder.fp32_in_fp16 if precision.startswith("fp16") else ()
+    return tuple(
+        _parameter(encoder.name, group, FP32_BITS if group.name in raised else None) for group in encoder.tensors
+    )
+
+
+def vae_tensors(vae: PipelineVae) -> tuple[Parameter, ...]:
+    """Every tensor of the VAE, in fp32 where it is kept so."""
+    return tuple(_parameter("vae", group, FP32_BITS if vae.fp32 else None) for group in vae.tensors)
+
+
+def part_weights(name: str, tensors: Iterable[Parameter], itemsize: int) -> PartWeights:
+    """What `tensors` come to at `itemsize` bytes a number."""
+    parameters = tuple(tensors)
+    sizes = [t.numel * itemsize if t.bits is None else t.numel * t.bits // 8 for t in parameters]
+    return PartWeights(
+        name=name,
+        numbers=sum(t.numel * t.count for t in parameters),
+        blocks=block_bytes(parameters, itemsize),
+        largest=max(sizes, default=0),
+    )
+
+
+def _parameter(part: str, group: TensorGroup, bits: int | None) -> Parameter:
+    return Parameter(f"{part}.{group.name}", group.shape, group.count, False, bits or group.bits)
+
 
 # Tensors of the stream's size that a block holds at its attention: the stream, its norm in fp32 and back, queries,
 # keys, values and the answer.

@@ -9,7 +9,8 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import Parallel, ServeRun
-from vramtui.estimators.analytic.serving.parts import ServingPart, context_length, served
+from vramtui.estimators.analytic.assemble import Fact
+from vramtui.estimators.analytic.serving.parts import context_length, served
 from vramtui.estimators.analytic.sizes.precision import (
     block_bytes,
     bytes_per_token,
@@ -127,9 +128,8 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     there = Offloaded(model, run)
     cache, cache_words = there.cache()
     compute, compute_words = there.compute()
-    parts = [
-        ServingPart(
-            name="weights",
+    parts = {
+        "weights": Fact(
             line="weights",
             bytes=there.weights(),
             formula=there.weight_words(),
@@ -137,16 +137,14 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             if run.quantization
             else "the model's shapes",
         ),
-        ServingPart(name="kv cache", line="kv_cache", bytes=cache, formula=cache_words, source=cache_source(model)),
-        ServingPart(
-            name="compute buffer",
+        "kv cache": Fact(line="kv_cache", bytes=cache, formula=cache_words, source=cache_source(model)),
+        "compute buffer": Fact(
             line="temporaries",
             bytes=compute,
             formula=compute_words,
             source=SOURCE,
-            transient=True,
         ),
-    ]
+    }
     return served(parts, device, _notes(there))
 
 

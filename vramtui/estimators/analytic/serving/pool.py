@@ -1,10 +1,14 @@
 """A pool of keys and values that is cut by tokens: what SGLang and TensorRT-LLM have."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.estimators.analytic.serving.vllm_profiling import Profiled
+from vramtui.estimators.analytic.serving.weights import ServedWeights
+from vramtui.estimators.analytic.sizes.partition import Share, place_of
 from vramtui.models.specs.decoder import decoder_spec
 
 # Tokens that sliding layers have room for, of those that others have, and states of whole sequences beside keys and
@@ -35,6 +39,22 @@ class TokenPool(msgspec.Struct, frozen=True, kw_only=True):
             f"room for {self.tokens:,} tokens of keys and values: {self.tokens / length:.2f} sequences of {length:,} "
             f"tokens {end}"
         )
+
+
+class PooledRank(NamedTuple):
+    """One rank's pieces; `left` bytes are free beside all but keys and values, where its engine looks at that."""
+
+    share: Share
+    weights: ServedWeights
+    profiled: Profiled
+    pool: TokenPool
+    left: int = 0
+
+    def place(self, ranks: int) -> tuple[str, ...]:
+        """Which of several ranks it is, as a sentence."""
+        if ranks == 1:
+            return ()
+        return (f"bytes of one card of {ranks}; the tightest: {place_of(self.share)}",)
 
 
 def pool_of(share: Share, bits: float, room: int, page: int) -> TokenPool:

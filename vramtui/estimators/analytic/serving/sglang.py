@@ -12,12 +12,13 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
-from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
-from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
-from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
-from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
+from vramtui.estimators.analytic.assemble import Fact
+from vramtui.estimators.analytic.serving.parts import UNMEASURED, TooLargeError, context_length, served
+from vramtui.estimators.analytic.serving.pool import PooledRank, pool_of, refuse_others
+from vramtui.estimators.analytic.serving.vllm_profiling import ProfiledPass, profiled_batch
+from vramtui.estimators.analytic.serving.weights import weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
-from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
+from vramtui.estimators.analytic.sizes.partition import Share, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.models.specs.decoder import cache_source
@@ -85,16 +86,6 @@ def has_tower(model: TransformerModel) -> bool:
     return any(group.place == "tower" for group in model.tensors)
 
 
-class SglangRank(NamedTuple):
-    """One rank's pieces."""
-
-    share: Share
-    weights: ServedWeights
-    profiled: Profiled
-    room: int
-    pool: TokenPool
-
-
 class SglangServer:
     """One SGLang server; the rank with the least room decides for all."""
 
@@ -108,7 +99,7 @@ class SglangServer:
         ranks = [self._rank(share, model.vocab_size) for share in telling_shares(model, parallel)]
         self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
 
-    def _rank(self, share: Share, vocabulary: int) -> SglangRank:
+    def _rank(self, share: Share, vocabulary: int) -> PooledRank:
         run, recipe = self.run, inference_recipe(self.run.precision)
         weights = weights_of(share, run, recipe)
         batch = ProfiledPass(
@@ -121,7 +112,7 @@ class SglangServer:
         room = int(self.free * self.settings.fraction) - weights.blocks.bytes - weights.blocks.tails
         bits = cache_bits(run.kv_cache, run.precision)
         pool = pool_of(share, bits, room, page=1)
-        return SglangRank(share, weights, profiled_batch(share, batch), room, pool)
+        return PooledRank(share, weights, profiled_batch(share, batch), pool)
 
     @property
     def requests(self) -> int:
@@ -146,13 +137,12 @@ class SglangServer:
             )
         return served(self._parts(), self.device, self._notes(), ranks=self.ranks)
 
-    def _parts(self) -> list[ServingPart]:
+    def _parts(self) -> dict[str, Fact]:
         rank, settings = self.rank, self.settings
         table = 4 * (self.requests + 1) * (self.length + MORE_POSITIONS)
-        parts = [
-            *weight_parts(rank.weights),
-            ServingPart(
-                name="kv cache",
+        parts = {
+            **weight_parts(rank.weights),
+            "kv cache": Fact(
                 line="kv_cache",
                 bytes=rank.pool.bytes,
                 formula=f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
@@ -160,34 +150,28 @@ class SglangServer:
                 source=f"{POOL}; {cache_source(rank.share.model)}",
                 count=2 * rank.share.layers,
             ),
-            ServingPart(
-                name="table of requests",
+            "table of requests": Fact(
                 line="workspaces",
                 bytes=table,
                 formula=f"{self.requests + 1:,} requests x {self.length + MORE_POSITIONS:,} positions x 4 B",
                 source=TABLE,
                 count=1,
             ),
-            ServingPart(
-                name="activations of a chunk",
+            "activations of a chunk": Fact(
                 line="activations",
                 bytes=rank.profiled.bytes,
                 formula=rank.profiled.formula,
                 source="the model's shapes, as vLLM's layers of the same shapes hold them",
                 lifetime="within a pass",
-                transient=True,
             ),
-        ]
+        }
         if not self.run.enforce_eager:
-            parts.append(
-                ServingPart(
-                    name="cuda graphs",
-                    line="workspaces",
-                    bytes=SEQUENCE * MIB * settings.graphs,
-                    formula=f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
-                    "aside for them; what they take is known by a run alone",
-                    source=ARGUMENTS,
-                )
+            parts["cuda graphs"] = Fact(
+                line="workspaces",
+                bytes=SEQUENCE * MIB * settings.graphs,
+                formula=f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
+                "aside for them; what they take is known by a run alone",
+                source=ARGUMENTS,
             )
         return parts
 
@@ -203,9 +187,7 @@ class SglangServer:
         if has_tower(rank.share.model) and self.run.mem_fraction_static is None:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
         notes += [*rank.pool.notes, UNMEASURED]
-        if self.parallel.ranks > 1:
-            notes.append(f"bytes of one card of {self.parallel.ranks}; the tightest: {place_of(rank.share)}")
-        return tuple(notes)
+        return (*notes, *rank.place(self.parallel.ranks))
 
 
 def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:

@@ -4,20 +4,19 @@ Source: TensorRT-LLM 1.0, tensorrt_llm/_torch/pyexecutor/_util.py, KvCacheCreato
 once, and of the card less the most that it took `free_gpu_memory_fraction` goes to keys and values.
 """
 
-from typing import NamedTuple
-
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
-from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLargeError, context_length, served
-from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
-from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
-from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
+from vramtui.estimators.analytic.assemble import Fact
+from vramtui.estimators.analytic.serving.parts import UNMEASURED, TooLargeError, context_length, served
+from vramtui.estimators.analytic.serving.pool import PooledRank, pool_of, refuse_others
+from vramtui.estimators.analytic.serving.vllm_profiling import ProfiledPass, profiled_batch
+from vramtui.estimators.analytic.serving.weights import weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
-from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
+from vramtui.estimators.analytic.sizes.partition import Share, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
@@ -28,16 +27,6 @@ SOURCE = "TensorRT-LLM 1.0, tensorrt_llm/_torch/pyexecutor/_util.py, KvCacheCrea
 TOKENS, BLOCK = 8192, 32
 # Where the run says no free_gpu_memory_fraction (KvCacheConfig).
 FRACTION = 0.9
-
-
-class TrtRank(NamedTuple):
-    """One rank's pieces; `left` bytes are free beside all but keys and values."""
-
-    share: Share
-    weights: ServedWeights
-    profiled: Profiled
-    left: int
-    pool: TokenPool
 
 
 class TrtServer:
@@ -54,7 +43,7 @@ class TrtServer:
         ranks = [self._rank(share, model.vocab_size) for share in telling_shares(model, parallel)]
         self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
 
-    def _rank(self, share: Share, vocabulary: int) -> TrtRank:
+    def _rank(self, share: Share, vocabulary: int) -> PooledRank:
         run, recipe = self.run, inference_recipe(self.run.precision)
         weights = weights_of(share, run, recipe)
         batch = ProfiledPass(
@@ -69,7 +58,7 @@ class TrtServer:
         left = self.device.total_memory - outside - weights.blocks.bytes - weights.blocks.tails - profiled.bytes
         room = int(left * self.fraction)
         bits = cache_bits(run.kv_cache, run.precision)
-        return TrtRank(share, weights, profiled, left, pool_of(share, bits, room, BLOCK))
+        return PooledRank(share, weights, profiled, pool_of(share, bits, room, BLOCK), left)
 
     def estimate(self) -> Estimate:
         """What the process holds on the fullest card.
@@ -89,12 +78,11 @@ class TrtServer:
             )
         return served(self._parts(), self.device, self._notes(), ranks=self.ranks)
 
-    def _parts(self) -> list[ServingPart]:
+    def _parts(self) -> dict[str, Fact]:
         rank, fraction = self.rank, self.fraction
-        return [
-            *weight_parts(rank.weights),
-            ServingPart(
-                name="kv cache",
+        return {
+            **weight_parts(rank.weights),
+            "kv cache": Fact(
                 line="kv_cache",
                 bytes=rank.pool.bytes,
                 formula=f"{fraction:g} of the {format_bytes(max(0, rank.left))} that weights and the profiled batch "
@@ -102,24 +90,21 @@ class TrtServer:
                 source=f"{SOURCE}; {cache_source(rank.share.model)}",
                 count=1,
             ),
-            ServingPart(
-                name="profiled batch",
+            "profiled batch": Fact(
                 line="activations",
                 bytes=rank.profiled.bytes,
                 formula=rank.profiled.formula,
                 source="the model's shapes, as vLLM's layers of the same shapes hold them; " + SOURCE,
                 lifetime="within a pass; set aside for good",
-                transient=True,
             ),
-            ServingPart(
-                name="workspaces",
+            "workspaces": Fact(
                 line="workspaces",
                 bytes=self.workspace,
                 formula=f"{self.workspace:,} B of cuBLAS; the attention's own are not known",
                 source=SOURCE,
                 count=1,
             ),
-        ]
+        }
 
     def _notes(self) -> tuple[str, ...]:
         rank, fraction = self.rank, self.fraction
@@ -134,9 +119,7 @@ class TrtServer:
             *rank.pool.notes,
             UNMEASURED,
         ]
-        if self.parallel.ranks > 1:
-            notes.append(f"bytes of one card of {self.parallel.ranks}; the tightest: {place_of(rank.share)}")
-        return tuple(notes)
+        return (*notes, *rank.place(self.parallel.ranks))
 
 
 def estimate_tensorrt_llm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:

@@ -2,16 +2,18 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import GIB, MIB, format_bytes
+from vramtui.core.base.units import GIB, KIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.largest import largest, search_largest
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import Parallel, ServeRun
-from vramtui.estimators.analytic.serving.parts import ServingPart, TooLargeError, context_length, served
-from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
-from vramtui.estimators.analytic.serving.vllm_graphs import SOURCE as GRAPH_SOURCE
-from vramtui.estimators.analytic.serving.vllm_graphs import graph_bytes, graphs_captured
+from vramtui.estimators.analytic.assemble import Fact
+from vramtui.estimators.analytic.serving.parts import TooLargeError, context_length, served
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch, tuning_buffer
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
@@ -21,7 +23,127 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
-from vramtui.models.specs.decoder import cache_source, shape_words
+from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """How the pool is cut.
+
+    Attributes:
+        page: bytes of one page, over the layers of one group.
+        block: tokens in it.
+        layers: layers that have a cache.
+        groups: (tokens after which a group's pages are used again, or None; how many groups of that kind).
+        per_sequence: pages that one sequence of `length` tokens holds.
+        ahead: tokens that one pass may write before older ones are let go.
+    """
+
+    page: int
+    block: int
+    layers: int
+    groups: tuple[tuple[int | None, int], ...]
+    length: int
+    ahead: int
+
+    @property
+    def per_sequence(self) -> int:
+        """Pages that one sequence of the longest length holds."""
+        return self._pages(self.length)
+
+    def tokens(self, blocks: int) -> int:
+        """Tokens that the pool holds, as vLLM reports them."""
+        return blocks // sum(count for _, count in self.groups) * self.block
+
+    def longest(self, blocks: int) -> int:
+        """The longest sequence for which `blocks` pages are enough."""
+        return largest(self._pages, search_largest(blocks, self.length, most=max(self.length - 1, 1)))
+
+    def _pages(self, length: int) -> int:
+        """Pages of a sequence; a sliding group keeps its window, what one pass writes, and one page half used."""
+        total = 0
+        for window, count in self.groups:
+            tokens = length if window is None else min(length, window - 1 + self.ahead)
+            pages = -(-tokens // self.block)
+            total += count * (pages if window is None else min(pages + 1, -(-length // self.block)))
+        return total
+
+
+def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> Pages:
+    """Pages for the layers of `share`, `bits` to a number and `block` tokens to a page.
+
+    Where some layers slide and others do not, groups are as large as the smaller kind, and the last group is padded.
+
+    Raises:
+        UserError: no layer has keys and values.
+    """
+    kinds = tuple(kind for kind in decoder_spec(share.model).caches(share.first, share.stop) if kind.per_token)
+    if not kinds:
+        raise UserError(
+            "run.kind = 'serve': a model whose layers keep states alone has no pages; take run.kind = 'infer'"
+        )
+    size = min(kind.layers for kind in kinds)
+    numbers = max(kind.per_token for kind in kinds)
+    return Pages(
+        page=int(size * block * numbers * bits / 8),
+        block=block,
+        layers=share.layers,
+        groups=tuple(_group(kind, size) for kind in kinds),
+        length=length,
+        ahead=ahead,
+    )
+
+
+def _group(kind: LayerCache, size: int) -> tuple[int | None, int]:
+    return kind.window, -(-kind.layers // size)
+
+
+# FlashAttention 3 splits keys and values among so many blocks under full graphs, and a graph holds the fp32 parts of
+# the largest batch (vllm/config/attention.py, flash_attn_max_num_splits_for_cuda_graph; v1/attention/backends/
+# flash_attn.py). Only Hopper has FlashAttention 3, and that for numbers of 16 bits.
+MOST_SPLITS = 32
+FLASH_ATTENTION_3, HALF = (9, 0), 2
+MOST_CAPTURED = 512
+# What the driver keeps of the kernels of one layer in one graph, and what the first capture takes. Fitted, for no
+# source says it: the first to Llama 3.1 8B on 1, 2 and 4 pipeline stages (0.91, 0.65, 0.51 GiB on H100s, vLLM 0.19),
+# the second to the same runs. Experts launch more kernels, and shared ones have a stream of their own: fitted to
+# Mixtral 8x7B and Qwen 3 30B-A3B, and to Qwen 1.5 MoE and DeepSeek V2 Lite.
+DENSE_LAYER, ROUTED_LAYER, SHARED_LAYER = 171 * KIB, 220 * KIB, 420 * KIB
+FIRST_CAPTURE = 125 * MIB
+GRAPH_SOURCE = (
+    "the attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to 31 start-up logs"
+)
+
+
+def graphs_captured(sequences: int) -> int:
+    """Graphs: of whole passes for batches of up to `sequences`, and in pieces for up to twice as many.
+
+    Sizes are 1, 2, 4, by eights to 256, and by sixteens beyond (vllm/config/vllm.py, _set_cudagraph_sizes).
+    """
+    largest = min(2 * sequences, MOST_CAPTURED)
+    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
+    return sum((size <= largest) + (size <= min(sequences, largest)) for size in sizes)
+
+
+def graph_bytes(share: Share, sequences: int, itemsize: int, capability: tuple[int, int]) -> int:
+    """Bytes of all captured graphs of one rank, which computes in numbers of `itemsize` bytes."""
+    layers = share.layers * _layer_bytes(share.model) * graphs_captured(sequences)
+    splits = split_bytes(share.model, sequences) if itemsize == HALF and capability == FLASH_ATTENTION_3 else 0
+    return layers + FIRST_CAPTURE + splits
+
+
+def split_bytes(model: TransformerModel, sequences: int) -> int:
+    """The fp32 parts of split attention's answers and their sums, of the largest batch that is captured whole."""
+    if model.kv_lora_rank is not None:
+        return 0
+    batch = min(sequences, MOST_CAPTURED)
+    return MOST_SPLITS * batch * model.num_attention_heads * (model.head_size + 1) * 4
+
+
+def _layer_bytes(model: TransformerModel) -> int:
+    if model.num_experts is None:
+        return DENSE_LAYER
+    return SHARED_LAYER if model.shared_size else ROUTED_LAYER
+
 
 # Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 GiB on
 # H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19); as shares of the
@@ -113,50 +235,44 @@ class Server:
             needed,
         )
 
-    def _parts(self) -> list[ServingPart]:
+    def _parts(self) -> dict[str, Fact]:
         worker = self.worker
-        return [
-            *weight_parts(worker.weights),
-            ServingPart(
-                name="rotary table",
+        return {
+            **weight_parts(worker.weights),
+            "rotary table": Fact(
                 line="weights",
                 bytes=worker.rotary,
                 formula=f"sines and cosines of {worker.share.model.max_position_embeddings or 0:,} positions",
                 source="vLLM, vllm/model_executor/layers/rotary_embedding",
                 count=1,
             ),
-            self._pool(),
-            ServingPart(
-                name="profiled batch",
+            "kv cache": self._pool(),
+            "profiled batch": Fact(
                 line="activations",
                 bytes=worker.profiled.bytes,
                 formula=worker.profiled.formula,
                 source="the model's shapes; " + WORKER,
                 lifetime="within a pass; set aside for good",
-                transient=True,
             ),
-            ServingPart(
-                name="cuda graphs",
+            "cuda graphs": Fact(
                 line="workspaces",
                 bytes=worker.graphs,
                 formula=f"{graphs_captured(self.sequences)} graphs over {worker.share.layers} layers"
                 + ("" if worker.graphs_in_share else ", on top of the share"),
                 source=GRAPH_SOURCE,
             ),
-            ServingPart(
-                name="workspaces",
+            "workspaces": Fact(
                 line="workspaces",
                 bytes=worker.workspace,
                 formula=f"{worker.workspace:,} B: one thread multiplies matrices",
                 source=WORKSPACE_SOURCE,
                 count=1,
             ),
-        ]
+        }
 
-    def _pool(self) -> ServingPart:
+    def _pool(self) -> Fact:
         model, pages, run = self.worker.share.model, self.worker.pages, self.run
-        return ServingPart(
-            name="kv cache",
+        return Fact(
             line="kv_cache",
             bytes=self.blocks * pages.page,
             formula=f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "

@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import ServingPart
+from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, Recipe, block_bytes
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
@@ -95,25 +95,23 @@ def merged(tensors: Iterable[Parameter], model: TransformerModel) -> tuple[Param
     return tuple(parameters.values())
 
 
-def weight_parts(weights: ServedWeights) -> list[ServingPart]:
+def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
     """The weights as parts: the tensors, and what their segments hold beyond them."""
-    return [
-        ServingPart(
-            name="weights",
+    return {
+        "weights": Fact(
             line="weights",
             bytes=weights.blocks.bytes,
             formula=weights.words,
             source="the model's shapes" + (f"; {OFFLOADED}" if weights.offloaded else ""),
             count=weights.blocks.count,
         ),
-        ServingPart(
-            name="weight tails",
+        "weight tails": Fact(
             line="weights",
             bytes=weights.blocks.tails,
             formula="what tensors of 10 MiB and more hold beyond their size",
             source="PyTorch, c10/cuda/CUDACachingAllocator.cpp",
         ),
-    ]
+    }
 
 
 def _stays(tensor: Parameter, run: ServeRun) -> bool:

@@ -247,7 +247,6 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
     } | {
         group: Fact(
             line=LINES.get(group, "activations"),
-            bytes=0,
             formula="passed on at once; autograd keeps none of it",
             source=AUTOGRAD_SOURCE,
             lifetime="within its operators",
@@ -279,14 +278,12 @@ def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
         WORKSPACES: workspace_fact(sizes.workspace, "one for the forward pass's thread, one for autograd's", 2),
         BACKWARD: Fact(
             line="temporaries",
-            bytes=0,
             formula="the gradients of activations alive together at the fullest moment of the backward pass",
             source=AUTOGRAD_SOURCE,
             lifetime="within the backward pass of its block",
         ),
         SCRATCH: Fact(
             line="temporaries",
-            bytes=0,
             formula="what the operator at the fullest moment needs for itself: partial sums, products on the way",
             source="PyTorch, aten/src/ATen/native/cuda",
             lifetime="within one operator",
@@ -307,15 +304,14 @@ def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Work
         **{
             group: Fact(
                 line="activations",
-                bytes=0,
                 formula=f"tensors on their way over {what}, at their fullest; none is kept",
                 source=CODE,
                 lifetime=PASSING,
             )
             for group in groups
         },
-        SCRATCH: Fact(line="temporaries", bytes=0, formula="operators' own", source=CODE, lifetime=PASSING),
-        CASTS: Fact(line="temporaries", bytes=0, formula="autocast's copies", source=CODE, lifetime=PASSING),
+        SCRATCH: Fact(line="temporaries", formula="operators' own", source=CODE, lifetime=PASSING),
+        CASTS: Fact(line="temporaries", formula="autocast's copies", source=CODE, lifetime=PASSING),
         "inputs": Fact(
             line="inputs", bytes=program.inputs, formula=program.inputs_formula, source="the batch", lifetime=PASSING
         ),
