@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import textwrap
 from collections import defaultdict
 from importlib import resources
@@ -13,8 +14,10 @@ import pytest
 
 from tests.recorded.cudnn import cudnn_without_device
 from tests.warm_traces import WARM
+from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.estimators import torch_facts
+from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     ConvolutionForm,
     Convolved,
@@ -211,6 +214,23 @@ def test_convolutions_peak_where_the_cuda_build_does(tmp_path: Path, benchmark: 
     assert not result.unseen
     assert any(note.startswith("torch.backends.cudnn.benchmark") for note in result.warnings) is (benchmark == "True")
     assert result.bounded is (benchmark == "True")
+
+
+@pytest.mark.torch
+def test_no_kernel_is_tried_that_asks_for_more_than_the_card_has(tmp_path: Path) -> None:
+    """The same script and build with 112 MiB beside the context: of the kernels the largest are left out, and of the
+    others the largest is not known.
+    """
+    script = tmp_path / "script.py"
+    script.write_text(CONVOLUTIONS.replace("BENCHMARK", "True"), encoding="utf-8")
+    h200 = card("H200")
+    small = msgspec.structs.replace(h200, total_memory=112 * MIB + cuda_context_bytes(h200.capability))
+    with cudnn_without_device():
+        result = WARM.trace(TraceRequest(path=str(script), device=small))
+    assert result.peak_reserved == 90_177_536
+    assert 0.99 * 74_462_208 < result.peak_allocated < 74_462_208
+    (note,) = [note for note in result.warnings if note.startswith("torch.backends.cudnn.benchmark")]
+    assert re.search(r"the card has free by then, [\d.]+ MiB at the first", note)
 
 
 @pytest.mark.torch

@@ -187,6 +187,14 @@ class CachingAllocator:
         """Bytes of the device that nobody holds."""
         return max(self._heap.device.free, 0)
 
+    @property
+    def largest_available(self) -> int:
+        """Bytes that one request may hope for, as PyTorch tells cuDNN (c10/cuda/CUDACachingAllocator.cpp, `cacheInfo`):
+        the device's free memory, or the largest cached block where that is larger.
+        """
+        pools = (self._heap.small, self._heap.large)
+        return max(self.free_memory, *(keys[-1][0] for pool in pools for keys in pool.free.values() if keys), 0)
+
     def hold_outside(self, size: int) -> None:
         """Take `size` bytes of the device for what is no allocation, as the CUDA context; they stay taken."""
         self._heap.device.used += size

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from vramtui.core.base.units import format_bytes
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.convolution_workspaces import REAL, Direction, is_without_device, measured_card
 from vramtui.estimators.torch_facts.measured_convolutions import ConvolutionCall, asked_workspace, tried_workspace
@@ -32,12 +33,18 @@ FAR_NOTE = (
 )
 RIGHT, LARGER, MUCH_LARGER = 0.76, 0.15, 0.03
 
-# dcgan on an H100 (docs/accuracy.md) and world-models beside the CUDA build without a device (docs/scripts.md).
+# PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, generate_and_filter_plans and run_single_conv, read in 2.2 and in a
+# later one with the same lines: kernels that ask for more than `get_available_workspace` are left out, which is the
+# device's free memory or the largest cached block (c10/cuda/CUDACachingAllocator.cpp, cacheInfo). Nothing else limits
+# them: `benchmark_limit` counts those that are timed, behind the workspace of all, and CUDNN_CONV_WSCAP_DBG, which
+# PyTorch's list of variables names, stands in no library of its 2.13 or of cuDNN 9.20. The two nets are dcgan on an
+# H100 (docs/accuracy.md) and world-models beside the CUDA build without a device (docs/scripts.md).
 BENCHMARK_NOTE = (
     "torch.backends.cudnn.benchmark: bounded, from below: the first call of each convolution tries all of cuDNN's "
-    "kernels, takes what the largest asks for, at most all that the card has left, and empties the allocator's cache; "
-    "the largest that was measured is counted, and the peaks of two nets were a third and five sixths too low by it; "
-    "which kernel is fastest only the card tells, and the first of cuDNN's own order is counted"
+    "kernels, takes what the largest asks for, and empties the allocator's cache; the largest that was measured is "
+    "counted, and the peaks of two nets were a third and five sixths too low by it; the bound from above is what the "
+    "card has free by then, {} at the first: kernels that ask for more are not tried; which is fastest only the card "
+    "tells, and the first of cuDNN's own order is counted"
 )
 _SPATIAL_3D = 5
 
@@ -97,6 +104,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
 def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     """What `torch.backends.cudnn.benchmark` does at the first call: the largest workspace of all kernels is taken, each
     is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
+    A kernel that asks for more than the card has is none of them.
 
     Which kernel is fastest only the card tells: the first of cuDNN's own order is taken to be.
     """
@@ -105,9 +113,11 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
         return
     memory.convolutions_tried.add((convolved, at))
     tried = tried_workspace(convolved, at)
-    memory.warn(BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
+    room = memory.allocator.largest_available
+    note = BENCHMARK_NOTE.format(format_bytes(room))
+    memory.warn(note, same=BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
     memory.bounded = True
-    nbytes = asked if tried is None else max(asked, tried[0])
+    nbytes = asked if tried is None or tried[0] > room else max(asked, tried[0])
     if nbytes:
         call.drop(call.scratch(nbytes))
     memory.allocator.empty_cache()
