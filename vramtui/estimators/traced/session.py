@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.traced.accounting import garbage
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.categories import Categories
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
@@ -127,6 +128,7 @@ class TraceSession:
         self.where.install()
         self.phases.install(self._patches)
         RepeatedCalls(self.memory, self.where).install(self._patches)
+        self.recorder.garbage = garbage.install(self._patches, self.memory)
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn
@@ -166,5 +168,7 @@ class TraceSession:
         self._fake.__exit__(kind, error, trace)
         self.phases.remove()
         self.where.remove()
+        if self.recorder.garbage is not None:
+            self.recorder.garbage.remove()
         self._patches.undo()
         torch._C._set_grad_enabled(True)

@@ -7,6 +7,7 @@ import torch
 
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.accounting.categories import Categories, category_of
+from vramtui.estimators.traced.accounting.garbage import GarbageWatch
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.process.results import (
@@ -34,6 +35,7 @@ class TraceRecorder:
     def __init__(self, memory: SimulatedMemory, progress: Callable[[Progress], None]) -> None:
         self.rows: list[TraceRow] = []
         self.categories: Categories | None = None
+        self.garbage: GarbageWatch | None = None
         self._memory = memory
         self._progress = progress
 
@@ -109,6 +111,7 @@ class TraceRecorder:
                 *memory.warnings,
                 *(() if memory.largest_run else _differing_batches(self.rows)),
                 *(() if out_of_memory is not None else _caught(memory)),
+                *(() if self.garbage is None else self.garbage.notes()),
             ),
             emulated_better=tuple(memory.emulated_better),
             bounded=memory.bounded,

@@ -1,9 +1,12 @@
-"""Replace attributes for as long as a trace runs."""
+"""Replace attributes for as long as a trace runs, those of modules too that a script may import later on."""
 
 import contextlib
+import importlib.abc
+import importlib.machinery
 import inspect
-from collections.abc import Iterator
-from types import FunctionType
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType, ModuleType
 from typing import Any
 
 _ABSENT: Any = object()
@@ -47,3 +50,42 @@ def _put(owner: Any, name: str, value: Any) -> None:
         delattr(owner, name)
     else:
         setattr(owner, name, value)
+
+
+def for_module(patches: Patches, name: str, done: Callable[[ModuleType], None]) -> None:
+    """Call `done` with the module called `name`: now where it is imported already, else as soon as it is."""
+    if name in sys.modules:
+        done(sys.modules[name])
+    else:
+        patches.set(sys, "meta_path", [_AfterImport(name, done), *sys.meta_path])
+
+
+class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Calls `done` with a module as soon as it was imported."""
+
+    def __init__(self, name: str, done: Callable[[ModuleType], None]) -> None:
+        self._name, self._done = name, done
+        self._loader: Any = None
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module's own spec, with this as its loader."""
+        if fullname != self._name or self._loader is not None:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._loader, spec.loader = spec.loader, self
+                return spec
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Create the module with its own loader."""
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module with its own loader, then `done`."""
+        self._loader.exec_module(module)
+        self._done(module)

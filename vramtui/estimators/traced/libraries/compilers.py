@@ -13,8 +13,7 @@ from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
-from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.libraries.triton_kernels import for_module
+from vramtui.estimators.traced.device.patches import Patches, for_module
 from vramtui.estimators.traced.loading.scripted import give_save
 
 INDUCTOR = "inductor"  # what torch.compile takes where nobody names a backend

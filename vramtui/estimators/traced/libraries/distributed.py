@@ -17,9 +17,8 @@ import torch.multiprocessing
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
-from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.device.patches import Patches, for_module
 from vramtui.estimators.traced.libraries.collectives import Collectives, FinishedWork
-from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
 STARTED = (

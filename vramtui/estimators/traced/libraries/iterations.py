@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
-from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.device.patches import Patches, for_module
 from vramtui.estimators.traced.dispatch import values
-from vramtui.estimators.traced.libraries.triton_kernels import for_module
 
 # torchdiffeq 0.2.5: its steps with an error are taken in `rk_common`, by a function that is imported by its name.
 _MODULE, _NAME = "torchdiffeq._impl.rk_common", "_compute_error_ratio"

@@ -5,11 +5,9 @@ it sees a shape, with a buffer of 256 MiB to clear the card's cache (triton/test
 get_empty_cache_for_benchmark). A trace leaves the launch out and keeps that buffer.
 """
 
-import importlib.abc
-import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,7 +16,7 @@ import torch
 from vramtui.core.base.units import MIB
 from vramtui.estimators.torch_facts.reduction import WARP
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
-from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.device.patches import Patches, for_module
 from vramtui.estimators.traced.libraries import triton_stand_in
 
 NOTE = "Triton kernels are not run: each writes into the tensors that it is given and takes no memory of its own"
@@ -43,8 +41,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     elif "triton.runtime.jit" in sys.modules:
         patch(sys.modules["triton.runtime.jit"])
     else:
-        finder = AfterImport("triton.testing", lambda _module: patch(sys.modules["triton.runtime.jit"]))
-        patches.set(sys, "meta_path", [finder, *sys.meta_path])
+        for_module(patches, "triton.testing", lambda _module: patch(sys.modules["triton.runtime.jit"]))
 
 
 def time_nothing(kernel_call: Callable[[], Any], *_args: Any, quantiles: Any = None, **_kwargs: Any) -> Any:
@@ -84,42 +81,3 @@ def _driver(memory: SimulatedMemory, target: Any) -> SimpleNamespace:
         get_benchmarker=lambda: time_nothing,
         utils=SimpleNamespace(get_device_properties=lambda _device=0: asked),
     )
-
-
-class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls `done` with a module as soon as it was imported."""
-
-    def __init__(self, name: str, done: Callable[[ModuleType], None]) -> None:
-        self._name, self._done = name, done
-        self._loader: Any = None
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """The module's own spec, with this as its loader."""
-        if fullname != self._name or self._loader is not None:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                self._loader, spec.loader = spec.loader, self
-                return spec
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Create the module with its own loader."""
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module with its own loader, then `done`."""
-        self._loader.exec_module(module)
-        self._done(module)
-
-
-def for_module(patches: Patches, name: str, done: Callable[[ModuleType], None]) -> None:
-    """Call `done` with the module called `name`: now where it is imported already, else as soon as it is."""
-    if name in sys.modules:
-        done(sys.modules[name])
-    else:
-        patches.set(sys, "meta_path", [AfterImport(name, done), *sys.meta_path])
