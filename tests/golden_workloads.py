@@ -5,7 +5,8 @@ A name is that of a recorded run: model, attention, precision, optimizer, checkp
 
 from typing import Literal
 
-from vramtui.core.schema.decoder_models import Implementation, TransformerModel
+from vramtui.core.schema.bounds import Implementation
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.layer_models import Act, ConvNetModel, Layer, Linear, Norm, Repeat, SequentialModel, Stage
 from vramtui.core.schema.workload import Attention, Optimizer, OptimizerImplementation, Precision, TrainRun, Workload
 

@@ -56,7 +56,7 @@ SHORT = {
         estimators/analytic/ops/mlp estimators/traced/modules/mlp estimators/traced/modules/norm
         estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """
-        app/help/controller estimators/analytic/ops/skip_connections
+        app/help/controller
         estimators/analytic/serving/engine probe/allowance""",
 }
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.

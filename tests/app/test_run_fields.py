@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.app.fakes import MODEL, PRESETS
 from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
 from vramtui.core.schema.decoder_models import RuleModel
-from vramtui.core.schema.rule_inputs import Gpt2ResidualRule, OptimizerTimelineRule, ZeroRule
+from vramtui.core.schema.rule_inputs.formulas import Gpt2ResidualRule
+from vramtui.core.schema.rule_inputs.steps import OptimizerTimelineRule, ZeroRule
 from vramtui.core.schema.workload import InferRun, Optimizer, ServeRun, TrainRun, Workload
 
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)

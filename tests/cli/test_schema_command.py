@@ -21,7 +21,7 @@ from tests.examples import a_run
 from tests.json_schema import problems
 from tests.pytest_plugin.test_baseline import result as trace_result
 from vramtui.api.schemas import COMMANDS, SCHEMAS
-from vramtui.cli.lab import document as lab_document
+from vramtui.cli.lab import outcome_document
 from vramtui.cli.main import program
 from vramtui.cli.ps.hosts import document_of as hosts_document
 from vramtui.cli.run.emulated_report import document_of as emulated_document
@@ -89,7 +89,7 @@ def hosts() -> dict[str, Any]:
 
 
 MADE: dict[str, tuple[Callable[[Path], object], ...]] = {
-    "lab": (lambda _: {"schema": 1, "experiments": [lab_document(lab_outcome())]},),
+    "lab": (lambda _: {"schema": 1, "experiments": [outcome_document(lab_outcome())]},),
     "ps": (lambda _: hosts(),),
     "run": (
         lambda _: {

@@ -9,7 +9,8 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
-from vramtui.core.schema.rule_inputs import BatchPoint, LinearInBatchRule, ZeroRule
+from vramtui.core.schema.rule_inputs.formulas import BatchPoint, LinearInBatchRule
+from vramtui.core.schema.rule_inputs.steps import ZeroRule
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, Predictor, verdict
 

@@ -207,16 +207,12 @@ class Dashboard(App[None]):
     def action_command_palette(self) -> None:
         """Every action of the screen that is shown, by its name."""
         from vramtui.app.ui.action_chooser import ActionChooser
+        from vramtui.app.ui.dialog import ask
 
         if isinstance(self.screen, ModalScreen):
             return
         actions = list(self.get_system_commands(self.screen))
-
-        def run(at: str | None) -> None:
-            if at is not None:
-                self.call_later(actions[int(at)].callback)
-
-        self.push_screen(ActionChooser(actions), run)
+        ask(self, ActionChooser(actions), lambda at: self.call_later(actions[int(at)].callback))
 
     def _refresh_notifications(self) -> None:
         """Show what there is to say in the line of the keys."""

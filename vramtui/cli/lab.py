@@ -3,11 +3,10 @@
 import functools
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
@@ -69,9 +68,9 @@ def lab(
         for experiment in chosen:
             outcomes.append(_perform(experiment, device, interpreter, measured=not predict_only))
             if not json:
-                _print(outcomes[-1], plot=plot)
+                print_outcome(outcomes[-1], plot=plot)
         if json:
-            print_json({"schema": 1, "experiments": [document(outcome) for outcome in outcomes]})
+            print_json({"schema": 1, "experiments": [outcome_document(outcome) for outcome in outcomes]})
         if any(outcome.exact is False for outcome in outcomes):
             raise typer.Exit(NO)
 
@@ -133,65 +132,48 @@ def _perform(experiment: Experiment, device: str | None, interpreter: "Interpret
             sys.stderr.flush()
 
 
-def document(outcome: Outcome) -> dict[str, object]:
-    """One experiment of what `--json` prints."""
-    device, facts = outcome.device, outcome.facts
-    return {
-        "name": outcome.experiment.key,
-        "title": outcome.experiment.title,
-        "device": device.name,
-        "capability": device.capability,
-        "torch": outcome.torch,
-        "measured_on": None if facts is None else msgspec.to_builtins(facts),
-        "exact": outcome.exact,
-        "rows": [
-            {
-                "run": row.run,
-                "label": row.label,
-                "predicted": {**_figures(row.predicted), "categories": row.predicted.categories},
-                "measured": None if row.measured is None else _figures(row.measured),
-                "difference": row.difference,
-                "formula": row.formula,
-                "printed": row.printed,
-            }
-            for row in outcome.rows
-        ],
-    }
-
-
-def formula_document(experiment: Experiment, device: Device, rows: Sequence[FormulaRow]) -> dict[str, object]:
-    """An experiment's document where nothing was traced: formulas alone, and `null` for what they do not say."""
+def document(experiment: Experiment, device: Device, rows: Iterable[object], **ran: object) -> dict[str, object]:
+    """One experiment of what `--json` prints; `ran` is what a trace of it, and a card, came to."""
     return {
         "name": experiment.key,
         "title": experiment.title,
         "device": device.name,
         "capability": device.capability,
-        "torch": None,
-        "measured_on": None,
-        "exact": None,
-        "rows": [
-            {
-                "run": row.run,
-                "label": row.label,
-                "predicted": None,
-                "measured": None,
-                "difference": None,
-                "formula": row.allocated,
-                "printed": row.printed,
-            }
-            for row in rows
-        ],
+        **({"torch": None, "measured_on": None, "exact": None} | ran),
+        "rows": list(rows),
     }
+
+
+def outcome_document(outcome: Outcome) -> dict[str, object]:
+    """The document of an experiment that was traced."""
+    rows = (
+        {
+            "run": row.run,
+            "label": row.label,
+            "predicted": {**_figures(row.predicted), "categories": row.predicted.categories},
+            "measured": None if row.measured is None else _figures(row.measured),
+            "difference": row.difference,
+            "formula": row.formula,
+            "printed": row.printed,
+        }
+        for row in outcome.rows
+    )
+    ran = {"torch": outcome.torch, "measured_on": outcome.facts, "exact": outcome.exact}
+    return document(outcome.experiment, outcome.device, rows, **ran)
+
+
+def formula_document(experiment: Experiment, device: Device, rows: Sequence[FormulaRow]) -> dict[str, object]:
+    """An experiment's document where nothing was traced: formulas alone, and `null` for what they do not say."""
+    untold = {"predicted": None, "measured": None, "difference": None}
+    shown = (
+        {"run": row.run, "label": row.label, **untold, "formula": row.allocated, "printed": row.printed} for row in rows
+    )
+    return document(experiment, device, shown)
 
 
 def _figures(figures: TorchFigures) -> dict[str, int]:
     names = ("allocated", "reserved", "peak_allocated", "peak_reserved")
     return {name: getattr(figures, name) for name in names}
-
-
-def _print(outcome: Outcome, *, plot: bool) -> None:
-
-    print_outcome(outcome, plot=plot)
 
 
 LINES_BESIDE = 3

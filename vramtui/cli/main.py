@@ -114,21 +114,8 @@ def _root(options: RootOptions) -> None:
         return
     from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard
 
-    open_dashboard(
-        DashboardOptions(
-            demo=options.demo,
-            replay=options.replay,
-            feed=options.feed,
-            remote=options.hosts.elsewhere,
-            interval=options.interval,
-            preset=options.preset,
-            no_signals=options.no_signals,
-            view_only=options.view_only,
-            monitor=options.monitor,
-            only=options.only,
-            served=options.served,
-        )
-    )
+    others = {name: getattr(options, name) for name in DashboardOptions.__struct_fields__ if name != "remote"}
+    open_dashboard(DashboardOptions(remote=options.hosts.elsewhere, **others))
 
 
 def _print_once(options: RootOptions) -> None:

@@ -10,7 +10,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import EncoderDecoderModel, EncoderModel, TransformerModel
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.encoder_models import EncoderDecoderModel, EncoderModel
 from vramtui.core.schema.workload import InferRun, Parallel, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 

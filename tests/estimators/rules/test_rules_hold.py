@@ -13,9 +13,30 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CATEGORIES
-from vramtui.core.schema import rule_inputs
 from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
-from vramtui.core.schema.rule_inputs import BatchPoint, BlocksRule, LinearInBatchRule, RuleInputs
+from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.rule_inputs.formulas import (
+    ActivationsRule,
+    BatchPoint,
+    BytesPerParameterRule,
+    EleutherRule,
+    EncoderDecoderRule,
+    Gpt2ResidualRule,
+    KvCacheRule,
+    LinearInBatchRule,
+    LoraCalculatorRule,
+    MegatronRule,
+    Resnet50Rule,
+)
+from vramtui.core.schema.rule_inputs.steps import (
+    AccelerateRule,
+    BlocksRule,
+    DeepspeedRule,
+    LinearRule,
+    MlpRule,
+    OptimizerTimelineRule,
+    ZeroRule,
+)
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.rules import RULES, estimate_rules
 from vramtui.estimators.rules.resnet50 import network
@@ -37,19 +58,19 @@ def build(kind: type[RuleInputs], **fields: st.SearchStrategy[Any]) -> st.Search
 
 # The sizes that may grow, by rule; what is left out is drawn from its own choices.
 GROWING: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
-    rule_inputs.LinearRule: {"in_features": size, "out_features": size, "batch_size": size},
-    rule_inputs.MlpRule: {"in_features": size, "hidden_features": size, "out_features": size, "batch_size": small},
-    rule_inputs.OptimizerTimelineRule: {"in_features": size, "out_features": size, "batch_size": size, "steps": few},
-    rule_inputs.BytesPerParameterRule: {"parameters": count},
-    rule_inputs.Gpt2ResidualRule: {
+    LinearRule: {"in_features": size, "out_features": size, "batch_size": size},
+    MlpRule: {"in_features": size, "hidden_features": size, "out_features": size, "batch_size": small},
+    OptimizerTimelineRule: {"in_features": size, "out_features": size, "batch_size": size, "steps": few},
+    BytesPerParameterRule: {"parameters": count},
+    Gpt2ResidualRule: {
         "parameters": count,
         "hidden_size": size,
         "num_hidden_layers": small,
         "batch_size": small,
         "sequence_length": size,
     },
-    rule_inputs.Resnet50Rule: {"parameters": count, "responses": count, "batch_size": small},
-    rule_inputs.EncoderDecoderRule: {
+    Resnet50Rule: {"parameters": count, "responses": count, "batch_size": small},
+    EncoderDecoderRule: {
         "d_ff": size,
         "encoder_layers": few,
         "decoder_layers": few,
@@ -59,7 +80,7 @@ GROWING: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
         "source_length": small,
         "target_length": small,
     },
-    rule_inputs.LoraCalculatorRule: {
+    LoraCalculatorRule: {
         "parameters": count,
         "num_hidden_layers": small,
         "hidden_size": size,
@@ -67,14 +88,14 @@ GROWING: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
         "sequence_length": size,
         "batch_size": small,
     },
-    rule_inputs.KvCacheRule: {
+    KvCacheRule: {
         "num_hidden_layers": small,
         "head_dim": small,
         "batch_size": small,
         "sequence_length": size,
     },
-    rule_inputs.AccelerateRule: {"parameters": count, "buffer_bytes": size},
-    rule_inputs.EleutherRule: {
+    AccelerateRule: {"parameters": count, "buffer_bytes": size},
+    EleutherRule: {
         "num_hidden_layers": small,
         "hidden_size": size,
         "num_attention_heads": few,
@@ -82,51 +103,51 @@ GROWING: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
         "batch_size": small,
         "vocab_size": size,
     },
-    rule_inputs.ActivationsRule: {
+    ActivationsRule: {
         "hidden_size": size,
         "num_hidden_layers": small,
         "num_attention_heads": few,
         "sequence_length": size,
         "batch_size": small,
     },
-    rule_inputs.MegatronRule: {
+    MegatronRule: {
         "num_hidden_layers": small,
         "ffn_hidden_size": size,
         "padded_vocab_size": size,
         "sequence_length": size,
         "batch_size": small,
     },
-    rule_inputs.ZeroRule: {"parameters": count},
-    rule_inputs.DeepspeedRule: {"parameters": count, "largest_layer_parameters": size},
+    ZeroRule: {"parameters": count},
+    DeepspeedRule: {"parameters": count, "largest_layer_parameters": size},
 }
 CHOICES: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
-    rule_inputs.OptimizerTimelineRule: {"optimizer": st.sampled_from(("sgd", "momentum", "adam", "adamw"))},
-    rule_inputs.MlpRule: {"mode": st.sampled_from(("train", "inference"))},
-    rule_inputs.BytesPerParameterRule: {
+    OptimizerTimelineRule: {"optimizer": st.sampled_from(("sgd", "momentum", "adam", "adamw"))},
+    MlpRule: {"mode": st.sampled_from(("train", "inference"))},
+    BytesPerParameterRule: {
         "phase": st.sampled_from(("inference", "full-fp16", "mixed", "lora", "qlora")),
         "dtype": st.sampled_from(("fp32", "tf32", "bf16", "fp16", "int8", "int4")),
     },
-    rule_inputs.Gpt2ResidualRule: {
+    Gpt2ResidualRule: {
         "checkpointing": st.sampled_from(("none", "full")),
         "fragmentation": st.sampled_from((0.0, 0.25, 0.3)),
     },
-    rule_inputs.EncoderDecoderRule: {
+    EncoderDecoderRule: {
         "d_model": wide,
         "num_heads": heads,
         "bias": st.booleans(),
         "position": st.sampled_from(("learned", "sinusoidal", "none")),
         "tie_word_embeddings": st.booleans(),
     },
-    rule_inputs.LoraCalculatorRule: {
+    LoraCalculatorRule: {
         "ratio": st.sampled_from((0.0, 0.02, 0.37, 1.0)),
         "phase": st.sampled_from(("train", "infer")),
     },
-    rule_inputs.KvCacheRule: {"num_attention_heads": st.just(8), "num_key_value_heads": heads},
-    rule_inputs.AccelerateRule: {
+    KvCacheRule: {"num_attention_heads": st.just(8), "num_key_value_heads": heads},
+    AccelerateRule: {
         "dtype": st.sampled_from(("fp32", "bf16", "fp16", "int8", "int4")),
         "phase": st.sampled_from(("train", "infer")),
     },
-    rule_inputs.EleutherRule: {
+    EleutherRule: {
         "phase": st.sampled_from(("train", "infer")),
         "checkpointing": st.booleans(),
         "partition_activations": st.booleans(),
@@ -134,12 +155,12 @@ CHOICES: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
         "gpus": few,
         "tensor_parallel": few,
     },
-    rule_inputs.ActivationsRule: {
+    ActivationsRule: {
         "tensor_parallel": few,
         "sequence_parallel": st.booleans(),
         "recompute": st.sampled_from(("none", "selective", "full")),
     },
-    rule_inputs.MegatronRule: {
+    MegatronRule: {
         "hidden_size": wide,
         "num_attention_heads": heads,
         "swiglu": st.booleans(),
@@ -150,8 +171,8 @@ CHOICES: dict[type[RuleInputs], dict[str, st.SearchStrategy[Any]]] = {
         "distributed_optimizer": st.booleans(),
         "sequence_parallel": st.booleans(),
     },
-    rule_inputs.ZeroRule: {"ranks": few, "stage": st.integers(0, 3)},
-    rule_inputs.DeepspeedRule: {
+    ZeroRule: {"ranks": few, "stage": st.integers(0, 3)},
+    DeepspeedRule: {
         "ranks": few,
         "stage": st.sampled_from((2, 3)),
         "offload_optimizer": st.booleans(),
@@ -208,7 +229,7 @@ def test_activations_of_a_layer(recompute: Any) -> None:
     """Korthikanti et al. 2022, Table 2, on MT-NLG 530B: 34 s·b·h and 64 s·b·h, so that 65 % are saved."""
     one = 2048 * 20480 * 105
     found = ask(
-        rule_inputs.ActivationsRule(
+        ActivationsRule(
             hidden_size=20480,
             num_hidden_layers=105,
             num_attention_heads=128,
@@ -224,8 +245,8 @@ def test_activations_of_a_layer(recompute: Any) -> None:
 @settings(deadline=None)
 @given(ranks=few)
 def test_sharding_leaves_at_least_an_equal_share(ranks: int) -> None:
-    whole = ask(rule_inputs.ZeroRule(parameters=10**9, ranks=1)).process
-    sharded = [ask(rule_inputs.ZeroRule(parameters=10**9, ranks=ranks, stage=stage)).process for stage in range(4)]
+    whole = ask(ZeroRule(parameters=10**9, ranks=1)).process
+    sharded = [ask(ZeroRule(parameters=10**9, ranks=ranks, stage=stage)).process for stage in range(4)]
     assert sharded[0] == whole
     assert all(a >= b >= whole // ranks for a, b in pairwise(sharded))
 
@@ -233,7 +254,7 @@ def test_sharding_leaves_at_least_an_equal_share(ranks: int) -> None:
 def test_eleutherai_counts_gpt3() -> None:
     """GPT-3's shapes, by the script's parameter formula written out."""
     h, n = 12288, 96
-    inputs = rule_inputs.EleutherRule(num_hidden_layers=n, hidden_size=h, num_attention_heads=96)
+    inputs = EleutherRule(num_hidden_layers=n, hidden_size=h, num_attention_heads=96)
     assert eleuther_parameters(inputs) == 2 * 51200 * h + 2048 * h + 8 * h * n + 2 * h + 12 * n * h * h
     found = ask(msgspec.structs.replace(inputs, checkpointing=True))
     assert found.ledger.activations == 34 * 2048 * h * n
@@ -250,7 +271,7 @@ def test_resnets_count_what_their_cards_say(blocks: tuple[int, ...], parameters_
 def test_transformer_base_counts_what_the_paper_says() -> None:
     """Vaswani et al. 2017, Table 3: 65 million, with the one vocabulary shared by both sides and the output."""
     found = ask(
-        rule_inputs.EncoderDecoderRule(
+        EncoderDecoderRule(
             d_model=512,
             d_ff=2048,
             num_heads=8,
@@ -342,11 +363,11 @@ def test_impossible_inputs_are_refused() -> None:
     with pytest.raises(UserError, match="less than no memory"):
         LinearInBatchRule(first=point, second=BatchPoint(batch_size=2, bytes=500), batch_size=2)
     with pytest.raises(UserError, match="largest_layer_parameters is needed"):
-        rule_inputs.DeepspeedRule(parameters=1, ranks=1, stage=3)
+        DeepspeedRule(parameters=1, ranks=1, stage=3)
     with pytest.raises(UserError, match="goes with"):
-        rule_inputs.DeepspeedRule(parameters=1, ranks=1, stage=2, offload_parameters=True)
+        DeepspeedRule(parameters=1, ranks=1, stage=2, offload_parameters=True)
     with pytest.raises(UserError, match="does not divide"):
-        rule_inputs.KvCacheRule(
+        KvCacheRule(
             num_hidden_layers=1,
             num_attention_heads=8,
             head_dim=1,

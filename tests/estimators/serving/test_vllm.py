@@ -13,7 +13,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import EncoderModel, TransformerModel
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import Parallel, ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError

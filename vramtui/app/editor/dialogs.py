@@ -1,10 +1,10 @@
 """The windows over the editor: a question with its answers, a line to type, a list, and a difference."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from vramtui.app.ui.check_list import CheckList
-from vramtui.app.ui.dialog import TextWindow, Window
+from vramtui.app.ui.dialog import TextWindow, Window, ask
 from vramtui.core.base.text import printable
 from vramtui.presets.importers.file_offers import Offer
 
@@ -59,6 +59,11 @@ class QuestionDialog(Window[str]):
         if event.character is not None and event.character in {answer.key for answer in self._answers}:
             event.stop()
             self.dismiss(event.character)
+
+
+def confirm(app: App[Any], dialog: QuestionDialog, then: Callable[[], object]) -> None:
+    """Ask a question whose answer `y` is to do it."""
+    ask(app, dialog, lambda key: then() if key == "y" else None)
 
 
 class Difference(TextWindow):

@@ -32,6 +32,8 @@ SMALL_QUANTIZATIONS = {"train": ("int8", "nf4", "nf4-double"), "infer": ("int8",
 # The axes of numbers of which smaller ones take less memory.
 SIZES = frozenset({"batch", "sequences", "seq", "context", "image"})
 Amount = int | float | str | None
+Known = Callable[[Workload], bool]
+Amounts = Callable[[Workload, Amount], tuple[Amount, ...]]
 
 
 def ladder(value: int, count: int, steps: int) -> tuple[int, ...]:
@@ -72,13 +74,13 @@ class Kind(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    known: Callable[[Workload], bool]
+    known: Known
     read: Callable[[Workload], Amount]
-    amounts: Callable[[Workload, Amount], tuple[Amount, ...]]
+    amounts: Amounts
     changes: Callable[[Workload, Amount], dict[str, Any]]
 
 
-def _has(name: str) -> Callable[[Workload], bool]:
+def _has(name: str) -> Known:
     return lambda workload: hasattr(workload.run, name)
 
 
@@ -94,11 +96,11 @@ def _write(name: str) -> Callable[[Workload, Amount], dict[str, Any]]:
     return lambda _, amount: {f"run.{name}": amount}
 
 
-def _fixed(values: tuple[Amount, ...]) -> Callable[[Workload, Amount], tuple[Amount, ...]]:
+def _fixed(values: tuple[Amount, ...]) -> Amounts:
     return lambda _, __: values
 
 
-def _around(usual: int, steps: int) -> Callable[[Workload, Amount], tuple[Amount, ...]]:
+def _around(usual: int, steps: int) -> Amounts:
     return lambda _, value: ladder(value if isinstance(value, int) else usual, MOST, steps)
 
 
@@ -215,39 +217,16 @@ def _trains(workload: Workload) -> bool:
     return isinstance(workload.run, TrainRun)
 
 
+def _of_run(name: str, title: str, key: str, amounts: Amounts, known: Known | None = None) -> Kind:
+    """An axis over a key of the run, where it has that key or is `known` to be varied by it."""
+    return Kind(name, title, known or _has(key), _read(key), amounts, _write(key))
+
+
 KINDS = (
-    Kind(
-        "batch",
-        "batch size of one GPU",
-        _has("batch_size"),
-        _read("batch_size"),
-        _around(1, FINE),
-        _write("batch_size"),
-    ),
-    Kind(
-        "sequences",
-        "sequences served at once",
-        _shares_out,
-        _read("max_num_seqs"),
-        _around(USUAL_SEQUENCES, FINE),
-        _write("max_num_seqs"),
-    ),
-    Kind(
-        "seq",
-        "sequence length in tokens",
-        _has_sequence,
-        _read("sequence_length"),
-        _lengths,
-        _write("sequence_length"),
-    ),
-    Kind(
-        "context",
-        "longest sequence served, in tokens",
-        _has("max_model_len"),
-        _read("max_model_len"),
-        _lengths,
-        _write("max_model_len"),
-    ),
+    _of_run("batch", "batch size of one GPU", "batch_size", _around(1, FINE)),
+    _of_run("sequences", "sequences served at once", "max_num_seqs", _around(USUAL_SEQUENCES, FINE), _shares_out),
+    _of_run("seq", "sequence length in tokens", "sequence_length", _lengths, _has_sequence),
+    _of_run("context", "longest sequence served, in tokens", "max_model_len", _lengths),
     Kind(
         "image",
         "height and width of an image, or of its latents",
@@ -256,39 +235,23 @@ KINDS = (
         _images,
         lambda workload, amount: {f"model.{_image_key(workload)}": amount},
     ),
-    Kind(
-        "precision",
-        "precision of the numbers",
-        lambda _: True,
-        _read("precision"),
-        _precisions,
-        _write("precision"),
-    ),
-    Kind(
+    _of_run("precision", "precision of the numbers", "precision", _precisions, lambda _: True),
+    _of_run(
         "checkpoint",
         "activation checkpointing (recomputed in backward)",
-        _trains,
-        _read("checkpointing"),
+        "checkpointing",
         _fixed(get_args(Checkpointing)),
-        _write("checkpointing"),
+        _trains,
     ),
-    Kind("optimizer", "optimizer", _trains, _read("optimizer"), _fixed(get_args(Optimizer)), _write("optimizer")),
+    _of_run("optimizer", "optimizer", "optimizer", _fixed(get_args(Optimizer)), _trains),
     Kind("LoRA", "rank of the adapters", _adapts, _rank, _ranks, _adapters),
-    Kind(
-        "quantized",
-        "precision of frozen or served weights",
-        _quantizes,
-        _read("quantization"),
-        _quantizations,
-        _write("quantization"),
-    ),
-    Kind(
+    _of_run("quantized", "precision of frozen or served weights", "quantization", _quantizations, _quantizes),
+    _of_run(
         "share",
         "fraction of the card that vLLM uses",
-        lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
-        _read("gpu_memory_utilization"),
+        "gpu_memory_utilization",
         _fixed(SHARES),
-        _write("gpu_memory_utilization"),
+        lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
     ),
     Kind(
         "GPUs",

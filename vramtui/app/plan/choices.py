@@ -14,6 +14,7 @@ from vramtui.app.plan.grid import CardAnswers
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel
 from vramtui.app.themes import FIT_COLOURS
 from vramtui.app.ui.chooser import Chooser, ranked
+from vramtui.app.ui.dialog import ask
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
@@ -74,13 +75,12 @@ class PlanChoices:
             return
         choices = [(axis.name, axis.name, f"{axis.title}: {_range(axis.labels)}") for axis in model.axes]
 
-        def on_choice(name: str | None) -> None:
-            if name is not None:
-                model.choose_axis(name, across=across)
-                self._redraw()
+        def on_choice(name: str) -> None:
+            model.choose_axis(name, across=across)
+            self._redraw()
 
         title = "Horizontal axis (columns)" if across else "Vertical axis (rows)"
-        self._app.push_screen(PlanChooser(title, choices, model.names[0 if across else 1]), on_choice)
+        ask(self._app, PlanChooser(title, choices, model.names[0 if across else 1]), on_choice)
 
     def choose_card(self) -> None:
         """Which card does it need: the cell's variant on every card, of which one can be chosen for the map."""
@@ -125,12 +125,11 @@ class PlanChoices:
             if preset_file.key != self._state.panel_key
         ]
 
-        def on_choice(key: str | None) -> None:
-            if key is not None:
-                model.second = "" if key == NOTHING else key
-                self._redraw()
+        def on_choice(key: str) -> None:
+            model.second = "" if key == NOTHING else key
+            self._redraw()
 
-        self._app.push_screen(PlanChooser("Compare with", choices, model.second or NOTHING), on_choice)
+        ask(self._app, PlanChooser("Compare with", choices, model.second or NOTHING), on_choice)
 
 
 def _range(labels: tuple[str, ...]) -> str:

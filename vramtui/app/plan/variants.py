@@ -8,7 +8,7 @@ from textual.widgets import Input, Static
 
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.model import PlanModel
-from vramtui.app.ui.dialog import Window
+from vramtui.app.ui.dialog import Window, ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
@@ -57,12 +57,9 @@ class PlanVariants:
 
         workload, how = chosen
 
-        def on_name(name: str | None) -> None:
-            if name is not None:
-                self._save_in_background(preset_file, workload, name, how)
-
         about = f"{printable(preset_file.key)} with {how}, as your own preset; the original file is unchanged."
-        self._app.push_screen(PlanName(proposed_name(preset_file, how), about), on_name)
+        window = PlanName(proposed_name(preset_file, how), about)
+        ask(self._app, window, lambda name: self._save_in_background(preset_file, workload, name, how))
 
     def _variant(self) -> tuple[Workload, str] | None:
         """The workload under the cursor and its name; says why where there is none."""

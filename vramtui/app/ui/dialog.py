@@ -1,8 +1,9 @@
 """The frame that every window over the Watch screen has."""
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -12,6 +13,16 @@ from textual.widgets import Static
 from vramtui.app.terminal.screen_size import CurrentSize
 
 Result = TypeVar("Result")
+
+
+def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object]) -> None:
+    """Open a window; `then` takes what was answered, where it was not left without an answer."""
+
+    def take(answer: Result | None) -> None:
+        if answer is not None:
+            then(answer)
+
+    app.push_screen(window, take)
 
 
 class Window(CurrentSize, ModalScreen[Result]):

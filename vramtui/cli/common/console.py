@@ -32,6 +32,16 @@ def print_json(document: object) -> None:
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
 
+def print_document(document: object, *, single: bool) -> None:
+    """A document as `print_json` prints a `single` one; of several each is a line."""
+    if single:
+        print_json(document)
+        return
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+
+
 def _printable(value: object) -> object:
     if isinstance(value, str):
         return printable(value)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vramtui.cli.common.console import wrapped
 from vramtui.core.base.units import format_bytes
-from vramtui.core.schema.rule_inputs import BytesPerParameterRule, KvCacheRule
+from vramtui.core.schema.rule_inputs.formulas import BytesPerParameterRule, KvCacheRule
 from vramtui.estimators.rules import RULES
 
 PARAMETERS = 7_000_000_000

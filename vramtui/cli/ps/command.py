@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from vramtui.cli.common.console import print_json
+from vramtui.cli.common.console import print_document
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.completion import sort_keys
@@ -120,7 +120,9 @@ def _print(snapshot: Snapshot, selection: Selection, options: PsOptions) -> None
 
         sys.stdout.write(csv_of(snapshot, selection))
     elif options.json:
-        _print_document(snapshot, single=not options.watch)
+        from vramtui.records.export.ps_json import ps_document
+
+        print_document(ps_document(snapshot), single=not options.watch)
     else:
         if options.watch and sys.stdout.isatty():
             sys.stdout.write(CLEAR_SCREEN)
@@ -136,13 +138,3 @@ def _print(snapshot: Snapshot, selection: Selection, options: PsOptions) -> None
             print_traffic(snapshot.sample.gpus)
         print_problems(snapshot)
     sys.stdout.flush()
-
-
-def _print_document(snapshot: Snapshot, *, single: bool) -> None:
-    from vramtui.records.export.ps_json import ps_document
-
-    if single:
-        print_json(ps_document(snapshot))
-        return
-
-    sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")

@@ -7,9 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from vramtui.cli.common.console import print_json
+from vramtui.cli.common.console import print_document
 from vramtui.cli.common.exit_codes import NO_SOURCE
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.ps.selection import csv_of, print_picked
@@ -108,11 +106,7 @@ def show_hosts(
 
 def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection, *, json: bool, watch: bool) -> None:
     if json:
-        document = document_of(answers)
-        if watch:
-            sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
-        else:
-            print_json(document)
+        print_document(document_of(answers), single=not watch)
     elif selection.as_csv:
         sys.stdout.write(_csv(answers, selection))
     else:

@@ -31,26 +31,6 @@ from vramtui.core.schema.encoder_models import (
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.schema.stored_tensors import ImageTokens, LayerCache, TensorGroup, TowerShape
 
-__all__ = [
-    "Activation",
-    "ConvNetModel",
-    "Count",
-    "DiffusionTransformerModel",
-    "EncoderDecoderModel",
-    "EncoderModel",
-    "HuggingFaceModel",
-    "Implementation",
-    "Model",
-    "Norm",
-    "PipelineModel",
-    "Position",
-    "Probability",
-    "RuleModel",
-    "SequentialModel",
-    "TorchModel",
-    "TransformerModel",
-    "UNetModel",
-]
 NormsPerLayer = Annotated[int, Meta(ge=1, le=4)]
 Positive = Annotated[float, Meta(gt=0)]
 KindOfLayer = Literal["full", "sliding"]

@@ -5,12 +5,11 @@ given back before it fails.
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from vramtui.estimators.allocator.blocks import Block, BlockPool
+from vramtui.estimators.allocator.blocks import Block, BlockPool, SegmentView, lay_out
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.expandable import grow, reach, unmap
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.heap import Heap
-from vramtui.estimators.allocator.layout import SegmentView, lay_out
 from vramtui.estimators.torch_facts.allocator_sizes import LOWEST_FIRST_SINCE, MIN_BLOCK, SMALL_LIMIT
 from vramtui.estimators.torch_facts.releases import RULES
 

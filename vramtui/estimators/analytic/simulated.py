@@ -11,7 +11,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineModel, TransformerModel
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.encoder_models import EncoderDecoderModel, PipelineModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError

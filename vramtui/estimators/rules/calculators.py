@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import Any
 
 from vramtui.core.base.units import ITEM_BYTES
-from vramtui.core.schema.rule_inputs import KvCacheRule, LinearInBatchRule, LoraCalculatorRule
+from vramtui.core.schema.rule_inputs.formulas import KvCacheRule, LinearInBatchRule, LoraCalculatorRule
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, RuleSheet, gib, inference, parameter_count, share, training
 from vramtui.models.specs.adapters import adapter_tensors

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from vramtui.core.base.units import ITEM_BYTES
-from vramtui.core.schema.rule_inputs import EncoderDecoderPublishedRule, EncoderDecoderRule
+from vramtui.core.schema.rule_inputs.formulas import EncoderDecoderPublishedRule, EncoderDecoderRule
 from vramtui.estimators.rules.base import Rule, RuleSheet
 
 TERMS_SOURCE = (

@@ -6,8 +6,7 @@ from typing import Any
 
 from vramtui.core.estimate.estimate import Phase
 from vramtui.core.estimate.ledger import Category
-from vramtui.core.schema.rule_inputs import BytesPerParameterRule, Gpt2ResidualRule
-from vramtui.core.schema.rule_inputs.formulas import WeightType
+from vramtui.core.schema.rule_inputs.formulas import BytesPerParameterRule, Gpt2ResidualRule, WeightType
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, RuleSheet, full_training, gb, parameter_count, transformer
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from vramtui.core.base.units import ITEM_BYTES
 from vramtui.core.estimate.estimate import Moment, Phase
 from vramtui.core.estimate.ledger import Category
-from vramtui.core.schema.rule_inputs import BlocksRule, LayerNormRule, LinearRule, MlpRule, OptimizerTimelineRule
+from vramtui.core.schema.rule_inputs.steps import BlocksRule, LayerNormRule, LinearRule, MlpRule, OptimizerTimelineRule
 from vramtui.estimators.rules.base import ALWAYS, Rule, RuleSheet
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vramtui.core.schema.rule_inputs import Resnet50Rule
+from vramtui.core.schema.rule_inputs.formulas import Resnet50Rule
 from vramtui.estimators.rules.base import Rule, RuleSheet, gb
 
 SOURCE = (

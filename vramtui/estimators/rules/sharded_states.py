@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import structs
 
 from vramtui.core.estimate.ledger import Category
-from vramtui.core.schema.rule_inputs import DeepspeedRule, ZeroRule
+from vramtui.core.schema.rule_inputs.steps import DeepspeedRule, ZeroRule
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, RuleSheet, ceil_share, gb, gib, parameter_count, transformer
 

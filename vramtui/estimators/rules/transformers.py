@@ -7,7 +7,8 @@ from math import ceil
 from typing import Any, Literal
 
 from vramtui.core.estimate.ledger import Category
-from vramtui.core.schema.rule_inputs import AccelerateRule, ActivationsRule, EleutherRule, MegatronRule
+from vramtui.core.schema.rule_inputs.formulas import ActivationsRule, EleutherRule, MegatronRule
+from vramtui.core.schema.rule_inputs.steps import AccelerateRule
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.rules.base import (
     Rule,

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-import msgspec
-
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.observation.snapshot import Snapshot
@@ -17,7 +15,7 @@ from vramtui.presets.toml.whole_files import fill_beside, give_name
 from vramtui.records.export.html import html_page
 from vramtui.records.export.markdown import markdown_report
 from vramtui.records.export.ps_json import snapshot_document
-from vramtui.records.export.sanitize import moment
+from vramtui.records.export.sanitize import json_text, moment
 from vramtui.records.export.tables import csv_table
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -73,7 +71,7 @@ def file_text(kind: str, snapshot: Snapshot, svg: str | None) -> str:
         ValueError: `svg` is asked for and there is no picture.
     """
     makers: dict[str, Callable[[Snapshot], str]] = {
-        "json": _json,
+        "json": lambda snapshot: json_text(snapshot_document(snapshot)),
         "csv": csv_table,
         "md": markdown_report,
         "html": html_page,
@@ -85,10 +83,6 @@ def file_text(kind: str, snapshot: Snapshot, svg: str | None) -> str:
     if svg is None:
         raise ValueError("the format svg needs a picture")
     return svg
-
-
-def _json(snapshot: Snapshot) -> str:
-    return msgspec.json.format(msgspec.json.encode(snapshot_document(snapshot)), indent=2).decode() + "\n"
 
 
 def file_stem(host: str, at: float, kind: str = "") -> str:

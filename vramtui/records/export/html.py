@@ -15,7 +15,7 @@ from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledge
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.drawings import BarDrawing, BarPiece, over_time, stacked
-from vramtui.records.export.sanitize import iso_time, table, tag, text
+from vramtui.records.export.sanitize import count, iso_time, table, tag, text
 
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"
 _DARK = "--ink:#d7deea;--paper:#0f131a;--dim:#93a0b3;--rule:#2a3342;--bad:#ff6f6f;--good:#63d78b;"
@@ -151,11 +151,6 @@ def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]
 def colour(line: Line) -> str:
     """The name of a line's colour."""
     return line.replace("_", "-")
-
-
-def count(value: int | None) -> str:
-    """A whole number with its thousands apart and a true minus sign."""
-    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")
 
 
 def html_page(snapshot: Snapshot) -> str:

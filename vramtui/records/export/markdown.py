@@ -11,7 +11,7 @@ from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.ledger import CUDA, TOTALS
 from vramtui.core.observation.readings import Gpu, Host, Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.sanitize import iso_time
+from vramtui.records.export.sanitize import count, iso_time
 
 _PLAIN = frozenset(" ,-/=")
 _IN_PROSE = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*_[]|~$#@!"}
@@ -100,7 +100,7 @@ def _gpu_lines(sample: Sample) -> Iterator[str]:
         left_over = _left_over(gpu)
         if left_over:
             yield ""
-            yield f"GPU {gpu.index}: the driver's own figures differ by {_count(left_over)} bytes from its total."
+            yield f"GPU {gpu.index}: the driver's own figures differ by {count(left_over)} bytes from its total."
 
 
 def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def _bytes_row(gpu: Gpu) -> tuple[str, ...]:
     known = memory.used is not None
     in_processes = gpu.attributed - (gpu.mig_used or 0) if known else None
     figures = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
-    return (str(gpu.index), *map(_count, figures))
+    return (str(gpu.index), *map(count, figures))
 
 
 def _left_over(gpu: Gpu) -> int:
@@ -184,9 +184,9 @@ def _ledger_row(row: ShownRow, unit: int) -> tuple[str, ...]:
     return (
         f"**{row.title}**" if row.line in TOTALS else f"= {row.title}" if row.is_subtotal else row.title,
         format_column(row.predicted, unit).replace("<", "&lt;"),
-        _count(row.predicted),
-        "" if row.is_part else _count(row.observed),
-        "" if row.is_part else _count(row.difference),
+        count(row.predicted),
+        "" if row.is_part else count(row.observed),
+        "" if row.is_part else count(row.difference),
         "" if row.is_part else format_percent(row.fraction),
     )
 
@@ -199,8 +199,3 @@ def _problem_lines(sample: Sample) -> Iterator[str]:
 
 def _with_unit(value: float | None, unit: str) -> str:
     return UNKNOWN if value is None else f"{value:.0f} {unit}"
-
-
-def _count(value: int | None) -> str:
-    """A whole number with its thousands apart and a true minus sign."""
-    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")

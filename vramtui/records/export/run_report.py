@@ -26,7 +26,7 @@ from vramtui.records.export.html import (
 )
 from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
-from vramtui.records.export.sanitize import clean, iso_time, table, tag, text
+from vramtui.records.export.sanitize import clean, iso_time, json_text, table, tag, text
 from vramtui.records.export.tables import Cells, csv_text, ledger_cells
 
 FORMATS = ("json", "csv", "md", "html")
@@ -44,7 +44,12 @@ def save_report(report: RunReport, folder: Path, formats: Sequence[str] = FORMAT
 
 
 def _render(kind: str, report: RunReport) -> str:
-    makers: dict[str, Callable[[RunReport], str]] = {"json": _json, "csv": _csv, "md": _markdown, "html": _html}
+    makers: dict[str, Callable[[RunReport], str]] = {
+        "json": lambda report: json_text(report_document(report)),
+        "csv": _csv,
+        "md": _markdown,
+        "html": _html,
+    }
     if kind == "svg":
         raise UserError("a past run has no screen to take a picture of; a report is json, csv, md or html")
     if kind not in makers:
@@ -68,10 +73,6 @@ def report_document(report: RunReport) -> dict[str, Any]:
         }
     )
     return built
-
-
-def _json(report: RunReport) -> str:
-    return msgspec.json.format(msgspec.json.encode(report_document(report)), indent=2).decode() + "\n"
 
 
 def _csv(report: RunReport) -> str:

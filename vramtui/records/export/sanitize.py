@@ -8,6 +8,8 @@ from html import escape
 from math import isfinite
 from typing import Any
 
+import msgspec
+
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 
@@ -23,6 +25,16 @@ def clean(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
     if isinstance(value, (list, tuple)):
         return [clean(entry) for entry in value]
     return value
+
+
+def json_text(document: object) -> str:
+    """A document as the text of a file."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart and a true minus sign."""
+    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")
 
 
 def moment(seconds: float) -> datetime | None:

@@ -9,9 +9,10 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets.option_list import Option
 
-from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption
+from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption, confirm
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.ui.chooser import Chooser, ranked
+from vramtui.app.ui.dialog import ask
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
@@ -83,21 +84,12 @@ class FieldChoices:
         ]
         now = field.value if field.value is not None else field.default
 
-        def on_choice(at: int | None) -> None:
-            if at is not None:
-                self._choose(field, field.choices[at])
-
         first = field.choices.index(now) if now in field.choices else 0
-        self._screen.app.push_screen(Pick(field.key, lines, first), on_choice)
+        ask(self._screen.app, Pick(field.key, lines, first), lambda at: self._choose(field, field.choices[at]))
 
     def find(self, go_to: Callable[[str], None]) -> None:
         """List all fields, those that are not set among them, and go to the chosen one."""
-
-        def on_choice(key: str | None) -> None:
-            if key is not None:
-                go_to(key)
-
-        self._screen.app.push_screen(FieldChooser(self._open.draft.form), on_choice)
+        ask(self._screen.app, FieldChooser(self._open.draft.form), go_to)
 
     def _choose(self, field: FormField, choice: str) -> None:
         self._open.put(field.key, choice)
@@ -111,12 +103,10 @@ class FieldChoices:
         if not keys:
             return
 
-        def on_answer(key: str | None) -> None:
-            if key == "y":
-                self._open.draft.edits.drop_unknown()
-                self._open.refresh()
+        def drop() -> None:
+            self._open.draft.edits.drop_unknown()
+            self._open.refresh()
 
         question = f"Of {kind}, these are not keys of that kind: {', '.join(keys)}. Ctrl+Z restores them."
-        self._screen.app.push_screen(
-            QuestionDialog("Another kind", question, (QuestionOption("y", "remove them"),)), on_answer
-        )
+        dialog = QuestionDialog("Another kind", question, (QuestionOption("y", "remove them"),))
+        confirm(self._screen.app, dialog, drop)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from textual.screen import Screen
 
-from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption
+from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption, confirm
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.ui.dialog import ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
@@ -165,15 +166,13 @@ class FileActions:
         """The place is taken: another name, or over the file that is there."""
         answers = (QuestionOption("r", "replace the file"), QuestionOption("n", "choose another name"))
 
-        def on_answer(key: str | None) -> None:
+        def on_answer(key: str) -> None:
             if key == "r":
                 self.save(then, replace=True)
             elif key == "n":
                 self._ask_name(then, self._open.draft.name)
 
-        self._screen.app.push_screen(
-            QuestionDialog("Save the preset", f"{error.path} exists already.", answers), on_answer
-        )
+        ask(self._screen.app, QuestionDialog("Save the preset", f"{error.path} exists already.", answers), on_answer)
 
     def _ask_name(self, then: Then | None, name: str, prompt: str = "Name of the preset, as commands use it:") -> None:
         """Ask for a name, `name` unless another is typed, and save the draft under it."""
@@ -187,11 +186,7 @@ class FileActions:
                 return str(error)
             return ""
 
-        def save_named(typed: str | None) -> None:
-            if typed is not None:
-                self._write(bundled, then)
-
-        self._screen.app.push_screen(Ask("Save the preset", prompt, name, check), save_named)
+        ask(self._screen.app, Ask("Save the preset", prompt, name, check), lambda _: self._write(bundled, then))
 
     def rename(self) -> None:
         """Give it another name; what is not saved stays unsaved."""
@@ -236,16 +231,14 @@ class FileActions:
             self._screen.notify("There are no changes to discard.", timeout=3, markup=False)
             return
 
-        def on_answer(key: str | None) -> None:
-            if key == "y":
-                self._open.draft.revert()
-                self._open.refresh()
+        def discard() -> None:
+            self._open.draft.revert()
+            self._open.refresh()
 
         question = "Discard the changes? Ctrl+Z restores them."
-        self._screen.app.push_screen(
-            QuestionDialog("Revert", question, (QuestionOption("y", "discard"),), self._open.draft.difference()),
-            on_answer,
-        )
+        difference = self._open.draft.difference()
+        dialog = QuestionDialog("Revert", question, (QuestionOption("y", "discard"),), difference)
+        confirm(self._screen.app, dialog, discard)
 
     def delete(self) -> None:
         path = self._open.draft.path
@@ -253,15 +246,9 @@ class FileActions:
             sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
             self._screen.notify(f"{printable(self._open.draft.name)} {sentence}.", markup=False)
             return
-
-        def on_answer(key: str | None) -> None:
-            if key == "y":
-                self._delete(path)
-
         question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
-        self._screen.app.push_screen(
-            QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),)), on_answer
-        )
+        dialog = QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),))
+        confirm(self._screen.app, dialog, lambda: self._delete(path))
 
     def _delete(self, path: Path) -> None:
         try:

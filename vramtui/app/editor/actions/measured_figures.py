@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from textual.screen import Screen
 
-from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption
+from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption, confirm
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.ui.dialog import ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
@@ -46,13 +47,8 @@ class MeasuredFigures:
             self._measure(runs[0])
             return
 
-        def on_choice(at: int | None) -> None:
-            if at is not None:
-                self._measure(runs[at])
-
-        self._screen.app.push_screen(
-            Pick("Which run's figures?", [(_name(run), _figures(run)) for run in runs]), on_choice
-        )
+        pick = Pick("Which run's figures?", [(_name(run), _figures(run)) for run in runs])
+        ask(self._screen.app, pick, lambda at: self._measure(runs[at]))
 
     def _measure(self, run: Run, *, anyway: bool = False) -> None:
         try:
@@ -68,15 +64,9 @@ class MeasuredFigures:
         if anyway or run.observed.process is None:
             self._screen.notify(why[:1].upper() + why[1:], severity="warning", markup=False)
             return
-
-        def on_answer(key: str | None) -> None:
-            if key == "y":
-                self._measure(run, anyway=True)
-
         question = f"{why[:1].upper()}{why[1:]}. Write its figures anyway?"
-        self._screen.app.push_screen(
-            QuestionDialog(_name(run), question, (QuestionOption("y", "write them"),)), on_answer
-        )
+        dialog = QuestionDialog(_name(run), question, (QuestionOption("y", "write them"),))
+        confirm(self._screen.app, dialog, lambda: self._measure(run, anyway=True))
 
 
 def _name(run: Run) -> str:

@@ -8,6 +8,7 @@ from textual.screen import Screen
 from vramtui.app.editor.dialogs import Ask, Offers, Pick
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.ui.dialog import ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.models.named_files import path_named
@@ -45,12 +46,7 @@ class NewPreset:
         if running is not None:
             lines.append((f"pid {running[0]}", running[1]))
             begins.append(partial(self._from_process, *running))
-
-        def on_choice(at: int | None) -> None:
-            if at is not None:
-                begins[at]()
-
-        self._screen.app.push_screen(Pick("A new preset from", lines), on_choice)
+        ask(self._screen.app, Pick("A new preset from", lines), lambda at: begins[at]())
 
     def _from_model(self) -> None:
         def check(path: str) -> str:
@@ -90,12 +86,9 @@ class NewPreset:
                 return str(error)
             return ""
 
-        def on_path(path: str | None) -> None:
-            if path is not None:
-                self._from_job_file(read[0])
-
         prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
-        self._screen.app.push_screen(Ask("A new preset from a training file", prompt, "", check), on_path)
+        window = Ask("A new preset from a training file", prompt, "", check)
+        ask(self._screen.app, window, lambda _: self._from_job_file(read[0]))
 
     def _from_job_file(self, file: JobFile) -> None:
         name = PurePath(file.name).stem

@@ -7,7 +7,6 @@ not know rather than a missing one.
 
 from vramtui.core.schema.rule_inputs.formulas import (
     ActivationsRule,
-    BatchPoint,
     BytesPerParameterRule,
     EleutherRule,
     EncoderDecoderPublishedRule,
@@ -51,27 +50,3 @@ RuleInputs = (
     | ZeroRule
     | DeepspeedRule
 )
-
-__all__ = [
-    "AccelerateRule",
-    "ActivationsRule",
-    "BatchPoint",
-    "BlocksRule",
-    "BytesPerParameterRule",
-    "DeepspeedRule",
-    "EleutherRule",
-    "EncoderDecoderPublishedRule",
-    "EncoderDecoderRule",
-    "Gpt2ResidualRule",
-    "KvCacheRule",
-    "LayerNormRule",
-    "LinearInBatchRule",
-    "LinearRule",
-    "LoraCalculatorRule",
-    "MegatronRule",
-    "MlpRule",
-    "OptimizerTimelineRule",
-    "Resnet50Rule",
-    "RuleInputs",
-    "ZeroRule",
-]

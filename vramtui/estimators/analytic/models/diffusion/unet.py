@@ -15,16 +15,43 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.ops.skip_connections import Skip
 from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Node, Operator, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.kinds.norm import NormModule
 from vramtui.models.spec import RepeatedBlock
 from vramtui.models.specs.unet import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
+
+
+class Skip:
+    """A tensor on its way past the stages between.
+
+    Where autograd keeps it for its next operator anyway, only its gradient is followed; else it stands by itself from
+    the end of the stage that reads it first.
+
+    Args:
+        x: the tensor; `group` where it is shown while it waits.
+        saved: whether the stage that reads it first saves it for its backward.
+    """
+
+    def __init__(self, x: Tensor, group: str, *, saved: bool) -> None:
+        self.storage = storage_of(x.numel, x.itemsize, group, "waits for the way up")
+        self.storage.borrowed = saved
+        self.tensor = Tensor(self.storage, x.numel, x.itemsize, tracked=x.tracked)
+        self.saved = saved
+
+    def read(self, part: ModuleBuilder) -> None:
+        """Read the connection at the start of the stage that reads it first, where its gradient is used up."""
+        part.ops.tape.nodes.append(Node(outs=[self.tensor]))
+
+    def keep_until_end(self, part: ModuleBuilder) -> None:
+        """Note at the end of that stage that its storage stays, unless the tape saved it."""
+        if not self.saved:
+            part.ops.tape.nodes.append(Node(makes=[self.storage]))
+
 
 RESNETS, GROUPS, SAMPLING, CROSS = (
     "activations: residual blocks",
