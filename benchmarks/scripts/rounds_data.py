@@ -1014,15 +1014,135 @@ def yelp(clone: Path) -> None:
 
 
 def households(clone: Path) -> None:
-    """100,000 of POWER's minutes, nine figures each (pytorch-flows)."""
+    """100,000 of POWER's minutes, eight figures each (pytorch-flows)."""
     (clone / "data" / "power").mkdir(parents=True, exist_ok=True)
-    np.save(clone / "data" / "power" / "data.npy", ROLL.random((100_000, 9)))
+    np.save(clone / "data" / "power" / "data.npy", ROLL.random((100_000, 8)))
 
 
 def ett_second(clone: Path) -> None:
     """ETTm2: seven columns, every quarter of an hour for 20 months (ETSformer)."""
     columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
     days(clone / "dataset" / "ETT-small" / "ETTm2.csv", columns, 20 * 30 * 24 * 4, dt.timedelta(minutes=15))
+
+
+def coco_with_darknet(clone: Path) -> None:
+    """COCO's folders with 24 pictures under COCO/, and as many random weights as Darknet's file has (PyTorch_YOLOv3)."""
+    coco(clone)
+    (clone / "COCO").symlink_to(clone / "made" / "coco")
+    (clone / "weights").mkdir(exist_ok=True)
+    weights = ROLL.normal(0, 0.02, 40_620_640).astype(np.float32)
+    (clone / "weights" / "darknet53.conv.74").write_bytes(bytes(20) + weights.tobytes())
+
+
+def camvid(clone: Path) -> None:
+    """CamVid's folders with 40 pictures of streets and their twelve classes each (PyTorch-ENet)."""
+    for part in ("train", "val", "test"):
+        for number in range(40):
+            image(clone / "made" / "camvid" / part / f"{number}.png", 480, 360)
+            image(clone / "made" / "camvid" / f"{part}annot" / f"{number}.png", 480, 360, 12)
+    (clone / "save" / "folder").mkdir(parents=True, exist_ok=True)
+
+
+def timit(clone: Path) -> None:
+    """Half a second of noise for each of TIMIT's sentences, and the settings with this folder in them (SincNet)."""
+    soundfile = importlib.import_module("soundfile")
+    for name in (clone / "data_lists" / "TIMIT_all.scp").read_text().split():
+        file = clone / "made" / "timit" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, ROLL.uniform(-0.5, 0.5, 8000).astype(np.float32), 16000)
+    settings = (clone / "cfg" / "SincNet_TIMIT.cfg").read_text()
+    settings = re.sub("data_folder=.*", f"data_folder={clone / 'made' / 'timit'}", settings)
+    (clone / "made" / "SincNet_TIMIT.cfg").write_text(settings)
+    (clone / "exp").mkdir(exist_ok=True)
+
+
+def cora_at_home(clone: Path) -> None:
+    """Planetoid's files for a graph of Cora's size, in the home folder, where GRACE looks for them; `clone` is not used."""
+    del clone
+    sparse = importlib.import_module("scipy.sparse")
+    raw = Path.home() / "datasets" / "Cora" / "Cora" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    graph: dict[int, list[int]] = {node: [] for node in range(2708)}
+    for one, other in ROLL.integers(0, 2708, (5278, 2)).tolist():
+        graph[one].append(other)
+        graph[other].append(one)
+    made = {"graph": graph}
+    for part, count in (("", 140), ("t", 1000), ("all", 1708)):
+        made[f"{part}x"] = sparse.random(count, 1433, 0.013, "csr", dtype=np.float32, random_state=0)
+        made[f"{part}y"] = np.eye(7, dtype=np.int32)[np.arange(count) % 7]
+    for name, one in made.items():
+        (raw / f"ind.cora.{name}").write_bytes(pickle.dumps(one))
+    (raw / "ind.cora.test.index").write_text("".join(f"{node}\n" for node in range(1708, 2708)))
+
+
+def colors(clone: Path) -> None:
+    """10,500 graphs of 4 to 24 coloured nodes in the text form of TUDataset (graph_nn)."""
+    raw = clone / "data" / "COLORS-3" / "COLORS-3" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    sizes = ROLL.integers(4, 25, 10_500)
+    ends = np.cumsum(sizes)
+    ring = ((at, at + 1 if at < end else end - size + 1) for size, end in zip(sizes, ends, strict=True)
+            for at in range(end - size + 1, end + 1))  # fmt: skip
+    lines = {
+        "A": (f"{one}, {other}\n{other}, {one}" for one, other in ring),
+        "graph_indicator": np.repeat(np.arange(1, len(sizes) + 1), sizes),
+        "graph_labels": ROLL.integers(0, 11, len(sizes)),
+        "node_attributes": (f"{at % 2}, " + ", ".join(str(float(at % 3 == to)) for to in range(3)) for at in range(ends[-1])),
+    }
+    for name, of in lines.items():
+        (raw / f"COLORS-3_{name}.txt").write_text("\n".join(map(str, of)) + "\n")
+
+
+def reviews(clone: Path) -> None:
+    """What 31,668 people said of 38,048 places, 300,000 times, and 30,000 more (SELFRec)."""
+    folder = clone / "dataset" / "yelp2018"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 300_000), ("test", 30_000)):
+        pairs = zip(ROLL.integers(0, 31_668, count), ROLL.integers(0, 38_048, count), strict=True)
+        (folder / f"{part}.txt").write_text("".join(f"{user} {place} 1\n" for user, place in pairs))
+
+
+def drugs_and_targets(clone: Path) -> None:
+    """640, 96 and 96 pairs of a molecule and a protein of 200 to 600 residues (MolTrans)."""
+    folder = clone / "dataset" / "BIOSNAP" / "full_data"
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
+    parts = np.array(["C", "c1ccccc1", "C(=O)N", "O", "N", "S", "CC"])
+    for part, count in (("train", 640), ("val", 96), ("test", 96)):
+        with (folder / f"{part}.csv").open("w", newline="") as opened:
+            table = csv.writer(opened)
+            table.writerow(["", "SMILES", "Target Sequence", "Label"])
+            for at in range(count):
+                protein = "".join(letters[ROLL.integers(0, 20, int(ROLL.integers(200, 600)))])
+                table.writerow([at, "".join(ROLL.choice(parts, int(ROLL.integers(3, 12)))), protein, at % 2])
+
+
+def nine_atoms(clone: Path) -> None:
+    """A thousand molecules of at most nine atoms by the repository's own class, and its two scores (MolGAN-pytorch)."""
+    chem = importlib.import_module("rdkit.Chem")
+    parts = ["C", "CC", "C(=O)", "O", "N", "C=C", "C#C"]
+    with chem.SDWriter(str(clone / "data" / "gdb9.sdf")) as written:
+        for at in range(1000):
+            written.write(chem.MolFromSmiles("C" * (1 + at % 3) + "".join(ROLL.choice(parts, 3)) + "C"))
+    for name, score in (("NP", {at: 0.5 for at in range(64)}), ("SA", [[0.5, *range(64)]])):
+        with gzip.open(clone / "data" / f"{name}_score.pkl.gz", "wb") as scores:
+            scores.write(pickle.dumps(score))
+    sys.path.insert(0, str(clone / "data"))
+    molecules = importlib.import_module("sparse_molecular_dataset").SparseMolecularDataset()
+    molecules.generate(str(clone / "data" / "gdb9.sdf"), filters=lambda one: one.GetNumAtoms() <= 9)
+    molecules.save(str(clone / "data" / "gdb9_9nodes.sparsedataset"))
+
+
+def flowers(clone: Path) -> None:
+    """64 pictures in a folder of the data set's name (simple-diffusion)."""
+    for number in range(64):
+        image(clone / "huggan" / "flowers-102-categories" / "train" / f"{number}.jpg", 500, 500)
+
+
+def bytes_of_wikipedia(clone: Path) -> None:
+    """Two million bytes of text in enwik8's file (former)."""
+    with gzip.open(clone / "data" / "enwik8.gz", "wb") as written:
+        written.write(ROLL.integers(32, 127, 2_000_000, dtype=np.uint8).tobytes())
 
 
 MAKERS = {
@@ -1038,7 +1158,9 @@ MAKERS = {
                 coco_for_dfine, road_speeds, coco_with_font, mattes, sung, words_and_vocabulary, cifar_hundred,
                 rolls_of_the_road, coco_beside,  said, freebase, places_visited, brains,
                 smiles_with_vocabulary, detectors, aligned, imagenet_with_quantizer,
- coco_lists, clicks_in_shops, shaped_coco, voc_classes, yelp, households, ett_second)
+ coco_lists, clicks_in_shops, shaped_coco, voc_classes, yelp, households, ett_second,
+                coco_with_darknet, camvid, timit, cora_at_home, colors, reviews, drugs_and_targets, nine_atoms, flowers,
+                bytes_of_wikipedia)
 }  # fmt: skip
 
 
