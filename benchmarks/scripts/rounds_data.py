@@ -1025,56 +1025,6 @@ def ett_second(clone: Path) -> None:
     days(clone / "dataset" / "ETT-small" / "ETTm2.csv", columns, 20 * 30 * 24 * 4, dt.timedelta(minutes=15))
 
 
-def coco_with_darknet(clone: Path) -> None:
-    """COCO's folders with 24 pictures under COCO/, and as many random weights as Darknet's file has (PyTorch_YOLOv3)."""
-    coco(clone)
-    (clone / "COCO").symlink_to(clone / "made" / "coco")
-    (clone / "weights").mkdir(exist_ok=True)
-    weights = ROLL.normal(0, 0.02, 40_620_640).astype(np.float32)
-    (clone / "weights" / "darknet53.conv.74").write_bytes(bytes(20) + weights.tobytes())
-
-
-def camvid(clone: Path) -> None:
-    """CamVid's folders with 40 pictures of streets and their twelve classes each (PyTorch-ENet)."""
-    for part in ("train", "val", "test"):
-        for number in range(40):
-            image(clone / "made" / "camvid" / part / f"{number}.png", 480, 360)
-            image(clone / "made" / "camvid" / f"{part}annot" / f"{number}.png", 480, 360, 12)
-    (clone / "save" / "folder").mkdir(parents=True, exist_ok=True)
-
-
-def timit(clone: Path) -> None:
-    """Half a second of noise for each of TIMIT's sentences, and the settings with this folder in them (SincNet)."""
-    soundfile = importlib.import_module("soundfile")
-    for name in (clone / "data_lists" / "TIMIT_all.scp").read_text().split():
-        file = clone / "made" / "timit" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(file, ROLL.uniform(-0.5, 0.5, 8000).astype(np.float32), 16000)
-    settings = (clone / "cfg" / "SincNet_TIMIT.cfg").read_text()
-    settings = re.sub("data_folder=.*", f"data_folder={clone / 'made' / 'timit'}", settings)
-    (clone / "made" / "SincNet_TIMIT.cfg").write_text(settings)
-    (clone / "exp").mkdir(exist_ok=True)
-
-
-def cora_at_home(clone: Path) -> None:
-    """Planetoid's files for a graph of Cora's size, in the home folder, where GRACE looks for them; `clone` is not used."""
-    del clone
-    sparse = importlib.import_module("scipy.sparse")
-    raw = Path.home() / "datasets" / "Cora" / "Cora" / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    graph: dict[int, list[int]] = {node: [] for node in range(2708)}
-    for one, other in ROLL.integers(0, 2708, (5278, 2)).tolist():
-        graph[one].append(other)
-        graph[other].append(one)
-    made = {"graph": graph}
-    for part, count in (("", 140), ("t", 1000), ("all", 1708)):
-        made[f"{part}x"] = sparse.random(count, 1433, 0.013, "csr", dtype=np.float32, random_state=0)
-        made[f"{part}y"] = np.eye(7, dtype=np.int32)[np.arange(count) % 7]
-    for name, one in made.items():
-        (raw / f"ind.cora.{name}").write_bytes(pickle.dumps(one))
-    (raw / "ind.cora.test.index").write_text("".join(f"{node}\n" for node in range(1708, 2708)))
-
-
 def colors(clone: Path) -> None:
     """10,500 graphs of 4 to 24 coloured nodes in the text form of TUDataset (graph_nn)."""
     raw = clone / "data" / "COLORS-3" / "COLORS-3" / "raw"
@@ -1083,11 +1033,12 @@ def colors(clone: Path) -> None:
     ends = np.cumsum(sizes)
     ring = ((at, at + 1 if at < end else end - size + 1) for size, end in zip(sizes, ends, strict=True)
             for at in range(end - size + 1, end + 1))  # fmt: skip
+    colours = [", ".join(str(float(colour == to)) for to in range(3)) for colour in range(3)]
     lines = {
         "A": (f"{one}, {other}\n{other}, {one}" for one, other in ring),
         "graph_indicator": np.repeat(np.arange(1, len(sizes) + 1), sizes),
         "graph_labels": ROLL.integers(0, 11, len(sizes)),
-        "node_attributes": (f"{at % 2}, " + ", ".join(str(float(at % 3 == to)) for to in range(3)) for at in range(ends[-1])),
+        "node_attributes": (f"{at % 2}, {colours[at % 3]}" for at in range(ends[-1])),
     }
     for name, of in lines.items():
         (raw / f"COLORS-3_{name}.txt").write_text("\n".join(map(str, of)) + "\n")
@@ -1124,7 +1075,7 @@ def nine_atoms(clone: Path) -> None:
     with chem.SDWriter(str(clone / "data" / "gdb9.sdf")) as written:
         for at in range(1000):
             written.write(chem.MolFromSmiles("C" * (1 + at % 3) + "".join(ROLL.choice(parts, 3)) + "C"))
-    for name, score in (("NP", {at: 0.5 for at in range(64)}), ("SA", [[0.5, *range(64)]])):
+    for name, score in (("NP", dict.fromkeys(range(64), 0.5)), ("SA", [[0.5, *range(64)]])):
         with gzip.open(clone / "data" / f"{name}_score.pkl.gz", "wb") as scores:
             scores.write(pickle.dumps(score))
     sys.path.insert(0, str(clone / "data"))
@@ -1145,6 +1096,58 @@ def bytes_of_wikipedia(clone: Path) -> None:
         written.write(ROLL.integers(32, 127, 2_000_000, dtype=np.uint8).tobytes())
 
 
+def boxes_of_voc(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolo3-pytorch)."""
+    for part, count in (("train", 64), ("val", 32)):
+        names = [clone / "made" / part / f"{number}.jpg" for number in range(count)]
+        for name in names:
+            image(name, 500, 375)
+        boxes = " ".join(f"{20 * at},{30 * at},{20 * at + 90},{30 * at + 120},{at}" for at in range(5))
+        (clone / f"2007_{part}.txt").write_text("".join(f"{name} {boxes}\n" for name in names))
+    sys.path.insert(0, str(clone))
+    net = importlib.import_module("nets.yolo").YoloBody([[6, 7, 8], [3, 4, 5], [0, 1, 2]], 20)
+    torch.save(net.state_dict(), clone / "model_data" / "yolo_weights.pth")
+
+
+def glands(clone: Path) -> None:
+    """40 and 8 pictures of tissue and their masks, 128 x 128 (Medical-Transformer)."""
+    for part, count in (("train", 40), ("val", 8)):
+        for number in range(count):
+            image(clone / "made" / part / "img" / f"{number}.png", 128, 128)
+            image(clone / "made" / part / "labelcol" / f"{number}.png", 128, 128, 256)
+
+
+def spoofs(clone: Path) -> None:
+    """ASVspoof 2019's folders with 96, 24 and 24 sayings of five seconds (aasist)."""
+    soundfile = importlib.import_module("soundfile")
+    lists = clone / "LA" / "ASVspoof2019_LA_cm_protocols"
+    lists.mkdir(parents=True, exist_ok=True)
+    for part, kind, count in (("train", "trn", 96), ("dev", "trl", 24), ("eval", "trl", 24)):
+        folder = clone / "LA" / f"ASVspoof2019_LA_{part}" / "flac"
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [f"LA_{part[0].upper()}_{number:07}" for number in range(count)]
+        for name in names:
+            soundfile.write(folder / f"{name}.flac", ROLL.uniform(-0.5, 0.5, 80_000).astype(np.float32), 16000)
+        rows = (f"LA_0001 {name} - - {('bonafide', 'spoof')[at % 2]}\n" for at, name in enumerate(names))
+        (lists / f"ASVspoof2019.LA.cm.{part}.{kind}.txt").write_text("".join(rows))
+
+
+def older_gym(clone: Path) -> None:
+    """The gym that the requirements of Popular-RL-Algorithms name."""
+    _install_older(clone, "gym==0.10.9")
+
+
+def older_mujoco(clone: Path) -> None:
+    """A pair of MuJoCo and its control suite that know each other (dreamer-pytorch)."""
+    _install_older(clone, "mujoco==3.3.3", "dm_control==1.0.31")
+
+
+def _install_older(clone: Path, *packages: str) -> None:
+    """Put `packages` into made/old, which goes before what is installed."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(clone / "made" / "old"), *packages], check=True)
+
+
 MAKERS = {
     one.__name__: one
     for one in (coco, yolo_coco, duts, ett_hours, mutag, vocoder_frames, proteins, named_images,
@@ -1159,8 +1162,8 @@ MAKERS = {
                 rolls_of_the_road, coco_beside,  said, freebase, places_visited, brains,
                 smiles_with_vocabulary, detectors, aligned, imagenet_with_quantizer,
  coco_lists, clicks_in_shops, shaped_coco, voc_classes, yelp, households, ett_second,
-                coco_with_darknet, camvid, timit, cora_at_home, colors, reviews, drugs_and_targets, nine_atoms, flowers,
-                bytes_of_wikipedia)
+                colors, reviews, drugs_and_targets, nine_atoms, flowers, bytes_of_wikipedia, boxes_of_voc, glands,
+                spoofs, older_gym, older_mujoco)
 }  # fmt: skip
 
 

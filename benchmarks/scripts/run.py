@@ -51,8 +51,18 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(command: list[str], folder: Path, extra: dict[str, str], timeout: float) -> tuple[float, str, str]:
-    """Seconds of the processor, standard output and the last line of standard error; `timeout` is in seconds."""
+def run(
+    command: list[str], folder: Path, extra: dict[str, str], timeout: float, keyboard: str = ""
+) -> tuple[float, str, str]:
+    """Seconds of the processor, standard output and the last line of standard error.
+
+    Args:
+        command: what is run.
+        folder: where.
+        extra: variables beside those of this process.
+        timeout: in seconds.
+        keyboard: what a person types.
+    """
     start = _children()
     try:
         done = subprocess.run(
@@ -61,6 +71,7 @@ def run(command: list[str], folder: Path, extra: dict[str, str], timeout: float)
             env={**os.environ, **extra},
             capture_output=True,
             text=True,
+            input=keyboard + "\n",
             timeout=timeout,
             check=False,
         )
@@ -135,7 +146,7 @@ def measured(script: dict[str, Any], checkouts: Path, timeout: float, python: st
     file, arguments = str(root / script["file"]), script.get("arguments", [])
     how = [*AS_THEY_COME, *(["--python", python] if python else []), *script.get("flags", [])]
     trace = [sys.executable, "-m", "vramtui", "trace", "--json", *how, file, "--", *arguments]
-    seconds, out, said = run(trace, folder, extra, timeout)
+    seconds, out, said = run(trace, folder, extra, timeout, script.get("keyboard", ""))
     answer = last_json(out.replace("\n", "")) if out else {}
     row = {"name": script["name"], "repository": script["repository"], "commit": script["commit"],
            "arguments": " ".join(script.get("flags", []) + arguments), "seconds": round(seconds, 1),
@@ -163,7 +174,7 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str], 
         *script.get("truth_arguments", script.get("arguments", [])),
     ]
     extra = environment(script, root) | script.get("truth_env", {})
-    _, out, said = run(command, root / script.get("folder", "."), extra, timeout)
+    _, out, said = run(command, root / script.get("folder", "."), extra, timeout, script.get("keyboard", ""))
     found = last_json(out)
     row = {"truth": found.get("why", said)[:200]}
     if row["truth"] in GOOD:
