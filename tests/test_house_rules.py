@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
 PACKAGE_HOST = re.compile(
-    r"(?:pypi|pythonhosted|npmjs|conda)\.(?:org|com)|https?://[^\s\"'<>]*/simple\b|index[-_]url", re.IGNORECASE
+    r"(?:pypi|pythonhosted|npmjs|conda)\.(?:org|com)|https?://[^\s\"'<>]*/simple(?![\w-])|index[-_]url", re.IGNORECASE
 )
 SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore)\b(.*)")
 WITH_REASON = re.compile(r"(?:: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|\[[\w, -]+\])\s+[-#] [\w`]")
