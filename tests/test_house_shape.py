@@ -340,7 +340,6 @@ OTHERS_PRIVATE = {
     "Click parses without calling nowhere else": "context._protected_args",
     "torch's own, which a stand-in for its CUDA part replaces": """
         torch._C internals._cuda_attach_out_of_memory_observer""",
-    "pynvml keeps the library that it has loaded": "pynvml._nvmlGetFunctionPointer_cache pynvml._LoadNvmlLibrary",
 }
 
 

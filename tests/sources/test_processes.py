@@ -365,6 +365,20 @@ def test_the_first_look_for_a_screen_names_those_first_that_hold_most(
         assert known == ["small", "large", "middle"]
 
 
+def test_the_first_look_for_a_screen_names_as_many_as_it_has_room_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("FIRST_WORK", "INTRODUCE_WORK"):
+        monkeypatch.setattr(processes, limit, 60)  # seconds, on however busy a machine
+    monkeypatch.setattr(processes, "INTRODUCE_WAIT", 60)
+    monkeypatch.setattr(processes, "FIRST_AT_ONCE", 2)
+    stage.source.shorten_first_read()
+    with sleepers([("small",), ("large",), ("middle",)]) as (small, large, middle):
+        stage.hold(0, *(StubProcess(pid, held * MIB) for pid, held in ((small, 1), (large, 3), (middle, 2))))
+        known = [[row.command for row in stage.tick().gpus[0].processes] for _ in range(2)]
+        assert known == [[None, "large", "middle"], ["small", "large", "middle"]]
+
+
 def test_whoever_looks_once_is_told_of_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 512 processes `ps` named 136 on a busy machine, and `ps --user` left the others out."""
     for limit in ("FIRST_WORK", "INTRODUCE_WORK", "INTRODUCE_WAIT"):

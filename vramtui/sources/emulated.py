@@ -57,7 +57,7 @@ def open_here(because: Problem | None = None) -> EmulatedSource:
         # For the library, which looks there at each list: not for what is handed on to a job.
         os.putenv(REPORT, used.reports)
         os.environ[CARD] = used.card
-        # pynvml asks for the library by this name, and gets the one that is loaded already.
+        # NVML is asked for by this name, and the one that is loaded already is what comes.
         count = ctypes.c_uint()
         ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
     except (OSError, ValueError) as error:  # the latter of a path with a NUL

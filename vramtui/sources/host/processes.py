@@ -42,7 +42,8 @@ REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has 
 # Users and commands are asked for in one go until so much work is done or so long is waited for, in seconds; the rest
 # follow in the next. A busy machine makes a go longer before it makes it poorer.
 INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
-FIRST_WORK = 0.02  # of the first look, where a screen waits for it: it has no room for more than these
+FIRST_WORK = 0.02  # of the first look, where a screen waits for it; and at most so many, for which it has room
+FIRST_AT_ONCE = 64
 INTRODUCE_AT_ONCE = 8  # so many between two looks at the work done, which take long on some systems
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -88,11 +89,12 @@ class ProcessReader:
         self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
-        self._first_work = math.inf  # whoever looks once, as `ps` does, wants all of them
+        # Seconds of work and processes of the next go: whoever looks once, as `ps` does, wants all of them.
+        self._limits: tuple[float, float] = (math.inf, math.inf)
 
     def shorten_first_read(self) -> None:
         """Let the first look introduce few, as a screen waits for it: the next ones introduce the rest."""
-        self._first_work = FIRST_WORK
+        self._limits = (FIRST_WORK, FIRST_AT_ONCE)
 
     def update(self, pids: Collection[int]) -> None:
         """Learn of these pids, those that come first first, and forget all others. Call once per tick, before `row`."""
@@ -192,7 +194,7 @@ class ProcessReader:
         entry.refreshed = now
 
     def _introduce(self, now: float) -> None:
-        work, self._first_work = self._first_work, INTRODUCE_WORK
+        (work, most), self._limits = self._limits, (INTRODUCE_WORK, math.inf)
         over, until = time.thread_time() + work, now + max(work, INTRODUCE_WAIT)
         above: dict[int, dict[str, Any]] = {}
         introduced = 0
@@ -202,7 +204,9 @@ class ProcessReader:
             self._note(pid, entry, self._with_owner(pid, entry.facts, above))
             entry.introduced, entry.container_at = True, now
             introduced += 1
-            if self._clock() > until or (introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over):
+            if introduced == most or self._clock() > until:
+                return
+            if introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over:
                 return
 
     def _with_owner(self, pid: int, facts: Process, above: dict[int, dict[str, Any]]) -> Process:
@@ -305,11 +309,17 @@ def _command(pid: int) -> str | None:
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     """Name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None when it is not there."""
     try:
-        text = read_bytes(f"/proc/{pid}/stat", ONE_PAGE)
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        text = os.read(file, ONE_PAGE)  # a line, which the kernel gives whole
+    except OSError:
+        return None
+    finally:
+        os.close(file)
     opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
-    rest = text[closed + 2 :].split()
+    rest = text[closed + 2 :].split(None, 22)
     name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
 

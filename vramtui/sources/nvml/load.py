@@ -5,6 +5,7 @@ import threading
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem
 from vramtui.core.observation.source import Source
+from vramtui.sources.nvml.source import NvmlSource
 
 PATIENCE = 2.0  # seconds for the driver to begin to talk
 
@@ -16,16 +17,9 @@ def open_here(because: Problem | None = None) -> Source:
         because: nothing is asked before NVML, so there is nothing to say of it.
 
     Raises:
-        SourceFailed: the library or its module cannot be used.
+        SourceFailed: the library cannot be used.
     """
     del because
-    try:
-        from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads pynvml, which may not be the right one
-    except (ImportError, AttributeError) as error:  # another package's `pynvml` lacks what this one has
-        raise SourceFailed(
-            f"The module pynvml of nvidia-ml-py cannot be used: {error}.",
-            "Remove the package `pynvml` from this environment and install nvidia-ml-py again.",
-        ) from error
     source = NvmlSource()
     failures: list[SourceFailed] = []
 

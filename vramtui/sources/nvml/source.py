@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 
 import msgspec
-import pynvml
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -25,6 +24,7 @@ from vramtui.sources.nvml.device import (
     RemovedCards,
     without_former_names,
 )
+from vramtui.sources.nvml.library import PCIE_RECEIVED, PCIE_SENT
 from vramtui.sources.nvml.processes import ProcessList, ProcessLists, ProcessUse
 
 GRAPHICS_EVERY = 10  # looks, while nothing draws on the device
@@ -201,7 +201,7 @@ class NvmlSource:
         rates = []
         try:
             device, absence = caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
-            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES):
+            for counter in (PCIE_SENT, PCIE_RECEIVED):
                 if absence is None:
                     rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
                     rates.append(1000 * (rate or 0))  # told in KB a second
