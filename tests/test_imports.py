@@ -148,7 +148,7 @@ def test_the_first_rows_wait_for_nothing_that_they_do_not_show() -> None:
     loaded = _loaded(
         "from vramtui.cli.light_imports import without_rare\n"
         "with without_rare():\n"
-        "    import vramtui.cli.dashboard.command, vramtui.sources.nvml.load, vramtui.sources.nvml.source\n"
+        "    import vramtui.cli.dashboard.command, vramtui.sources.nvml.source\n"
         "import sys\n"
         "assert not [name for name in sys.modules if name.startswith(('vramtui.core.estimate', 'vramtui.core.runs'))]"
     )

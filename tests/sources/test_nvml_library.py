@@ -13,7 +13,7 @@ from vramtui.sources.nvml import library
 from vramtui.sources.nvml.library import CALLS, Code, NvmlError, ask
 
 STRUCTS = {
-    library.Memory: pynvml.c_nvmlMemory_t,
+    library.MemoryV1: pynvml.c_nvmlMemory_t,
     MemoryV2: pynvml.c_nvmlMemory_v2_t,
     library.Utilization: pynvml.c_nvmlUtilization_t,
     library.PciInfo: pynvml.nvmlPciInfo_t,

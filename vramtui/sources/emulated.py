@@ -13,7 +13,7 @@ from vramtui.core.observation.source import FastSource
 from vramtui.driver.build import NVML
 from vramtui.driver.environment import CARD, REPORT
 from vramtui.driver.live import cards_in_use
-from vramtui.sources.nvml.load import open_here as open_nvml
+from vramtui.sources.nvml.source import open_here as open_nvml
 
 NOT_THERE = Problem(where="emulated card", message="`vramtui run --on` runs a job on it; the card itself is not there.")
 EMULATED = "emulated"

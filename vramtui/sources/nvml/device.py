@@ -13,7 +13,7 @@ from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
 from vramtui.sources.nvml.accounting import Accounts
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
-from vramtui.sources.nvml.library import MIG_DISABLED, MIG_ENABLED, NvmlError, function
+from vramtui.sources.nvml.library import MIG_DISABLED, MIG_ENABLED, code_of
 from vramtui.sources.nvml.metrics import (
     CHANGING,
     NEVER_CHANGING,
@@ -57,10 +57,7 @@ def read_counters(counters: CardCounters, device: Device) -> tuple[Fields, Absen
 def _ask_as(caller: Caller) -> Callable[..., int]:
     def ask(name: str, *arguments: object) -> int:
         caller.call = name
-        try:
-            code = function(name)(*arguments)
-        except NvmlError as error:
-            code = error.code
+        code = code_of(name, *arguments)
         caller.raise_if_gone(name, code)
         return code
 

@@ -56,7 +56,7 @@ class NvmlError(Exception):
         self.code = code
 
 
-class Memory(ctypes.Structure):
+class MemoryV1(ctypes.Structure):
     """`nvmlMemory_t`, in bytes."""
 
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
@@ -133,14 +133,22 @@ def function(name: str) -> _Function:
     """
     if loaded is None:
         raise NvmlError(Code.UNINITIALIZED)
-    found: _Function | None = getattr(loaded, name, None)
-    if found is None:
+    call: _Function | None = getattr(loaded, name, None)
+    if call is None:
         raise NvmlError(Code.FUNCTION_NOT_FOUND)
-    return found
+    return call
+
+
+def code_of(name: str, *arguments: object) -> int:
+    """Call the library's function of that name, and give its code; FUNCTION_NOT_FOUND where there is none."""
+    try:
+        return int(function(name)(*arguments))
+    except NvmlError as error:
+        return error.code
 
 
 def check(code: int) -> None:
-    """Nothing where a call went well.
+    """See that a call went well.
 
     Raises:
         NvmlError: it did not.
@@ -201,7 +209,7 @@ def _struct(kind: type[ctypes.Structure], **fields: int) -> Callable[..., ctypes
 
 
 def _calls(read: Callable[..., Any], *names: str) -> dict[str, tuple[str, Callable[..., Any]]]:
-    """By its name, which stands before a colon and the version that is asked for: its symbol, and what reads it."""
+    """Rows of the table: behind a colon is the version of a function that is asked for, which its symbol ends with."""
     symbols = (name.partition(":") for name in names)
     return {name: (name + version, read) for name, _, version in symbols}
 
@@ -242,7 +250,7 @@ CALLS: Final = {
     **_calls(_struct(AccountingStats), "nvmlDeviceGetAccountingStats"),
     **_calls(_struct(DeviceAttributes), "nvmlDeviceGetAttributes_v2"),
     **_calls(_struct(MemoryV2, version=MEMORY_V2), "nvmlDeviceGetMemoryInfo:_v2"),
-    FIRST_MEMORY: ("nvmlDeviceGetMemoryInfo", _struct(Memory)),
+    FIRST_MEMORY: ("nvmlDeviceGetMemoryInfo", _struct(MemoryV1)),
     **_calls(_struct(PciInfo), "nvmlDeviceGetPciInfo:_v3"),
     **_calls(_struct(Utilization), "nvmlDeviceGetUtilizationRates"),
 }

@@ -87,6 +87,7 @@ class _SampledDevice:
 
 
 LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
+PATIENCE = 2.0  # seconds for the driver to begin to talk
 TIMEOUT = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
 
@@ -322,3 +323,30 @@ def _shared(
         return memory, {**absent, "memory.used": listing.absent}
     used = min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows))
     return msgspec.structs.replace(memory, used=used), absent
+
+
+def open_here(because: Problem | None = None) -> NvmlSource:
+    """The source, open or about to be.
+
+    Args:
+        because: nothing is asked before NVML, so there is nothing to say of it.
+
+    Raises:
+        SourceFailed: the library cannot be used.
+    """
+    del because
+    source = NvmlSource()
+    failures: list[SourceFailed] = []
+
+    def open_it() -> None:
+        try:
+            source.open()
+        except SourceFailed as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=open_it, name="vramtui-open", daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    if failures:
+        raise failures[0]
+    return source  # a driver that has not answered yet may still do so: whoever reads sees how long it takes
