@@ -55,7 +55,7 @@ def native(layers: int) -> float:
 
 def slow_down(factor: float) -> None:
     """Let the probe's clock be the CPU time that the process would have used at full speed."""
-    from vramtui.probe import allowance, session  # noqa: PLC0415 - as above
+    from vramtui.probe import session  # noqa: PLC0415 - as above
 
     def now() -> float:
         return time.process_time() / factor
@@ -65,7 +65,6 @@ def slow_down(factor: float) -> None:
 
     clock = SimpleNamespace(monotonic=now, time=time.time, sleep=lambda seconds: time.sleep(seconds * factor))
     for module, name, value in (
-        (allowance, "perf_counter_ns", now_ns),
         (session, "perf_counter_ns", now_ns),
         (session, "time", clock),
     ):

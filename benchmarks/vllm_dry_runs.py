@@ -3,8 +3,8 @@
 VLLM is the command of an environment with `pip install vllm==0.19.0` (torch 2.10.0, CUDA 12.8; 10 GB). ROW counts the
 31 public logs of `tests/golden/serving/vllm_h100.csv` from 0; without any, those that were not held yet are. Each is
 `vramtui run --on H100 -- vllm serve FOLDER` with the log's flags, FOLDER holding the model's public config.json and no
-weights, which are made up; so are the files of a gemma-3's processor, with the sizes and the places of its tokens that
-its config has (how many tokens an image takes does not hang on words). What it says is kept in
+weights, which are made up; so are the files of the processor of those that see, with the sizes and the places of tokens
+that their configs have (how many tokens an image takes does not hang on words). What it says is kept in
 `tests/golden/serving/vllm_dry_runs.json`; a table is printed.
 """
 
@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def logs() -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def write_processor(folder: Path, config: dict[str, Any]) -> None:
+def write_gemma3_processor(folder: Path, config: dict[str, Any]) -> None:
     """A processor of Gemma 3 (transformers 4.57: processing_gemma3.py) that knows images and no word."""
     special = {
         "<pad>": 0,
@@ -50,25 +51,10 @@ def write_processor(folder: Path, config: dict[str, Any]) -> None:
         "<end_of_image>": config["eoi_token_index"],
         "<image_soft_token>": config["image_token_index"],
     }
-    named = special | {"\n" * lines: 106 + lines for lines in range(1, 5)}  # vLLM looks these up by their text
-    taken = set(named.values())
-    others = {f"<{at}>": at for at in range(config["image_token_index"]) if at not in taken}
-    added = [
-        {"id": at, "content": text, "special": text in special}
-        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        for text, at in sorted(named.items(), key=lambda one: one[1])
-    ]
-    places = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
-    words = {"type": "WordLevel", "vocab": named | others, "unk_token": "<unk>"}
+    lines = {"\n" * lines: 106 + lines for lines in range(1, 5)}  # vLLM looks these up by their text
     side, tokens = config["vision_config"]["image_size"], config["mm_tokens_per_image"]
-    image_tokens = {name: f"<{text}>" for name, text in IMAGE_TOKENS.items()}
+    write_tokenizer(folder, special, lines, {name: f"<{text}>" for name, text in IMAGE_TOKENS.items()})
     files = {
-        "tokenizer.json": {"version": "1.0", "added_tokens": added, "model": words, **places},
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "extra_special_tokens": image_tokens,
-            **{f"{name}_token": f"<{name}>" for name in ("pad", "eos", "bos", "unk")},
-        },
         "preprocessor_config.json": {
             "image_processor_type": "Gemma3ImageProcessor",
             "size": {"height": side, "width": side},
@@ -78,8 +64,66 @@ def write_processor(folder: Path, config: dict[str, Any]) -> None:
         },
         "processor_config.json": {"processor_class": "Gemma3Processor", "image_seq_length": tokens},
     }
+    write_json(folder, files)
+
+
+def write_mistral3_processor(folder: Path, config: dict[str, Any]) -> None:
+    """A processor of Mistral Small 3.1 (transformers 4.57: processing_pixtral.py) that knows images and no word."""
+    special = {"<unk>": 0, "<bos>": 1, "<eos>": 2, "[IMG]": config["image_token_index"], "<pad>": 11}
+    write_tokenizer(folder, special | {"[IMG_BREAK]": 12, "[IMG_END]": 13}, {}, {})
+    vision = config["vision_config"]
+    files = {
+        "preprocessor_config.json": {
+            "image_processor_type": "PixtralImageProcessor",
+            "size": {"longest_edge": vision["image_size"]},
+            "patch_size": {"height": vision["patch_size"], "width": vision["patch_size"]},
+        },
+        "processor_config.json": {
+            "processor_class": "PixtralProcessor",
+            "patch_size": vision["patch_size"],
+            "spatial_merge_size": config["spatial_merge_size"],
+        },
+    }
+    write_json(folder, files)
+
+
+def write_tokenizer(folder: Path, special: dict[str, int], named: dict[str, int], images: dict[str, str]) -> None:
+    """A tokenizer that knows these words alone.
+
+    Args:
+        folder: where its files go.
+        special: the places of the special tokens.
+        named: those of words that are looked up by their text.
+        images: what the tokenizer's keys for images stand for.
+    """
+    named = special | named
+    taken, top = set(named.values()), max(named.values())
+    others = {f"<{at}>": at for at in range(top) if at not in taken}
+    added = [
+        {"id": at, "content": text, "special": text in special}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for text, at in sorted(named.items(), key=lambda one: one[1])
+    ]
+    places = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    words = {"type": "WordLevel", "vocab": named | others, "unk_token": "<unk>"}
+    files = {
+        "tokenizer.json": {"version": "1.0", "added_tokens": added, "model": words, **places},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "extra_special_tokens": images,
+            **{f"{name}_token": f"<{name}>" for name in ("pad", "eos", "bos", "unk")},
+        },
+    }
+    write_json(folder, files)
+
+
+def write_json(folder: Path, files: Mapping[str, object]) -> None:
+    """Each of `files` under its name."""
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+PROCESSORS = {"gemma3": write_gemma3_processor, "mistral3": write_mistral3_processor}
 
 
 def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
@@ -100,8 +144,8 @@ def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
         if log["quantization"] == "fp8":  # the others' configs say theirs
             flags["quantization"] = "fp8"
         server = [vllm, "serve", folder]
-        if config["model_type"] == "gemma3":
-            write_processor(Path(folder), config)
+        if config["model_type"] in PROCESSORS:
+            PROCESSORS[config["model_type"]](Path(folder), config)
         else:
             server.append("--skip-tokenizer-init")
         server += [text for flag, value in flags.items() for text in (f"--{flag}", value)]

@@ -57,7 +57,7 @@ SHORT = {
         estimators/traced/modules/recurrent""",
     "one subject beside larger ones of its kind": """
         app/help/controller
-        estimators/analytic/serving/engine probe/allowance""",
+        estimators/analytic/serving/engine""",
 }
 # Functions of more than PARAMETERS parameters, each with how many it has, by the reason; the list may only shrink.
 WIDE = {

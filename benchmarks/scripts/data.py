@@ -383,7 +383,7 @@ def imagenette(folder: Path) -> None:
             made = folder / "imagenette2" / split / kind
             made.mkdir(parents=True, exist_ok=True)
             for number in range(16):
-                image.fromarray(pixels.integers(0, 255, (320, 320, 3), dtype=np.uint8)).save(made / f"{number}.jpg")
+                image.fromarray(pixels.integers(0, 255, (320, 320, 3), dtype=np.uint8)).save(made / f"{number}.JPEG")
 
 
 def nothing(_folder: Path) -> None:

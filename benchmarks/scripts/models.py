@@ -7,6 +7,14 @@ from pathlib import Path
 from typing import Any
 
 WORDS = [f"w{number}" for number in range(2000)]
+SMALL = {
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+}
 METRIC = '''"""Stands in for the metric of this name: no script here gets as far as to ask it."""
 import datasets
 import evaluate
@@ -199,19 +207,20 @@ def stable_diffusion(folder: Path) -> None:
 
 
 def pipelined_models(folder: Path) -> None:
-    """BERT and GPT-2 in their usual sizes, by their names, beside accelerate's examples that split them over cards."""
+    """Models by their names beside accelerate's examples that split them over cards; Llama is a small one."""
     place = folder / "examples" / "inference" / "pippy"
+    model(place / "t5-small", "t5", "T5ForConditionalGeneration", decoder_start_token_id=0)
+    model(place / "meta-llama" / "Llama-2-7b-chat-hf", "llama", "LlamaForCausalLM", **SMALL)
     model(place / "bert-base-uncased", "bert", "BertForMaskedLM")
     model(place / "gpt2", "gpt2", "GPT2ForSequenceClassification")
 
 
 def quantized_models(folder: Path) -> None:
     """A small Llama and a small Gemma 2 by the names of large ones, as bitsandbytes' scripts load them."""
-    sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12}
     names = {"meta-llama/Llama-3.1-8B": "llama", "meta-llama/Llama-2-7b-hf": "llama", "google/gemma-2-2b-it": "gemma2"}
     for name, kind in names.items():
         made = {"llama": "LlamaForCausalLM", "gemma2": "Gemma2ForCausalLM"}[kind]
-        model(folder / name, kind, made, num_key_value_heads=4, vocab_size=32000, **sizes)
+        model(folder / name, kind, made, **SMALL)
 
 
 def stories(folder: Path) -> None:

@@ -65,3 +65,25 @@ def test_ranks_wait_for_each_other_at_a_barrier(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     assert [rank.communicate()[0] for rank in ranks] == [b"True\n"] * 2
+
+
+TUNING = """
+from types import SimpleNamespace
+from vramtui.probe import emulated
+NEVER = float("inf")
+class Autotuner:
+    def _bench(self, config):
+        print("timed", config)
+        return [NEVER] * 3 if config == "too large" else [1.0] * 3
+    def run(self):
+        timings = {config: self._bench(config) for config in ("too large", "fits", "fits too")}
+        return min(timings, key=timings.get)
+emulated._time_one(SimpleNamespace(Autotuner=Autotuner))
+tuner = Autotuner()
+print(tuner.run(), tuner.run())
+"""
+
+
+def test_triton_times_the_first_configuration_that_fits() -> None:
+    ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["timed too large", "timed fits"] * 2 + ["fits fits"]

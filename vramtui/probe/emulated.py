@@ -7,6 +7,7 @@ from typing import Any
 
 from . import socket_dir
 from .guards import ANSWERED, answer_guards
+from .host_copies import MOST, HostCopies, flat
 from .import_hook import when_imported
 from .reads import FOLDER, Reads, read_ones
 
@@ -23,8 +24,10 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
     _know_objects(torch, reads)
+    HostCopies(torch, reads).follow()
     _let_go_of_collectives(torch)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
+    when_imported("triton.runtime.autotuner", _time_one)
     if os.environ.get(socket_dir.VALUES) == "ones":
         read_ones(torch, reads)
     reads.begin()
@@ -40,8 +43,10 @@ OBJECTS = (
     "send_object_list",
 )
 MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "fast_all")
-MOST_KNOWN = 1 << 20  # numbers of a tensor that the host computes with
+
 WATCHDOG_SLEEPS = 0.1  # seconds
+FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration
+NEVER = [float("inf")] * 3  # seconds of a configuration of Triton's that does not fit the card
 LONGEST_WAIT = 300  # seconds for ranks that do not come to a barrier
 
 
@@ -111,6 +116,34 @@ def _know_masks(torch: Any, reads: Reads, masking: Any) -> None:
         _replace(masking, name, _by_host(torch, reads))
 
 
+def _time_one(module: Any) -> None:
+    """Let Triton's autotuner take the first configuration of a kernel that fits the card: times of kernels that do
+    nothing tell nothing, and the others need not be compiled (`Autotuner.run`, triton/runtime/autotuner.py, 3.7).
+    """
+
+    def begin(run: Any) -> Any:
+        @functools.wraps(run)
+        def run_anew(self: Any, *arguments: Any, **named: Any) -> Any:
+            setattr(self, FITS, False)
+            return run(self, *arguments, **named)
+
+        return run_anew
+
+    def measure(bench: Any) -> Any:
+        @functools.wraps(bench)
+        def time_one(self: Any, *arguments: Any, **named: Any) -> Any:
+            if getattr(self, FITS, False):
+                return NEVER
+            times = bench(self, *arguments, **named)
+            setattr(self, FITS, (times[0] if isinstance(times, (list, tuple)) else times) != NEVER[0])
+            return times
+
+        return time_one
+
+    _replace(module.Autotuner, "run", begin)
+    _replace(module.Autotuner, "_bench", measure)
+
+
 def _replace(module: Any, name: str, change: Any) -> None:
     if hasattr(module, name):
         setattr(module, name, change(getattr(module, name)))
@@ -124,14 +157,14 @@ def _by_host(torch: Any, reads: Reads) -> Any:
         return type(one) is torch.Tensor and one.is_cuda
 
     def is_small(one: Any) -> bool:
-        return one.numel() <= MOST_KNOWN and not one.is_floating_point() and not one.is_complex()
+        return one.numel() <= MOST and not one.is_floating_point() and not one.is_complex()
 
     class ByHost(TorchFunctionMode):
         """Writes what the host computed where the card's answer would stand."""
 
         def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
             named = named or {}
-            there = [one for one in _flat((arguments, tuple(named.values()))) if is_card(one)]
+            there = [one for one in flat((arguments, tuple(named.values()))) if is_card(one)]
             is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
             if is_sent or not there or not all(is_small(one) for one in there):
                 return call(*arguments, **named)
@@ -163,14 +196,6 @@ def _by_host(torch: Any, reads: Reads) -> Any:
 def _is_view(one: Any, other: Any) -> bool:
     """Whether they are of one storage, where what is known lies already."""
     return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
-
-
-def _flat(arguments: Any) -> Any:
-    for argument in arguments:
-        if isinstance(argument, (list, tuple)):
-            yield from _flat(argument)
-        else:
-            yield argument
 
 
 def _on_host(arguments: Any, is_card: Any) -> Any:

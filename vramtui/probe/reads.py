@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
@@ -23,7 +25,9 @@ class Reads:
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
-        self._call = ctypes.CFUNCTYPE(None)(self._read)  # which lives as long as the driver may call it
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
+        self._call = kind(self.read)  # which lives as long as the driver may call it
+        self._known: Iterator[int] | None = None
         self._listen: Any = None
 
     def begin(self) -> None:
@@ -49,18 +53,27 @@ class Reads:
         finally:
             self._is_own = False
 
+    def know_next(self, numbers: list[int]) -> None:
+        """Let the whole numbers that are read next be these, by turns, which the host knows; none: no more."""
+        self._known = itertools.cycle(numbers) if numbers else None
+
     def is_of_torch(self, frame: Any) -> bool:
         """Whether a frame runs code of PyTorch's own."""
         return bool(frame.f_code.co_filename.startswith(self._torch))
 
     def count_here(self) -> None:
         """Count what the job asks at this moment as a read of its line."""
-        self._read()
+        self.read(None, 0)
 
-    def _read(self) -> None:
-        self.count += 1
-        self.own += self._is_own
-        place = ("", 0, "", PROBE) if self._is_own else self._place()
+    def read(self, to: int | None, size: int) -> None:
+        """What the driver calls: `size` bytes of what kernels would have computed were read `to` an address."""
+        known = self._known if to and size in (4, 8) else None
+        if to and known is not None:
+            ctypes.memmove(to, next(known).to_bytes(size, sys.byteorder), size)
+        else:
+            self.count += 1
+            self.own += self._is_own
+        place = ("", 0, "", PROBE) if self._is_own or known is not None else self._place()
         times = self._places[place] = self._places.get(place, 0) + 1
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()

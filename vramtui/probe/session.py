@@ -13,7 +13,6 @@ from time import perf_counter_ns
 from typing import Any
 
 from . import facts, socket_dir
-from .allowance import Allowance
 from .channel import Channel
 from .counters import Counters
 from .hooks import Hooks
@@ -26,7 +25,30 @@ SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking tur
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 MOST_REST = 100  # ends of steps that are only counted
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
+SHARE = 0.002  # of the time that goes by
+HEAD_START = 2_000_000  # ns
+AFTER = 3  # times as much as a hook takes by itself does it cost the job, whose own code has left the caches
 RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
+
+
+class Allowance:
+    """A budget that fills with time: whoever does more than the least pays what it took."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter_ns()
+        self.spent = 0
+
+    def affords(self) -> bool:
+        """Whether there is anything left to spend now."""
+        return self.spent < HEAD_START + SHARE * (perf_counter_ns() - self._began)
+
+    def missing(self) -> float:
+        """Seconds until it affords anything, if nothing is spent till then."""
+        return (((self.spent - HEAD_START) / SHARE) - (perf_counter_ns() - self._began)) / 1e9
+
+    def pay(self, since: int) -> None:
+        """The time from `since` (as of perf_counter_ns) until now was ours, and then some of the job's."""
+        self.spent += AFTER * (perf_counter_ns() - since)
 
 
 class ProbeSession:

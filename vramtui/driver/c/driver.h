@@ -147,7 +147,7 @@ bool is_capturing(struct stream *stream);
 
 /* report.c: what this process did, for who started it. */
 void report_unmodelled(const char *name, void *caller);
-void report_read(size_t bytes); /* of what kernels would have computed, by the host */
+void report_read(void *to, size_t bytes); /* of what kernels would have computed, by the host */
 void report_used(CUdevice device, int64_t change);
 void report_context(CUdevice device, size_t bytes); /* of what is used */
 struct user {

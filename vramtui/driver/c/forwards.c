@@ -74,4 +74,4 @@ NOTHING(cudaEventQuery) NOTHING(cudaEventSynchronize) NOTHING(cudaGraphLaunch) N
 NOTHING(cudaProfilerStart) NOTHING(cudaProfilerStop) NOTHING(cudaLibraryUnload) NOTHING(cudaStreamQuery) NOTHING(cuStreamQuery)
 NOTHING(cuStreamAttachMemAsync) NOTHING(cuStreamCopyAttributes) NOTHING(cuStreamSetAttribute) NOTHING(cuEventQuery)
 NOTHING(cuEventSynchronize) NOTHING(cuLogsUnregisterCallback) NOTHING(cuProfilerStart) NOTHING(cuProfilerStop)
-NOTHING(cuMemSetAccess)
+NOTHING(cuMemSetAccess) NOTHING(cudaMemPrefetchAsync) NOTHING(cudaMemAdvise)

@@ -251,7 +251,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   }
   unlock_memory();
   if (is_read) {
-    report_read(size); /* which may run code of the program's */
+    report_read((void *)to, size); /* which may run code of the program's */
   }
   return CUDA_SUCCESS;
 }

@@ -73,19 +73,19 @@ void report_unmodelled(const char *name, void *caller) {
   pthread_mutex_unlock(&lock);
 }
 
-static void (*listener)(void);
+static void (*listener)(void *, size_t);
 
-/* Calls `call` in the thread of each read to come, so that a program can say where it reads; NULL: no more. */
-API void vramtui_listen_to_reads(void (*call)(void)) { listener = call; }
+/* Calls `call` in the thread of each read to come, so that a program says where it is and writes what it knows of it. */
+API void vramtui_listen_to_reads(void (*call)(void *, size_t)) { listener = call; }
 
-void report_read(size_t bytes) {
+void report_read(void *to, size_t bytes) {
   pthread_mutex_lock(&lock);
   struct report *own = open_report();
   own->reads++;
   own->read_bytes += bytes;
   pthread_mutex_unlock(&lock);
   if (listener != NULL) {
-    listener();
+    listener(to, bytes);
   }
 }
 

@@ -1,0 +1,178 @@
+"""Whole numbers that the host sent to an emulated card, and what is selected, compared and counted of them alone.
+
+Masks, labels and edges come from the host, so that how many places a mask has is known though no kernel runs: what
+`x[mask]` holds, what `mask.sum()` says. The host's copy goes with the tensor, and is believed until something is
+written into it. Code that is compiled is not followed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .reads import Reads
+
+# No whole number of a job lies beyond: bytes that read so are other numbers', at an address that is used anew.
+FAR = 1 << 31
+MOST = 1 << 20  # numbers of a tensor that the host computes with
+COPY = "_vramtui_copy"  # the host's, with the tensor's version at that time
+SENT = ("to", "cpu", "cuda")
+BUILT = ("as_tensor", "tensor")
+SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
+COMPUTED = (
+    "__add__", "__and__", "__eq__", "__ge__", "__gt__", "__invert__", "__le__", "__lt__", "__mul__", "__ne__", "__or__",
+    "__sub__", "__xor__", "cat", "clone", "count_nonzero", "eq", "flatten", "ge", "gt", "le", "logical_and",
+    "logical_not", "logical_or", "lt", "max", "min", "ne", "reshape", "stack", "sum", "unbind", "view",
+)  # fmt: skip
+
+
+class HostCopies:
+    """Those of one process; `follow` changes PyTorch's methods and functions of the names above."""
+
+    def __init__(self, torch: Any, reads: Reads) -> None:
+        self._torch, self._reads, self._kind = torch, reads, torch.Tensor
+        self._is_compiling = torch.compiler.is_compiling
+
+    def follow(self) -> None:
+        """Keep copies from now on, and use them."""
+        self._change(self._kind, self._send, SENT)
+        self._change(self._torch, self._build, BUILT)
+        self._change(self._kind, self._read_list, ("tolist",))
+        for owner in (self._kind, self._torch):
+            self._change(owner, self._select, SELECTED)
+            self._change(owner, self._compute, (*COMPUTED, "__getitem__", "nonzero"))
+
+    def _change(self, owner: Any, change: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            if hasattr(owner, name):
+                setattr(owner, name, change(getattr(owner, name)))
+
+    def _send(self, act: Any) -> Any:
+        @functools.wraps(act)
+        def send(tensor: Any, *arguments: Any, **named: Any) -> Any:
+            answer = act(tensor, *arguments, **named)
+            if self._is_compiling() or type(answer) is not self._kind or answer is tensor:
+                return answer
+            if not answer.is_cuda:
+                return self._as_zeros(answer) if tensor.is_cuda and self._copy_of(tensor) is None else answer
+            if _is_small(answer):
+                copy = self._copy_of(tensor) if tensor.is_cuda else tensor.clone()
+                if copy is not None:
+                    self._keep(answer, copy.to(answer.dtype))
+            return answer
+
+        return send
+
+    def _build(self, act: Any) -> Any:
+        @functools.wraps(act)
+        def build(data: Any, *arguments: Any, **named: Any) -> Any:
+            answer = act(data, *arguments, **named)
+            if "device" in named and not self._is_compiling() and self._is_on_card(answer) and _is_small(answer):
+                on_host = {**named, "device": "cpu"}
+                copy = self._copy_of(data) if type(data) is self._kind else act(data, *arguments, **on_host)
+                if copy is not None:
+                    self._keep(answer, copy.clone())
+            return answer
+
+        return build
+
+    def _read_list(self, act: Any) -> Any:
+        @functools.wraps(act)
+        def read_list(tensor: Any) -> Any:
+            return act(tensor.cpu() if self._is_on_card(tensor) else tensor)
+
+        return read_list
+
+    def _compute(self, act: Any) -> Any:
+        @functools.wraps(act)
+        def compute(*arguments: Any, **named: Any) -> Any:
+            answer = act(*arguments, **named)
+            parts = answer if type(answer) is tuple else (answer,)
+            if self._is_compiling() or not all(self._is_on_card(one) and _is_small(one) for one in parts):
+                return answer
+            try:
+                copy = act(*self._on_host(arguments), **named)
+            except KeyError:
+                return answer
+            copies = copy if type(answer) is tuple else (copy,)
+            for at, one in enumerate(parts):
+                if one.numel() == 1 and not self._torch.cuda.is_current_stream_capturing():  # the job may read it
+                    one.data.copy_(copies[at])
+                self._keep(one, copies[at])
+            return answer
+
+        return compute
+
+    def _select(self, act: Any) -> Any:
+        @functools.wraps(act)
+        def select(*arguments: Any, **named: Any) -> Any:
+            copies = (
+                [] if self._is_compiling() else [self._copy_of(one) for one in flat(arguments) if self._is_mask(one)]
+            )
+            if not copies or any(copy is None for copy in copies):
+                return act(*arguments, **named)
+            counts = [int(copy.sum()) for copy in copies]
+            self._reads.know_next(counts)
+            try:
+                answer = act(*arguments, **named)
+            finally:
+                self._reads.know_next([])
+            node = getattr(arguments[0] if answer is None else answer, "grad_fn", None)
+            if node is not None:  # its backward pass selects the same places anew
+                node.register_prehook(lambda _: self._reads.know_next(counts))
+                node.register_hook(lambda *_: self._reads.know_next([]))
+            return answer
+
+        return select
+
+    def _copy_of(self, tensor: Any) -> Any:
+        """The host's copy of a tensor on the card, a tensor of the host itself; None where there is none."""
+        if not tensor.is_cuda:
+            return tensor
+        version, copy = getattr(tensor, COPY, (None, None))
+        return copy if copy is not None and version == _version(tensor) else None
+
+    def _keep(self, tensor: Any, copy: Any) -> None:
+        if not tensor.requires_grad:
+            setattr(tensor, COPY, (_version(tensor), copy))
+
+    def _on_host(self, argument: Any) -> Any:
+        """An argument with copies in place of the card's tensors; KeyError where one has none."""
+        if type(argument) in (list, tuple):
+            return type(argument)(self._on_host(one) for one in argument)
+        if type(argument) is not self._kind:
+            return argument
+        copy = self._copy_of(argument)
+        if copy is None:
+            raise KeyError
+        return copy
+
+    def _as_zeros(self, answer: Any) -> Any:
+        """What kernels would have computed, where it reads as what never was a whole number."""
+        if str(answer.dtype) == "torch.int64" and answer.numel() and int(answer.abs().max()) > FAR:
+            self._reads.count_here()
+            answer.zero_()
+        return answer
+
+    def _is_on_card(self, one: Any) -> bool:
+        return type(one) is self._kind and bool(one.is_cuda)
+
+    def _is_mask(self, one: Any) -> bool:
+        return self._is_on_card(one) and "bool" in str(one.dtype)
+
+
+def _is_small(tensor: Any) -> bool:
+    return tensor.numel() <= MOST and not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def _version(tensor: Any) -> int:
+    return 0 if tensor.is_inference() else int(tensor._version)  # noqa: SLF001 - PyTorch's own name for it
+
+
+def flat(arguments: Any) -> Any:
+    """Each argument, those within lists and tuples too."""
+    for argument in arguments:
+        if isinstance(argument, (list, tuple)):
+            yield from flat(argument)
+        else:
+            yield argument
