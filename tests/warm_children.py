@@ -24,10 +24,11 @@ class WarmChild:
         stderr: IO[bytes] | None,
         env: dict[str, str],
         cwd: str | Path | None,
+        pass_fds: tuple[int, ...],
         start_new_session: bool,
     ) -> None:
         assert "traced.process.child" in command[-1]
-        assert (stdin, stdout, start_new_session) == (subprocess.PIPE, subprocess.PIPE, True)
+        assert (stdin, stdout, pass_fds, start_new_session) == (subprocess.PIPE, subprocess.PIPE, (), True)
         asked, told, status = os.pipe(), os.pipe(), os.pipe()
         said = 2 if stderr is None else stderr.fileno()
         ask("child", [env, str(cwd or Path.cwd())], [asked[0], told[1], said, status[1]])

@@ -125,6 +125,26 @@ def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() 
     assert read["timeline"][-1]["step"] == 0
 
 
+ASKS = "import torch\nwidth = int(input('How wide? '))\nx = torch.ones(width, 256, device='cuda')\n"
+
+
+@pytest.mark.parametrize("width", [2, 4096])
+def test_a_script_reads_what_is_piped_into_the_trace(folder: Path, width: int) -> None:
+    write(folder, "asks.py", ASKS)
+    command = [sys.executable, "-m", "vramtui", "trace", "--json", "asks.py"]
+    done = subprocess.run(command, input=f"{width}\n", cwd=folder, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["peak_allocated"] == width * 1024
+
+
+@pytest.mark.usefixtures("warm_children")
+def test_a_script_that_asks_and_is_not_answered_is_told_how_to_answer(folder: Path) -> None:
+    write(folder, "asks.py", ASKS)
+    done = run("asks.py")
+    assert done.exit_code == 2
+    assert "asks.py:2 asks for a line of standard input, which is at its end; a trace takes what is piped" in done.stderr
+    assert "the code failed" not in done.stderr
+
+
 @pytest.mark.usefixtures("warm_children")
 def test_compiled_code_is_followed_by_the_command_that_knows_it_better(folder: Path) -> None:
     write(folder, "compiled.py", "import torch\ntorch.compile(torch.nn.Linear(8, 8).cuda())(torch.ones(8, 8).cuda())\n")

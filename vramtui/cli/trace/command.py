@@ -147,6 +147,7 @@ def trace(options: TraceOptions) -> None:
             ranks=options.ranks,
             largest_batch=options.largest_batch,
             keep_files=options.keep_files,
+            keyboard=_keyboard(shows_output=options.show_output),
         )
         tracer = functools.partial(_trace, interpreter=interpreter, timeout=options.timeout)
         command = emulated_command(request, interpreter)
@@ -167,6 +168,18 @@ def trace(options: TraceOptions) -> None:
         if grown is not None:
             fail(NO, grown)
         exit_by((fit_of(result),))
+
+
+def _keyboard(*, shows_output: bool) -> int | None:
+    """A descriptor of this program's own standard input for the code; None where a terminal would wait for an answer
+    to a question that is not shown.
+    """
+    if sys.stdin is None or (sys.stdin.isatty() and not shows_output):
+        return None
+    try:
+        return os.dup(sys.stdin.fileno())
+    except OSError:  # it is no file
+        return None
 
 
 def _trace(request: "TraceRequest", **how: Any) -> "TraceResult":  # noqa: ANN401 - as the function below takes them

@@ -47,7 +47,8 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
+    typed = os.devnull if request.keyboard is None else request.keyboard
+    sys.stdin = open(typed, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
 
     one_at_a_time = threading.Lock()  # what says where the trace is is a thread of its own
 

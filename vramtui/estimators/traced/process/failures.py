@@ -196,6 +196,7 @@ def _bytes(value: Any) -> int:
 
 
 _LONGEST = 240
+_NOTHING_TYPED = "EOF when reading a line"  # what Python's input() says (Python/bltinmodule.c, 3.10 to 3.14)
 _ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
 _NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
 # What installs a package of kernels on a machine that has no card.
@@ -320,6 +321,11 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
         return UserError(
             f"the code{place} asks for a host of the network, and a trace reaches none: {type(error).__name__}; "
             "--keep-files lets it, or put beforehand what it would load where it looks first"
+        )
+    if isinstance(error, EOFError) and str(error) == _NOTHING_TYPED:
+        return UserError(
+            f"the code{place} asks for a line of standard input, which is at its end; a trace takes what is piped into "
+            "it (echo ANSWER | vramtui trace …), and with --show-output what is typed"
         )
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package in _WITHOUT_A_CARD:

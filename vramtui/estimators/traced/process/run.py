@@ -198,6 +198,7 @@ def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
             stderr=errors,
             env={**start.environment, **QUIET},
             cwd=start.folder,
+            pass_fds=() if request.keyboard is None else (request.keyboard,),
             # Ctrl-C is for this process, which then ends the child and whatever it has started.
             start_new_session=True,
         )
