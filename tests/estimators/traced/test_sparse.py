@@ -70,6 +70,16 @@ for one, size in ((matrix, 4), (held, 4), (rows, 4), (blocks, 8), (made, 2)):
     if one.layout is torch.sparse_coo:
         out.sum().backward()
         assert weight.grad.shape == weight.shape
+for rows, columns in ((1, 1), (40, 30), (3000, 7000)):
+    places = torch.stack([torch.arange(900) % rows, torch.arange(900) % columns])
+    matrix = torch.sparse_coo_tensor(places, torch.ones(900), (rows, columns)).coalesce().cuda()
+    weight = torch.ones(5, rows, device="cuda", requires_grad=True)
+    out = weight @ matrix
+    assert out.shape == (5, columns) and out.stride() == (1, 5)
+    out.sum().backward()
+    assert weight.grad.shape == weight.shape
+    first, values, last = torch.svd_lowrank(matrix, q=1)
+    assert (first.shape, values.shape, last.shape) == ((rows, 1), (1,), (columns, 1))
 table = torch.nn.Embedding(100, 8, sparse=True).cuda()
 optimizer = torch.optim.SparseAdam(table.parameters())
 for _ in range(2):

@@ -33,7 +33,7 @@ from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
-from vramtui.estimators.traced.kernels import sparse
+from vramtui.estimators.traced.kernels import sparse, sparse_parts
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
 
@@ -167,7 +167,7 @@ class Call:
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
         for tensor in tensors_of((out,)):
-            for part in (tensor,) if tensor.layout is torch.strided else sparse.parts_of(tensor):
+            for part in (tensor,) if tensor.layout is torch.strided else sparse_parts.parts_of(tensor):
                 entry = self.memory.book.see(part)
                 if entry is not None:
                     self.fresh.append((part, entry))

@@ -7,7 +7,7 @@ the answer says so. CSR and its like keep their parts as they are. The buffer th
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, UnsupportedOperatorException
@@ -18,6 +18,15 @@ from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.host import is_real
 from vramtui.estimators.traced.kernels import cub
 from vramtui.estimators.traced.kernels.registry import kernel
+from vramtui.estimators.traced.kernels.sparse_parts import (
+    MAKE_COO,
+    count_of,
+    distinct_count,
+    make_compressed,
+    make_coo,
+    own_parts,
+    parts_of,
+)
 
 NOTE = "sparse products run without the buffer that cuSPARSE may ask for, which only a card tells"
 UNKNOWN = (
@@ -25,8 +34,6 @@ UNKNOWN = (
     "embeddings, but not through this; that is a limit of the trace, not a fault of the code"
 )
 _aten: Any = torch.ops.aten
-_MAKE_COO = _aten._sparse_coo_tensor_with_dims_and_tensors.default
-_COLUMNS = {torch.sparse_csr, torch.sparse_bsr}  # their first part counts rows, that of the others columns
 _TRANSPOSED = {
     torch.sparse_csr: torch.sparse_csc, torch.sparse_csc: torch.sparse_csr,
     torch.sparse_bsr: torch.sparse_bsc, torch.sparse_bsc: torch.sparse_bsr,
@@ -38,7 +45,7 @@ _Rule = Callable[[Any], Any]
 
 def is_sparse_call(func: Any, args: Sequence[Any]) -> bool:
     """Whether an operator makes a sparse tensor of parts, or is given one."""
-    if func is _MAKE_COO:
+    if func is MAKE_COO:
         return True
     for value in args:
         if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
@@ -69,15 +76,6 @@ def run(call: Any) -> Any:
         call.end()
 
 
-def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The tensors that hold what a sparse one does, in the order in which they are copied."""
-    if tensor.layout is torch.sparse_coo:
-        return _aten._indices.default(tensor), _aten._values.default(tensor)
-    if tensor.layout in _COLUMNS:
-        return _aten.crow_indices.default(tensor), _aten.col_indices.default(tensor), _aten.values.default(tensor)
-    return _aten.ccol_indices.default(tensor), _aten.row_indices.default(tensor), _aten.values.default(tensor)
-
-
 def _on_host(call: Any) -> bool:
     device = call.kwargs.get("device")
     tensors = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, torch.Tensor)]
@@ -87,45 +85,6 @@ def _on_host(call: Any) -> bool:
 def _plain(call: Any) -> Any:
     """What fake tensors know themselves: views of parts, counts, shapes."""
     return call.take(call.func(*call.args, **call.kwargs))
-
-
-def _coo(call: Any, like: torch.Tensor, parts: Sequence[torch.Tensor], *, keeps_places: bool = False) -> torch.Tensor:
-    """A COO tensor of `like`'s shape over indices and values; `keeps_places` where its places are those of `like`."""
-    indices, values = parts
-    out: torch.Tensor = _MAKE_COO(
-        indices.shape[0], values.dim() - 1, like.shape, indices, values,
-        dtype=values.dtype, layout=torch.sparse_coo, device=values.device,
-    )  # fmt: skip
-    call.take(list(parts))
-    if keeps_places:
-        if like.is_coalesced():
-            _aten._coalesced_.default(out, True)
-        vars(out)["places"] = _places(like)
-    return out
-
-
-def _compressed(like: torch.Tensor, parts: Sequence[torch.Tensor], layout: Any, shape: Any) -> torch.Tensor:
-    """A fake tensor of a compressed layout; `like` is one that tells the mode."""
-    mode, device = like.fake_mode, like._fake_device  # type: ignore[attr-defined] # of a fake tensor
-    with torch._C._DisableTorchDispatch():
-        meta = [torch.empty(part.shape, dtype=part.dtype, device="meta") for part in parts]
-        counts, numbers, values = meta
-        answer = torch.sparse_compressed_tensor(counts, numbers, values, shape, layout=layout, check_invariants=False)
-        out: torch.Tensor = FakeTensor(mode, answer, device)
-    vars(out)["parts"] = tuple(parts)
-    return out
-
-
-def _count(tensor: torch.Tensor) -> int:
-    """How many places a COO tensor holds, those that stand there twice included."""
-    return int(_aten._values.default(tensor).shape[0])
-
-
-def _places(tensor: torch.Tensor) -> int | None:
-    """How many places of a COO tensor differ; None where nobody knows."""
-    if tensor.is_coalesced():
-        return _count(tensor)
-    return cast("int | None", vars(tensor).get("places"))
 
 
 def _make(call: Any) -> Any:
@@ -151,7 +110,7 @@ def _coalesce(call: Any) -> Any:
     """args: a COO tensor that is not coalesced."""
     tensor = call.args[0]
     indices, values = parts_of(tensor)
-    count = _count(tensor)
+    count = count_of(tensor)
     if count < 2:
         out = _each(call)
         _aten._coalesced_.default(out, True)
@@ -159,7 +118,7 @@ def _coalesce(call: Any) -> Any:
     flat = call.scratch(count * _INDEX)
     order = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
     call.drop(call.scratch(cub.merge_sort_pairs(count, _INDEX, _INDEX)))
-    places = _places(tensor)
+    places = distinct_count(tensor)
     if places is None:
         places = call.memory.bound(count, call.func)
     sums = values.new_empty((places, *values.shape[1:]))
@@ -170,7 +129,7 @@ def _coalesce(call: Any) -> Any:
     where = indices.new_empty((rows, places))
     call.take(where)
     call.drop(*order)
-    out = _coo(call, tensor, (where, sums))
+    out = make_coo(call, tensor, (where, sums))
     _aten._coalesced_.default(out, True)
     return out
 
@@ -178,23 +137,19 @@ def _coalesce(call: Any) -> Any:
 def _each(call: Any) -> Any:
     """An operator that works on values alone, and copies the places: args: a sparse tensor first, or last."""
     tensor = next(one for one in call.args if isinstance(one, torch.Tensor) and one.layout is not torch.strided)
-    *places, values = _parts(tensor)
+    *places, values = own_parts(tensor)
     places = [part.clone() for part in places]
     args = [values if one is tensor else one for one in call.args]
     answer = call.func(*args, **{key: one for key, one in call.kwargs.items() if key != "memory_format"})
     return _again(call, tensor, (*places, answer))
 
 
-def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return vars(tensor).get("parts") or parts_of(tensor)
-
-
 def _again(call: Any, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """A tensor of the layout, shape and places of `tensor` over other parts."""
     if tensor.layout is torch.sparse_coo:
-        return _coo(call, tensor, parts, keeps_places=True)
+        return make_coo(call, tensor, parts, keeps_places=True)
     call.take(list(parts))
-    return _compressed(parts[-1], parts, tensor.layout, tensor.shape)
+    return make_compressed(parts[-1], parts, tensor.layout, tensor.shape)
 
 
 def _multiply(call: Any) -> Any:
@@ -213,7 +168,7 @@ def _clone(call: Any) -> Any:
 
 def _detach(call: Any) -> Any:
     tensor = call.args[0]
-    return _again(call, tensor, [part.detach() for part in _parts(tensor)])
+    return _again(call, tensor, [part.detach() for part in own_parts(tensor)])
 
 
 def _to_copy(call: Any) -> Any:
@@ -222,7 +177,7 @@ def _to_copy(call: Any) -> Any:
     given = {key: value for key, value in call.kwargs.items() if key in ("device", "non_blocking")}
     places: int | None = None
     if isinstance(tensor, FakeTensor):
-        parts = _parts(tensor)
+        parts = own_parts(tensor)
     else:
         with torch._C._DisableTorchDispatch():
             parts = parts_of(tensor)
@@ -234,8 +189,8 @@ def _to_copy(call: Any) -> Any:
         raise UnsupportedOperatorException(call.func)
     if tensor.layout is not torch.sparse_coo:
         call.take(copies)
-        return _compressed(copies[-1], copies, tensor.layout, tensor.shape)
-    out = _coo(call, tensor, copies)
+        return make_compressed(copies[-1], copies, tensor.layout, tensor.shape)
+    out = make_coo(call, tensor, copies)
     vars(out)["places"] = places if places is not None else vars(tensor).get("places")
     if tensor.is_coalesced():
         _aten._coalesced_.default(out, True)
@@ -247,21 +202,23 @@ def _transpose(call: Any) -> Any:
     tensor = call.args[0]
     if tensor.layout is not torch.sparse_coo:
         shape = tensor.shape[::-1]
-        return _compressed(tensor, _parts(tensor), _TRANSPOSED[tensor.layout], shape)
+        return make_compressed(tensor, own_parts(tensor), _TRANSPOSED[tensor.layout], shape)
     indices, values = parts_of(tensor)
     copies = [indices.clone(), values.clone()]
     call.take(copies)
-    call.scratch(_count(tensor) * _INDEX)
-    out = _coo(call, tensor.new_empty(tensor.shape[::-1]), copies)
-    vars(out)["places"] = _places(tensor)
+    call.drop(call.scratch(count_of(tensor) * _INDEX))
+    out = make_coo(call, tensor.new_empty(tensor.shape[::-1]), copies)
+    vars(out)["places"] = distinct_count(tensor)
     return out
 
 
 def _product(call: Any) -> Any:
-    """args: a sparse matrix, a dense one; or what is added to their product, and then these."""
+    """args: a sparse matrix, a dense one; or what is added to their product, and then these; or a dense, a COO one."""
     call.memory.warn(NOTE)
     if len(call.args) == 2:
         tensor, dense = call.args
+        if tensor.layout is torch.strided and dense.layout is torch.sparse_coo:
+            return _multiply_dense_by_sparse(call)
         added = call.scratch(tensor.shape[0] * dense.shape[-1] * dense.element_size())  # zeros to add to
     else:
         (_, tensor, dense), added = call.args[:3], None
@@ -277,6 +234,21 @@ def _product(call: Any) -> Any:
     return out
 
 
+def _multiply_dense_by_sparse(call: Any) -> torch.Tensor:
+    """args: a dense matrix, a COO one. Both are transposed, and so is what their product gives (SparseTensorMath.cpp,
+    `_sparse_mm`; what it allocates up to cuSPARSE was recorded with 2.13's CUDA build).
+    """
+    dense, tensor = call.args
+    zeros = call.scratch(dense.shape[0] * tensor.shape[1] * dense.element_size())
+    call.args = (tensor,)
+    turned = _transpose(call)
+    out: torch.Tensor = dense.new_empty((tensor.shape[1], dense.shape[0]))
+    call.take(out)
+    _multiply_places(call, turned, dense.t(), out)
+    call.drop(zeros)
+    return out.t()
+
+
 def _multiply_places(call: Any, tensor: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
     coalesced: Any = None
     if not tensor.is_coalesced():
@@ -284,7 +256,7 @@ def _multiply_places(call: Any, tensor: torch.Tensor, dense: torch.Tensor, out: 
         call.args = (tensor,)
         coalesced = _coalesce(call)
         call.args = before
-    count = _count(tensor if coalesced is None else coalesced)
+    count = count_of(tensor if coalesced is None else coalesced)
     scratch = [call.scratch((tensor.shape[0] + 1) * _INT)]
     call.drop(call.scratch(count * _INT))
     scratch += [call.scratch(count * _INT), call.scratch(out.numel() * out.element_size())]
@@ -303,18 +275,18 @@ def _add(call: Any) -> Any:
         out = first if in_place else torch.empty_like(first)
         call.take(out)
         if not other.is_coalesced() and other.sparse_dim() > 1:
-            call.scratch(_count(other) * _INDEX)
+            call.scratch(count_of(other) * _INDEX)
         return out
     if other.layout is not torch.sparse_coo or first.layout is not torch.sparse_coo:
         raise UnsupportedOperatorException(call.func)
     pairs = zip(parts_of(first), parts_of(other), strict=True)
     joined = [torch.cat(pair, dim) for pair, dim in zip(pairs, (1, 0), strict=True)]
-    return _into(call, first, joined) if in_place else _coo(call, first, joined)
+    return _into(call, first, joined) if in_place else make_coo(call, first, joined)
 
 
 def _into(call: Any, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """`target`, which holds other places from now on."""
-    answer = _coo(call, target, parts)
+    answer = make_coo(call, target, parts)
     with torch._C._DisableTorchDispatch():
         torch._C._swap_tensor_impl(target, answer)
     vars(target).pop("places", None)
@@ -325,13 +297,13 @@ def _mask(call: Any) -> Any:
     """args: a tensor, the COO tensor whose places are taken out of it."""
     dense, mask = call.args[:2]
     indices, values = parts_of(mask)
-    return _coo(call, mask, (indices.clone(), dense.new_empty(values.shape)), keeps_places=True)
+    return make_coo(call, mask, (indices.clone(), dense.new_empty(values.shape)), keeps_places=True)
 
 
 def _dense(call: Any) -> Any:
     """args: a sparse tensor."""
     tensor = call.args[0]
-    out = _parts(tensor)[-1].new_empty(tensor.shape, dtype=call.kwargs.get("dtype"))
+    out = own_parts(tensor)[-1].new_empty(tensor.shape, dtype=call.kwargs.get("dtype"))
     call.take(out)
     return out
 
@@ -344,9 +316,9 @@ def _to_rows(call: Any) -> Any:
     if not tensor.is_coalesced():
         tensor = _coalesce(call)
     indices, values = parts_of(tensor)
-    parts = [indices.new_empty(tensor.shape[0] + 1), indices.new_empty(_count(tensor)), values.clone()]
+    parts = [indices.new_empty(tensor.shape[0] + 1), indices.new_empty(count_of(tensor)), values.clone()]
     call.take(parts)
-    return _compressed(values, parts, torch.sparse_csr, tensor.shape)
+    return make_compressed(values, parts, torch.sparse_csr, tensor.shape)
 
 
 @kernel("_to_sparse", "_to_sparse_csr", "_to_sparse_csc")
@@ -361,13 +333,13 @@ def from_dense(call: Any) -> Any:
     if call.kwargs.get("layout") not in (None, torch.sparse_coo):
         raise UnsupportedOperatorException(call.func)
     if name == "_to_sparse":
-        out = _coo(call, dense, (dense.new_empty((dense.dim(), places), dtype=torch.int64), taken))
+        out = make_coo(call, dense, (dense.new_empty((dense.dim(), places), dtype=torch.int64), taken))
         _aten._coalesced_.default(out, True)
         return out
     layout, counted = (torch.sparse_csr, 0) if name.endswith("csr") else (torch.sparse_csc, 1)
     parts = [dense.new_empty(size, dtype=torch.int64) for size in (dense.shape[counted] + 1, places)] + [taken]
     call.take(parts)
-    return _compressed(taken, parts, layout, dense.shape)
+    return make_compressed(taken, parts, layout, dense.shape)
 
 
 def _part(place: int) -> _Rule:
@@ -375,7 +347,7 @@ def _part(place: int) -> _Rule:
 
     def rule(call: Any) -> Any:
         tensor = call.args[0]
-        return _plain(call) if tensor.layout is torch.sparse_coo else _parts(tensor)[place].detach()
+        return _plain(call) if tensor.layout is torch.sparse_coo else own_parts(tensor)[place].detach()
 
     return rule
 
