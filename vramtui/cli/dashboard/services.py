@@ -15,9 +15,8 @@ from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.common.paths import config_dir, data_dir, run_history, trace_cache
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.common.settings import folder_of
-from vramtui.cli.dashboard.card_runner import ChildCardRunner
 from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
-from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.cli.dashboard.tracer import ChildCardRunner, ChildTracer
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample

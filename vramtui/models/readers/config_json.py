@@ -15,7 +15,7 @@ from vramtui.models.families.keys import LAYERS, TEXT_PARTS, Fields, Table
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import DamagedError, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
-from vramtui.models.readers.quantization import exl3, mlx
+from vramtui.models.readers.quantization import mlx
 from vramtui.models.readers.quantization.methods import quantization_of
 
 # Each of these needs modules that most configs do not.
@@ -25,6 +25,7 @@ shape_table = late("vramtui.models.shapes.known:shape_table")
 is_net = late("vramtui.models.shapes.nets:is_net")
 read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")
 timm_table = late("vramtui.models.readers.torchvision:timm_table")
+exl3_tensors = late("vramtui.models.readers.quantization.mixed:exl3_tensors")
 in_all_layers = late("vramtui.models.readers.quantization.mixed:in_all_layers")
 kind_of = late("vramtui.models.readers.quantization.mixed:kind_of")
 with_mixed_bits = late("vramtui.models.readers.quantization.mixed:with_mixed_bits")
@@ -169,8 +170,8 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if config.has("_class_name"):
         name, table = denoisers.read_class(config)
         return ConfigFile(architecture=name, model=table)
-    if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
-        return _by_bits(config, exl3.exl3_tensors, config.table("quantization_config"))
+    if config.table("quantization_config").text("quant_method", "") == "exl3":
+        return _by_bits(config, exl3_tensors, config.table("quantization_config"))
     by_mlx = mlx.mlx_quantization(config) if any(map(config.has, mlx.KEYS)) else None
     if by_mlx is not None:
         return _by_bits(config, mlx.mlx_tensors, by_mlx)

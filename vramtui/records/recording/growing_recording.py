@@ -11,7 +11,6 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Problem, ProcessKey, Sample
 from vramtui.core.observation.track import Peak
@@ -53,6 +52,13 @@ class GrowingRecording:
         self._going = going
         self._fraction: float | None = fraction
         self._thread: threading.Thread | None = None
+        self.samples = reading.samples
+        self.jobs_at, self.peaks_at = reading.jobs.at, reading.peaks.at
+        self.predictions_at, self.every_prediction = reading.predictions.at, reading.predictions.every
+
+    @property
+    def times(self) -> Sequence[float]:
+        return self.samples.times
 
     @property
     def reading(self) -> float | None:
@@ -82,29 +88,6 @@ class GrowingRecording:
     @property
     def warnings(self) -> Sequence[str]:
         return tuple(self._read.warnings)
-
-    @property
-    def samples(self) -> Sequence[Sample]:
-        """The samples in the order of their times."""
-        return self._read.samples
-
-    @property
-    def times(self) -> Sequence[float]:
-        """When each of them was taken, in seconds since the epoch."""
-        return self._read.samples.times
-
-    def jobs_at(self, when: float) -> tuple[ObservedJob, ...]:
-        return self._read.jobs.at(when)
-
-    def predictions_at(self, when: float) -> dict[ProcessKey, Prediction]:
-        return self._read.predictions.at(when)
-
-    def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
-        return self._read.peaks.at(when)
-
-    def every_prediction(self) -> tuple[Prediction, ...]:
-        """All that was predicted, as far as it is read."""
-        return self._read.predictions.every()
 
 
 MOST_DAMAGED = 3  # lines in a row

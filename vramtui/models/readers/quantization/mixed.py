@@ -7,10 +7,12 @@ and counted layer by layer.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 from vramtui.models.families.keys import Fields, Table
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.readers.quantization.methods import MIXED, PER_GROUP
 
 # Lists of what is left as it is, and the names that towers have in them.
@@ -174,20 +176,23 @@ def _group_size(how: Fields) -> int | None:
 
 
 def _split(group: Table, left: int, bits: float | None) -> Iterator[Table]:
-    """A group's tensors by their bits; where a weight takes no whole number of bits, some are counted with one more."""
+    """A group's tensors by their bits, `left` of them as they were."""
     count = group.get("count", 1)
     if left:
         yield group | {"count": left, "bits": UNQUANTIZED}
     if count == left:
         return
     rest = group | {"count": count - left}
-    if bits is None:
-        yield rest
-        return
-    more = round((bits - int(bits)) * (count - left))
-    for number, each in ((count - left - more, int(bits)), (more, int(bits) + 1)):
+    yield from [rest] if bits is None else in_whole_bits(rest, bits)
+
+
+def in_whole_bits(group: Table, bits: float) -> Iterator[Table]:
+    """A group's tensors; where a weight takes no whole number of bits, some are counted with one more."""
+    count = group.get("count", 1)
+    more = round((bits - int(bits)) * count)
+    for number, each in ((count - more, int(bits)), (more, int(bits) + 1)):
         if number:
-            yield rest | {"count": number, "bits": each}
+            yield group | {"count": number, "bits": each}
 
 
 def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, has_both: bool) -> int:
@@ -203,3 +208,42 @@ def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, has_bot
     projection = "gate_proj" if kind == "experts" else name.removeprefix("shared_").replace("indexer_", "indexer.")
     matched = left.count("experts beside" if has_both and kind == "experts" else kind, projection, numbers)
     return min(count, matched if count <= layers else round(count * matched / layers))
+
+
+# EXL3 keeps a linear layer as a trellis of so many bits a weight and two vectors of fp16, a number for each row and
+# column; bits may be a mean: some layers have one more than others (exllamav3 0.0.x, modules/quant/exl3.py).
+LEAST, MOST = 1.0, 8.0
+SCALES, SCALE_BITS = "exl3_scales", 16
+KEPT = ("router", "conv_")
+
+
+def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
+    """The tensors of a model with those of its linear layers as EXL3 keeps them.
+
+    Args:
+        groups: as a `[model]` table lists them.
+        config: the quantization_config.
+
+    Raises:
+        DamagedError: it says no bits, or bits that EXL3 has not.
+    """
+    bits = config.number("bits", None)
+    head = config.number("head_bits", 6)
+    for width in (bits, head):
+        if width is None or not LEAST <= width <= MOST:
+            raise DamagedError(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
+    tables: list[Table] = []
+    for group in groups:
+        tables += _kept_by_exl3(group, head if group["name"] == "lm_head" else bits)
+    return tables
+
+
+def _kept_by_exl3(group: Table, bits: float) -> Iterator[Table]:
+    shape: tuple[Any, ...] = tuple(group["shape"])
+    linear = group.get("place", "layers") == "layers" or group["name"] == "lm_head"
+    if len(shape) < 2 or not linear or group["name"].rpartition(".")[2].startswith(KEPT):
+        yield group | {"bits": UNQUANTIZED}
+        return
+    yield from in_whole_bits(group, bits)
+    scales = (*shape[:-2], shape[-2] + shape[-1])
+    yield group | {"name": f"{group['name']}.{SCALES}", "shape": list(scales), "bits": SCALE_BITS}
