@@ -2,10 +2,8 @@
 
 import pytest
 
+from tests.estimators.planner.known import Known, card
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
@@ -14,30 +12,7 @@ from vramtui.estimators.planner.grid import plan_grid
 MODEL = TransformerModel(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=4096
 )
-JOB = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=128))
-
-
-class Known:
-    """1000 bytes and 10 a token; refuses above 512 tokens a sequence."""
-
-    name = "known"
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def estimate(self, workload: Workload, device: Device) -> Estimate:
-        del device
-        self.asked += 1
-        assert isinstance(workload.run, TrainRun)
-        length = workload.run.sequence_length or 0
-        if length > 512:
-            raise UserError("too long")
-        size = 1000 + 10 * length * workload.run.batch_size
-        return Estimate(method="known", parts=(), ledger=Ledger(process=size), peak_phase="forward")
-
-
-def card(size: int) -> Device:
-    return Device(name="a card", capability=(9, 0), total_memory=size)
+JOB = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=128, attention="eager"))
 
 
 def test_a_small_map_is_exact() -> None:

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.estimators.planner.known import Known, card
 from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
-from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
-from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
     Checkpointing,
@@ -39,34 +37,6 @@ MODEL = TransformerModel(
 )
 TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=100, attention="eager"))
 INFER = Workload(model=MODEL, run=InferRun(batch_size=4, sequence_length=100, precision="fp32"))
-
-
-class Known:
-    """1000 bytes of states and 10 a token, less with each change that a job can make; refuses above 512 tokens."""
-
-    name = "known"
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def estimate(self, workload: Workload, device: Device) -> Estimate:
-        del device
-        self.asked += 1
-        run = workload.run
-        assert not isinstance(run, ServeRun)
-        tokens = (run.sequence_length or 0) * run.batch_size
-        if (run.sequence_length or 0) > 512:
-            raise UserError("run.sequence_length is more than the model's 512 positions")
-        states, each = 1000, 10
-        if isinstance(run, TrainRun):
-            states = 100 if run.lora else 500 if run.precision == "bf16" else 1000
-            each -= 3 * (run.checkpointing == "full") + (run.attention == "flash")
-        size = states + each * tokens
-        return Estimate(method="known", parts=(), ledger=Ledger(process=size), peak_phase="forward")
-
-
-def card(size: int) -> Device:
-    return Device(name="a card", capability=(9, 0), total_memory=size)
 
 
 def test_the_largest_batch_is_exact_at_the_edge() -> None:
