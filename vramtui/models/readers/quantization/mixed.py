@@ -234,11 +234,11 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
             raise DamagedError(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
     tables: list[Table] = []
     for group in groups:
-        tables += _kept_by_exl3(group, head if group["name"] == "lm_head" else bits)
+        tables += _in_exl3(group, head if group["name"] == "lm_head" else bits)
     return tables
 
 
-def _kept_by_exl3(group: Table, bits: float) -> Iterator[Table]:
+def _in_exl3(group: Table, bits: float) -> Iterator[Table]:
     shape: tuple[Any, ...] = tuple(group["shape"])
     linear = group.get("place", "layers") == "layers" or group["name"] == "lm_head"
     if len(shape) < 2 or not linear or group["name"].rpartition(".")[2].startswith(KEPT):
