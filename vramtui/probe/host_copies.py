@@ -2,7 +2,7 @@
 
 Masks, labels and edges come from the host, so that how many places a mask has is known though no kernel runs: what
 `x[mask]` holds, what `mask.sum()` says. The host's copy goes with the tensor, and is believed until something is
-written into it. Code that is compiled is not followed.
+written into it. Code that is compiled is not followed, nor are functions such as `torch.cat`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ FAR = 1 << 31
 MOST = 1 << 20  # numbers of a tensor that the host computes with
 COPY = "_vramtui_copy"  # the host's, with the tensor's version at that time
 SENT = ("to", "cpu", "cuda")
-BUILT = ("as_tensor", "tensor")
 SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
 COMPUTED = (
     "__add__", "__and__", "__eq__", "__ge__", "__gt__", "__invert__", "__le__", "__lt__", "__mul__", "__ne__", "__or__",
-    "__sub__", "__xor__", "cat", "clone", "count_nonzero", "eq", "flatten", "ge", "gt", "le", "logical_and",
-    "logical_not", "logical_or", "lt", "max", "min", "ne", "reshape", "stack", "sum", "unbind", "view",
+    "__sub__", "__xor__", "clone", "count_nonzero", "eq", "flatten", "ge", "gt", "le", "logical_and",
+    "logical_not", "logical_or", "lt", "max", "min", "ne", "reshape", "sum", "unbind", "view",
 )  # fmt: skip
 
 
 class HostCopies:
-    """Those of one process; `follow` changes PyTorch's methods and functions of the names above."""
+    """Those of one process; `follow` changes the methods of tensors of the names above, and no function of `torch`:
+    graphs of compiled code name those, and are kept by their names.
+    """
 
     def __init__(self, torch: Any, reads: Reads) -> None:
         self._torch, self._reads, self._kind = torch, reads, torch.Tensor
@@ -35,17 +36,14 @@ class HostCopies:
 
     def follow(self) -> None:
         """Keep copies from now on, and use them."""
-        self._change(self._kind, self._send, SENT)
-        self._change(self._torch, self._build, BUILT)
-        self._change(self._kind, self._read_list, ("tolist",))
-        for owner in (self._kind, self._torch):
-            self._change(owner, self._select, SELECTED)
-            self._change(owner, self._compute, (*COMPUTED, "__getitem__", "nonzero"))
+        self._change(self._send, SENT)
+        self._change(self._read_list, ("tolist",))
+        self._change(self._select, SELECTED)
+        self._change(self._compute, (*COMPUTED, "__getitem__", "nonzero"))
 
-    def _change(self, owner: Any, change: Any, names: tuple[str, ...]) -> None:
+    def _change(self, change: Any, names: tuple[str, ...]) -> None:
         for name in names:
-            if hasattr(owner, name):
-                setattr(owner, name, change(getattr(owner, name)))
+            setattr(self._kind, name, change(getattr(self._kind, name)))
 
     def _send(self, act: Any) -> Any:
         @functools.wraps(act)
@@ -62,19 +60,6 @@ class HostCopies:
             return answer
 
         return send
-
-    def _build(self, act: Any) -> Any:
-        @functools.wraps(act)
-        def build(data: Any, *arguments: Any, **named: Any) -> Any:
-            answer = act(data, *arguments, **named)
-            if "device" in named and not self._is_compiling() and self._is_on_card(answer) and _is_small(answer):
-                on_host = {**named, "device": "cpu"}
-                copy = self._copy_of(data) if type(data) is self._kind else act(data, *arguments, **on_host)
-                if copy is not None:
-                    self._keep(answer, copy.clone())
-            return answer
-
-        return build
 
     def _read_list(self, act: Any) -> Any:
         @functools.wraps(act)
