@@ -41,6 +41,7 @@ class Crowd:
             "VRAMTUI_STUB_STATE": str(self._state),
             "VRAMTUI_CONFIG_DIR": str(folder / "config"),
             "VRAMTUI_DATA_DIR": str(folder / "data"),
+            "XDG_RUNTIME_DIR": str(folder),  # no job of this machine is to report itself here
             "PYTHONDONTWRITEBYTECODE": None,  # with it a program that pip has not compiled compiles itself each time
         }
 

@@ -87,7 +87,7 @@ def test_columns_come_as_the_width_allows_and_the_command_keeps_room() -> None:
     for width in range(60, 240):
         by_name = {column.name: column.width for column in columns_for(width, width, predicts=False)}
         assert sum(by_name.values()) == width
-        assert by_name["command"] >= 28 or not {"time", "cpu", "host", "type"} & set(by_name)
+        assert by_name["command"] >= (26 if "cpu" in by_name else 28) or not {"time", "host", "type"} & set(by_name)
 
 
 def test_without_predictions_the_job_is_seen_at_120_columns_and_the_command_gives_way_but_so_far() -> None:
@@ -97,10 +97,19 @@ def test_without_predictions_the_job_is_seen_at_120_columns_and_the_command_give
         by_name = {column.name: column.width for column in columns}
         assert sum(by_name.values()) == width
         assert "job" in by_name or width < 118
-        assert by_name["command"] >= (36 if "job" in by_name else 28) or width < 70
+        assert by_name["command"] >= (36 if "job" in by_name else 26 if "cpu" in by_name else 28) or width < 70
+        assert by_name.get("job", 30) == 30 or by_name["command"] <= 48
     assert {"sm", "cpu", "time", "job"} <= {column.name for column in columns_for(118, 118, predicts=False, rare=rare)}
     # Beside predictions the job comes after them.
     assert "job" not in {column.name for column in columns_for(118, 118, rare=rare)}
+
+
+@pytest.mark.parametrize("user", [0, 4, 6, 9, 32])
+def test_how_busy_a_process_is_stands_at_80_columns_however_long_a_users_name_is(user: int) -> None:
+    columns = columns_for(78, 78, predicts=False, rare=frozenset({"sm", "job"}), user=user)
+    by_name = {column.name: column.width for column in columns}
+    assert {"sm", "cpu", "time"} <= by_name.keys()
+    assert by_name["command"] >= 26
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])

@@ -47,6 +47,12 @@ POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice
         (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAMESPACE=team", "pod team/train-0"),
         (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod train-0"),
         (POD, "HOSTNAME=train-0", "pod 1a2b3c4d"),
+        (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
+        (
+            POD,
+            f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAME=ddp-3\0POD_NAMESPACE=ml",
+            "pod ml/ddp-3",
+        ),
         (POD, "HOSTNAME=a\x1b[2J\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
         ("0::/user.slice\n", "APPTAINER_NAME=torch.sif\0SINGULARITY_NAME=torch.sif", "apptainer torch.sif"),
         ("0::/user.slice\n", "SINGULARITY_NAME=old.simg", "singularity old.simg"),

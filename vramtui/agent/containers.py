@@ -3,8 +3,10 @@
 Docker, Podman, containerd and CRI-O name a group after the container's id of 64 hexadecimal digits, Kubernetes the one
 around it after the pod, LXC after the container, and Slurm (cgroup.conf(5), both of its plugins) after job and step.
 
-Kubernetes calls a pod's host by the pod's name, which stands in HOSTNAME; its namespace stands in the environment
-where the pod's own description puts it there ("Expose Pod Information to Containers Through Environment Variables").
+Kubernetes calls a pod's host by the pod's name, which stands in HOSTNAME, unless the pod shares the machine's network
+(`hostNetwork`), as many that train on several machines do: then the machine's name stands there. Its name and namespace
+stand in the environment where the pod's own description puts them there ("Expose Pod Information to Containers Through
+Environment Variables").
 Apptainer and Singularity make no group; they leave the image's name (APPTAINER_NAME).
 
 The name that a person gave a container stands in files of the engine's, which root may read or, of an engine without
@@ -32,6 +34,7 @@ _NAMES = {"libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
 
 _IMAGES = (("APPTAINER_NAME", "apptainer"), ("SINGULARITY_NAME", "singularity"))
 _MARKS = (b"KUBERNETES_SERVICE_HOST", *(name.encode() for name, _ in _IMAGES))
+_POD_NAMES = ("POD_NAME", "K8S_POD_NAME", "KUBERNETES_POD_NAME")
 _NAMESPACES = ("POD_NAMESPACE", "K8S_NAMESPACE", "KUBERNETES_NAMESPACE")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _HOST_NAME = re.compile(rb"(?:^|\0)HOSTNAME=([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?:\0|$)")
@@ -130,10 +133,13 @@ def _host_name(environment: bytes, identifier: str) -> str | None:
 
 def _pod_name(known: dict[str, str]) -> str | None:
     """The pod's name, after its namespace where that is known; None where its environment does not tell."""
-    if "KUBERNETES_SERVICE_HOST" not in known or "HOSTNAME" not in known:
+    if "KUBERNETES_SERVICE_HOST" not in known:
+        return None
+    pod = next((known[name] for name in _POD_NAMES if name in known), known.get("HOSTNAME", ""))
+    if not pod or pod == os.uname().nodename:
         return None
     space = next((known[name] for name in _NAMESPACES if name in known), "")
-    return space + ("/" if space else "") + known["HOSTNAME"]
+    return space + ("/" if space else "") + pod
 
 
 def _variables(environment: bytes) -> dict[str, str]:
@@ -141,7 +147,7 @@ def _variables(environment: bytes) -> dict[str, str]:
     variables: dict[str, str] = {}
     if not any(name in environment for name in _MARKS):
         return variables
-    wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_NAMESPACES, *(name for name, _ in _IMAGES)}
+    wanted = {"KUBERNETES_SERVICE_HOST", "HOSTNAME", *_POD_NAMES, *_NAMESPACES, *(name for name, _ in _IMAGES)}
     for entry in environment.split(b"\0"):
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in wanted and _NAME.fullmatch(value):

@@ -1,6 +1,6 @@
 """The Plan screen: a map of what fits a card, the parts of one cell of it, and the planner's words."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from textual.app import ComposeResult
@@ -9,9 +9,7 @@ from textual.containers import Container
 from vramtui.app.context import AppContext
 from vramtui.app.keys import FIRST, PLAN_BINDINGS
 from vramtui.app.messages import CellChosen, CellMoved
-from vramtui.app.plan.choices import PlanChoices
 from vramtui.app.plan.model import PlanModel
-from vramtui.app.plan.variants import PlanVariants
 from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.advice import PlanWords
 from vramtui.app.plan.widgets.bar import PlanBar
@@ -23,6 +21,10 @@ from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
 
 WIDE, WIDEST = 112, 170
+
+if TYPE_CHECKING:
+    from vramtui.app.plan.choices import PlanChoices
+    from vramtui.app.plan.variants import PlanVariants
 
 
 class PlanOwner(Protocol):
@@ -84,9 +86,19 @@ class PlanScreen(ViewScreen):
         self._shared = shared
         self._plan = plan
         self._model = plan.model
-        self._choices = PlanChoices(shared, plan.model)
-        self._variants = PlanVariants(shared, plan.model)
         self.shown = PlanView()
+
+    @property
+    def _choices(self) -> "PlanChoices":
+        from vramtui.app.plan.choices import PlanChoices  # its windows load Textual's lists and inputs
+
+        return PlanChoices(self._shared, self._model)
+
+    @property
+    def _variants(self) -> "PlanVariants":
+        from vramtui.app.plan.variants import PlanVariants  # where a variant is saved
+
+        return PlanVariants(self._shared, self._model)
 
     def compose(self) -> ComposeResult:
         yield Header("Plan")

@@ -23,6 +23,8 @@ EXACT = "="  # before a peak that was told, not sampled
 # What is left for the command before another column comes: a part of the table, more of a wide one, between two bounds.
 COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
 COMMAND_BESIDE_JOB = 36  # columns that the command has at least before JOB comes, where there are no predictions
+GIVEN_TO_CPU = 2  # columns of the command, so that long names of users do not take CPU % away at 80 columns
+MOST_JOB = 30  # columns of a pod with its namespace, where the command has more than enough
 ROOMY = 100  # columns below which the command has a narrow table's part, where there are no predictions
 WHOLE_COMMAND = 64
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
@@ -96,7 +98,11 @@ def columns_for(
     widths = {column.name: column.width for column in every}
     # How busy a process is, and since when, is worth a unit that the foot says too.
     saved = 0 if predicts else sum(widths.values()) - sum(column.width for column in _shortened(every, user))
-    given = {"time": saved, "cpu": saved, "job": 0 if predicts else max(0, command_width - COMMAND_BESIDE_JOB)}
+    given = {
+        "time": saved,
+        "cpu": saved + (0 if predicts else GIVEN_TO_CPU),
+        "job": 0 if predicts else max(0, command_width - COMMAND_BESIDE_JOB),
+    }
     for name in (name for name in optional if name not in RARE or name in rare):
         spare -= widths[name]
         if spare + given.get(name, 0) < 0:
@@ -104,7 +110,16 @@ def columns_for(
         shown.add(name)
         if spare < 0:
             every = _shortened(every, user)
+    if "job" in shown:
+        every = _with_long_jobs(every, width - sum(column.width for column in every if column.name in shown))
     return filled([column for column in every if column.name in shown], width)
+
+
+def _with_long_jobs(every: Columns[SortColumn], command_width: int) -> Columns[SortColumn]:
+    """The columns, JOB with what the command does not need of its `command_width`."""
+    widths = {column.name: column.width for column in every}
+    widths["job"] = min(max(widths["job"], MOST_JOB), widths["job"] + max(0, command_width - COMMAND_ENOUGH))
+    return narrowed(every, widths, {})
 
 
 def _shortened(every: Columns[SortColumn], user: int) -> Columns[SortColumn]:
