@@ -48,15 +48,17 @@ def drawn_names(names: list[str]) -> list[str]:
     return sorted(random.Random(SEED).sample(sorted(names), ENTRIES))
 
 
-def cases(only: str) -> Iterator[tuple[str, int, Any]]:
-    """Name, number and a function from a device to its four figures, for each sample of the entries that were drawn."""
+def cases(only: str, *, every: bool) -> Iterator[tuple[str, int, Any]]:
+    """Name, number and a function that gives the four figures, for each sample of the entries that were drawn, or of
+    every entry.
+    """
     import torch  # noqa: PLC0415 - the parent needs none
 
     enlarge_samples()
     from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - takes seconds
 
     by_name = {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
-    for name in drawn_names(list(by_name)):
+    for name in sorted(by_name) if every else drawn_names(list(by_name)):
         op = by_name[name]
         kinds = (torch.float32, torch.complex64, torch.int64, torch.bool)
         kind = next((one for one in kinds if one in op.dtypes), None)
@@ -108,7 +110,7 @@ def run_here(options: argparse.Namespace) -> None:
     import torch  # noqa: PLC0415 - the parent needs none
 
     signal.signal(signal.SIGALRM, _too_long)
-    asked = [one for i, one in enumerate(cases(options.only)) if i >= options.start]
+    asked = [one for i, one in enumerate(cases(options.only, every=options.every)) if i >= options.start]
     if options.is_trace:
         from vramtui.core.estimate.devices import card  # noqa: PLC0415 - the parent needs none
         from vramtui.estimators.allocator.caching import CachingAllocator  # noqa: PLC0415 - as above
@@ -136,18 +138,21 @@ def _too_long(*_signal: object) -> None:
     raise TimeoutError(f"no answer in {SECONDS} s")
 
 
-def measured(command: list[str], only: str, *, is_trace: bool) -> dict[tuple[str, int], dict[str, Any]]:
+def measured(
+    command: list[str], options: argparse.Namespace, *, is_trace: bool
+) -> dict[tuple[str, int], dict[str, Any]]:
     """What each sample comes to under a Python; one that ends the process is told so, and another goes on behind it.
 
     Args:
         command: what starts it.
-        only: entries whose names have this in them.
+        options: which entries.
         is_trace: within a trace, or on the card that it finds.
     """
     answers: dict[tuple[str, int], dict[str, Any]] = {}
     start = 0
     while True:
-        words = [*command, "-m", "benchmarks.operators_memory", "--child", "--start", str(start), "--only", only]
+        words = [*command, "-m", "benchmarks.operators_memory", "--child", "--start", str(start)]
+        words += ["--only", options.only, *["--every"] * options.every]
         child = subprocess.Popen(words + ["--trace"] * is_trace, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1])
         begun: dict[str, Any] = {}
         over = False
@@ -191,6 +196,7 @@ def main() -> int:
     parser.add_argument("--truth", default="", help="what starts the Python of a CUDA build")
     parser.add_argument("--kept", type=Path, help="where its answers are kept, and taken from where they are there")
     parser.add_argument("--only", default="", help="entries whose name has this in it")
+    parser.add_argument("--every", action="store_true", help="all entries, in place of the two hundred")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--trace", dest="is_trace", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
@@ -199,10 +205,10 @@ def main() -> int:
         run_here(options)
     kept = json.loads(options.kept.read_text(encoding="utf-8")) if options.kept and options.kept.exists() else None
     if kept is None:
-        kept = list(measured(shlex.split(options.truth), options.only, is_trace=False).values())
+        kept = list(measured(shlex.split(options.truth), options, is_trace=False).values())
         if options.kept:
             options.kept.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-    traced = measured([sys.executable], options.only, is_trace=True)
+    traced = measured([sys.executable], options, is_trace=True)
     counts: Counter[str] = Counter()
     asked = (one for one in kept if options.only in one["name"])
     for name, group in itertools.groupby(asked, lambda one: str(one["name"])):

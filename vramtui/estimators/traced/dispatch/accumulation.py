@@ -1,7 +1,10 @@
-"""Gradients that meet at one tensor: autograd adds into the first where nobody else holds it.
+"""Gradients that meet at one tensor, and those of a part: autograd writes into what nobody else holds.
 
 For fake tensors, which count as a subclass, the engine always adds out of place; here the sum is made as it is for
-plain tensors (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp).
+plain tensors (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp). So are gradients of what takes a part
+of a tensor (`areAnyTensorSubclassLike` in torch/csrc/autograd/FunctionsManual.cpp, index_backward, gather_backward,
+value_selecting_reduction_backward, take_backward, and index_select's line of tools/autograd/derivatives.yaml), which
+lay it into zeros.
 """
 
 import sys
@@ -14,18 +17,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vramtui.estimators.traced.device.device import SIM, inside
 from vramtui.estimators.traced.kernels.matmul import is_dense
 
+_ATEN: Any = torch.ops.aten
+# What lays a gradient into zeros, and what does so for plain tensors.
+_IN_PLACE = {
+    id(_ATEN.index_put.default): _ATEN.index_put_.default,
+    id(_ATEN.index_add.default): _ATEN.index_add_.default,
+    id(_ATEN.scatter_add.default): _ATEN.scatter_add_.default,
+    id(_ATEN.scatter.src): _ATEN.scatter_.src,
+    id(_ATEN.put.default): _ATEN.put_.default,
+}
+_INDEX_PUT = _ATEN.index_put.default
 _ADD = torch.ops.aten.add.Tensor
 _VIEW = torch.ops.aten.view.default
 _ENGINE = "_engine_run_backward"
 
 
 class SoleOwner(NamedTuple):
-    """The counts of a gradient that only the engine holds: in an operator on it, and in a view that `reshape` makes of
-    it, by which autograd goes back through `view`.
+    """The counts of a gradient that only the engine holds: in an operator on it, in a view that `reshape` makes of it,
+    by which autograd goes back through `view`, and in the `index_put` by which it goes back through an index.
     """
 
     called: tuple[int, int]
     reshaped: tuple[int, int]
+    indexed: tuple[int, int]
 
 
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:
@@ -45,7 +59,7 @@ class _Probe(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in {_ADD, _VIEW} and torch._C._current_graph_task_id() != -1:
+        if func in {_ADD, _VIEW, _INDEX_PUT} and torch._C._current_graph_task_id() != -1:
             self.seen[func] = _counts(args[0])
         with inside():
             return func(*args, **(kwargs or {}))
@@ -70,7 +84,16 @@ def _measure(fake: Any) -> SoleOwner:
         x = torch.empty(4, device=SIM, requires_grad=True)
         h = x * 2
         (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()
-    return SoleOwner(probe.seen[_ADD], probe.seen[_VIEW])
+        x[torch.empty(1, device=SIM, dtype=torch.long)].sum().backward()
+    return SoleOwner(probe.seen[_ADD], probe.seen[_VIEW], probe.seen[_INDEX_PUT])
+
+
+def _is_engines(depth: int) -> bool:
+    """Whether what is dispatched is autograd's own, which nobody goes back through; its frame is `depth` away."""
+    if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+        return False
+    caller = sys._getframe(depth).f_back
+    return caller is None or caller.f_code.co_name == _ENGINE
 
 
 class Accumulation:
@@ -91,15 +114,26 @@ class Accumulation:
             args: what it is given.
             depth: how many frames the caller is away from the dispatcher's.
         """
-        if func is not _ADD or torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
-            return None
-        caller = sys._getframe(depth).f_back
-        if caller is not None and caller.f_code.co_name != _ENGINE:
+        if func is not _ADD or not _is_engines(depth + 1):
             return None
         old, new = args[0], args[1]
         if not isinstance(new, torch.Tensor) or old.dtype is not new.dtype or old.shape != new.shape:
             return None
         return old if is_dense(old) and _counts(old) == self._sole.called else None
+
+    def in_place(self, func: Any, args: Any, depth: int) -> Any:
+        """Give what lays a gradient into zeros that the engine alone holds, for a `func` that copies them; else `func`.
+
+        Args:
+            func: what is dispatched.
+            args: what it is given.
+            depth: how many frames the caller is away from the dispatcher's.
+        """
+        there = _IN_PLACE.get(id(func))
+        if there is None or not _is_engines(depth + 1):
+            return func
+        alone = self._sole.indexed if func is _INDEX_PUT else self._sole.called
+        return there if _counts(args[0]) == alone else func
 
     def is_viewed_alone(self, func: Any, gradient: torch.Tensor) -> bool:
         """Whether nobody but the engine holds the gradient that `func` makes a view of."""

@@ -1,8 +1,10 @@
 """Operators that CUDA makes of other kernels than a device that torch does not know would."""
 
+import functools
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 _OPS: Any = torch.ops.aten
 _WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
@@ -21,6 +23,28 @@ def install() -> "torch.library.Library":
         library.impl("log_softmax.int", _log_softmax, key)
         library.impl("group_norm", _group_norm, key)
     return library
+
+
+@functools.cache
+def find_maker(func: Any) -> Any:
+    """Find the key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode, or
+    for a tensor made in it: the device's where attention is steered, or else that of all devices; None for any other.
+    """
+    known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
+    if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
+        return None
+    keys = torch._C.DispatchKey
+    return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
+
+
+def find_body(func: Any) -> Any:
+    """Find the Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes: what
+    it allocates is followed as any other code's.
+    """
+    opdef = OPDEFS.get(func.name())
+    if opdef is None or opdef._abstract_fn is not None:
+        return None
+    return opdef._backend_fns.get("cuda") or opdef._backend_fns.get(None)
 
 
 def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:

@@ -13,7 +13,6 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -29,11 +28,13 @@ from vramtui.estimators.traced.device.device import SIM, inside, is_sim, to_sim
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
+from vramtui.estimators.traced.dispatch.decompositions import find_body, find_maker
 from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
 from vramtui.estimators.traced.kernels import sparse, sparse_parts
+from vramtui.estimators.traced.kernels.checks import as_from_kernel
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
 
@@ -73,12 +74,6 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(view, torch.Tensor):
             return fake_of(mode, view, device)
         return type(view)(fake_of(mode, part, device) for part in view)
-
-
-def as_from_kernel(error: Exception) -> Exception:
-    """The error of a shape function in Python as the kernel in C++ raises it, which asserts nothing and has no list."""
-    is_pythons = isinstance(error, AssertionError) or str(error).startswith(("list ", "tuple "))
-    return RuntimeError(str(error)) if is_pythons else error
 
 
 class Call:
@@ -247,6 +242,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             if entry is not None:
                 entry.guessed = True
             return old
+        func = self._accumulation.in_place(func, args, depth=1)
         kwargs = dict(kwargs) if kwargs else {}
         out = self._run_decomposition(func, args, kwargs)
         if out is not NotImplemented:
@@ -265,11 +261,11 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         """What an operator gives that is made of others, which come here; NotImplemented for any other."""
         first = args[0] if args else None
         inference = torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference())
-        made_by = _maker(func) if inference else None
+        made_by = find_maker(func) if inference else None
         if made_by is not None:
             with self:
                 return func._op_dk(made_by, *args, **kwargs)
-        body = _body(func) if func.namespace != "aten" else None
+        body = find_body(func) if func.namespace != "aten" else None
         if body is None:
             return NotImplemented
         self.memory.only_once()
@@ -353,28 +349,6 @@ def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return (device is not None and device.type == SIM) or any(
         is_sim(one) for one in tensors_of((*args, *kwargs.values()))
     )
-
-
-@functools.cache
-def _maker(func: Any) -> Any:
-    """The key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode, or for
-    a tensor made in it: the device's where attention is steered, or else that of all devices; None for any other.
-    """
-    known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
-    if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
-        return None
-    keys = torch._C.DispatchKey
-    return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
-
-
-def _body(func: Any) -> Any:
-    """The Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes: what it
-    allocates is followed as any other code's.
-    """
-    opdef = OPDEFS.get(func.name())
-    if opdef is None or opdef._abstract_fn is not None:
-        return None
-    return opdef._backend_fns.get("cuda") or opdef._backend_fns.get(None)
 
 
 def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _MOST_CATEGORIES = 1 << 24  # that a float counts
 
 @check("uniform", "uniform_")
 def refuse_empty_range(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/DistributionTemplates.h, uniform_impl_."""
+    """Refuse a range that ends before it begins (ATen/native/DistributionTemplates.h, uniform_impl_)."""
     low, high = given["from"], given["to"]
     if low > high:
         yield f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
@@ -25,7 +25,7 @@ def refuse_empty_range(given: dict[str, Any]) -> Iterator[str]:
 
 @check("complex", "complex.out")
 def refuse_parts_unlike(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/TensorFactories.cpp, complex_check_dtype."""
+    """Refuse parts of other types (ATen/native/TensorFactories.cpp, complex_check_dtype)."""
     real, imag, out = given["real"], given["imag"], given.get("out")
     if not all(part.dtype in {torch.half, torch.float, torch.double} for part in (real, imag)):
         yield f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype} and {imag.dtype}"
@@ -37,14 +37,14 @@ def refuse_parts_unlike(given: dict[str, Any]) -> Iterator[str]:
 
 @check("masked_scatter", "masked_scatter_")
 def refuse_mask_of_numbers(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/cuda/IndexKernel.cpp, masked_scatter__cuda."""
+    """Refuse a mask that is not of conditions (ATen/native/cuda/IndexKernel.cpp, masked_scatter__cuda)."""
     if given["mask"].dtype != torch.bool:
         yield f"masked_scatter_ only supports boolean masks, but got mask with dtype {given['mask'].dtype}"
 
 
 @check("native_layer_norm")
 def refuse_other_shapes(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/layer_norm.h, _check_layer_norm_inputs."""
+    """Refuse weights of another shape than what is normalized (ATen/native/layer_norm.h, _check_layer_norm_inputs)."""
     shape = list(given["normalized_shape"])
     if not shape:
         yield f"Expected normalized_shape to be at least 1-dimensional, but got normalized_shape = {shape}"
@@ -56,14 +56,14 @@ def refuse_other_shapes(given: dict[str, Any]) -> Iterator[str]:
 
 @check("gelu", "gelu_")
 def refuse_unknown_form(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/Activation.h, get_gelutype_enum."""
+    """Refuse another approximation (ATen/native/Activation.h, get_gelutype_enum)."""
     if given["approximate"] not in {"none", "tanh"}:
         yield "approximate argument must be either none or tanh."
 
 
 @check("index_add", "index_add_")
 def refuse_source_unlike(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/TensorAdvancedIndexing.cpp, index_func_meta_impl."""
+    """Refuse a source that does not fit (ATen/native/TensorAdvancedIndexing.cpp, index_func_meta_impl)."""
     tensor, source, dim = given["self"], given["source"], given["dim"]
     shapes = [list(one.shape) for one in (tensor, source)]
     for shape in shapes:
@@ -77,7 +77,7 @@ def refuse_source_unlike(given: dict[str, Any]) -> Iterator[str]:
 
 @check("multinomial")
 def refuse_what_cannot_be_drawn(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/Distributions.cpp, multinomial."""
+    """Refuse what has no probabilities, or too few (ATen/native/Distributions.cpp, multinomial)."""
     tensor, samples = given["self"], given["num_samples"]
     if not tensor.is_floating_point():
         yield f"multinomial only supports floating-point dtypes for input, got: {tensor.dtype}"
@@ -91,14 +91,14 @@ def refuse_what_cannot_be_drawn(given: dict[str, Any]) -> Iterator[str]:
 
 @check("bucketize.Tensor")
 def refuse_boundaries_of_many(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/BucketizationUtils.h, searchsorted_pre_check."""
+    """Refuse boundaries of many dimensions (ATen/native/BucketizationUtils.h, searchsorted_pre_check)."""
     if given["boundaries"].dim() != 1:
         yield f"boundaries tensor must be 1 dimension, but got dim({given['boundaries'].dim()})"
 
 
 @check("as_strided_scatter")
 def refuse_places_beyond(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/Resize.h, checkInBoundsForStorage, of the copy that is written to."""
+    """Refuse places that the copy does not have (ATen/native/Resize.h, checkInBoundsForStorage)."""
     size, stride, tensor = given["size"], given["stride"], given["self"]
     start = given["storage_offset"] or 0
     last = start + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True)) + 1
@@ -108,7 +108,10 @@ def refuse_places_beyond(given: dict[str, Any]) -> Iterator[str]:
 
 @check("amax", "amin", "aminmax", error=IndexError)
 def refuse_nothing_to_reduce(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/ReduceOpsUtils.h, zero_numel_check_dims; without a dimension the error is another."""
+    """Refuse to reduce over nothing (ATen/native/ReduceOpsUtils.h, zero_numel_check_dims).
+
+    Without a dimension the error is another.
+    """
     tensor, dims = given["self"], given["dim"]
     dims = [dims] if isinstance(dims, int) else dims or []
     for dim in dims:
@@ -118,7 +121,7 @@ def refuse_nothing_to_reduce(given: dict[str, Any]) -> Iterator[str]:
 
 @check("aminmax.out")
 def refuse_results_unlike(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/ReduceOps.cpp, aminmax's meta function."""
+    """Refuse results of another type (ATen/native/ReduceOps.cpp, aminmax's meta function)."""
     for out in (given["min"], given["max"]):
         if out.dtype != given["self"].dtype:
             yield f"Expected out tensor to have dtype {given['self'].dtype}, but got {out.dtype} instead"
@@ -126,8 +129,14 @@ def refuse_results_unlike(given: dict[str, Any]) -> Iterator[str]:
 
 @check("linalg_lstsq")
 def refuse_vectors(given: dict[str, Any]) -> Iterator[str]:
-    """ATen/native/BatchLinearAlgebra.cpp, linalg_lstsq_out."""
+    """Refuse what is no matrix (ATen/native/BatchLinearAlgebra.cpp, linalg_lstsq_out)."""
     if given["self"].dim() < 2:
         yield "torch.linalg.lstsq: input must have at least 2 dimensions."
     elif given["b"].dim() < 1:
         yield "torch.linalg.lstsq: other must have at least 1 dimension."
+
+
+def as_from_kernel(error: Exception) -> Exception:
+    """Give the error of a shape function in Python as a kernel in C++ raises it, which asserts nothing."""
+    is_pythons = isinstance(error, AssertionError) or str(error).startswith(("list ", "tuple "))
+    return RuntimeError(str(error)) if is_pythons else error

@@ -21,8 +21,8 @@ def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
 
     def register(rule: Kernel) -> Kernel:
         for operator in operators:
-            _RULES[id(_named(operator))] = rule
-            _join(_named(operator))
+            _RULES[id(_find_operator(operator))] = rule
+            _join(_find_operator(operator))
         return rule
 
     return register
@@ -36,14 +36,14 @@ def check(*operators: str, error: type[Exception] = RuntimeError) -> Callable[[C
 
     def register(rule: Check) -> Check:
         for operator in operators:
-            _CHECKS[id(_named(operator))] = rule, error
-            _join(_named(operator))
+            _CHECKS[id(_find_operator(operator))] = rule, error
+            _join(_find_operator(operator))
         return rule
 
     return register
 
 
-def _named(operator: str) -> Any:
+def _find_operator(operator: str) -> Any:
     namespace, _, name = operator.rpartition("::")
     packet, _, overload = name.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace or "aten"), packet), overload or "default")
