@@ -67,7 +67,11 @@ def cases(only: str, *, every: bool) -> Iterator[tuple[str, int, Any]]:
         differentiable = op.supports_autograd and (kind.is_floating_point or kind.is_complex)
         torch.manual_seed(0)
         made = op.sample_inputs("cpu", kind, requires_grad=differentiable)
-        samples = list(itertools.islice(made, MOST_SAMPLES))
+        try:
+            samples = list(itertools.islice(made, MOST_SAMPLES))
+        except Exception as error:
+            print(f"{name} has no samples of other sides: {error}", file=sys.stderr)
+            continue
         largest = max(range(len(samples)), key=lambda i: _numbers(samples[i]))
         for number in sorted({0, largest}):
             sample = samples[number]

@@ -27,8 +27,10 @@ def install() -> "torch.library.Library":
 
 @functools.cache
 def find_maker(func: Any) -> Any:
-    """Find the key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode, or
-    for a tensor made in it: the device's where attention is steered, or else that of all devices; None for any other.
+    """Find the key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode,
+    or for a tensor made in it.
+
+    It is the device's where attention is steered, or else that of all devices; None for any other operator.
     """
     known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
     if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
@@ -38,8 +40,8 @@ def find_maker(func: Any) -> Any:
 
 
 def find_body(func: Any) -> Any:
-    """Find the Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes: what
-    it allocates is followed as any other code's.
+    """Find the Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes:
+    what it allocates is followed as any other code's.
     """
     opdef = OPDEFS.get(func.name())
     if opdef is None or opdef._abstract_fn is not None:

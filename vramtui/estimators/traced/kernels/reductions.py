@@ -2,6 +2,7 @@
 gradient clipping take them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,8 @@ def _out_vector(tensor: torch.Tensor, dimensions: list[Dimension], first_kept: i
 
 _CHUNK = 65536  # elements one block of a multi-tensor kernel takes
 _WELFORD = 16  # mean, m2, count and count as a float
+_INDEX = 8
+_SORTED_IN_PLACE, _LONG_ROW, _MANY_ROWS = 4096, 1_000_000, 128
 _WITH_INDEX = 16  # a value and an int64, aligned
 
 
@@ -166,18 +169,67 @@ def cumulative(call: Any) -> Any:
 
 @kernel("sort", "sort.stable")
 def sort(call: Any) -> Any:
-    """Rows of up to 4096 are sorted in place, others through CUB with their indices."""
+    """Rows of up to 4096 are sorted in place, others through CUB with their indices (ATen/native/cuda/Sort.cpp and
+    Sort.cu, 2.13: one by one where they are long, whole where they are few, else by segments).
+    """
     out = call.run()
     tensor = call.args[0]
-    if tensor.numel() and tensor.dim():
-        named = call.kwargs.get("dim", -1)
-        dim = named if call.func is torch.ops.aten.sort.stable else (call.args[1] if len(call.args) > 1 else -1)
-        if tensor.shape[dim] > 4096:
-            call.scratch(tensor.numel() * 8)
-            bits = 8 * tensor.element_size()
-            capability = call.memory.device.capability
-            call.scratch(cub.sort_pairs(tensor.numel(), tensor.element_size(), 8, bits, capability))
+    if not tensor.numel() or not tensor.dim():
+        return out
+    named = call.kwargs.get("dim", -1)
+    dim = named if call.func is torch.ops.aten.sort.stable else (call.args[1] if len(call.args) > 1 else -1)
+    row, count, item = tensor.shape[dim], tensor.numel(), tensor.element_size()
+    rows, capability = count // row, call.memory.device.capability
+    if row <= _SORTED_IN_PLACE:
+        call.scratch(row * _INDEX)
+    elif rows == 1 or row >= _LONG_ROW:
+        call.scratch(row * _INDEX)
+        call.scratch(cub.sort_pairs(row, item, _INDEX, 8 * item, capability))
+    elif rows < _MANY_ROWS:
+        call.scratch(count * _INDEX)  # a segment and a place for each
+        call.scratch(count * _INDEX)
+        keys = call.scratch(count * item)
+        call.drop(call.scratch(cub.sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
+        call.scratch(cub.sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
+    else:
+        call.scratch(count * _INDEX)
+        call.scratch(cub.pieces(count * item, count * _INDEX))
     return out
+
+
+@kernel("logsumexp")
+def logsumexp(call: Any) -> Any:
+    """The exponentials take a tensor of their own (ATen/native/ReduceOps.cpp, logsumexp_out_impl)."""
+    tensor = call.args[0]
+    out = call.untracked()
+    nbytes, item = out.numel() * out.element_size(), out.element_size()
+    if tensor.dtype is not out.dtype:
+        call.scratch(tensor.numel() * item)
+    if tensor.numel():
+        call.scratch(nbytes)
+        call.drop(call.scratch(nbytes), call.scratch(out.numel()))
+    over = call.scratch(tensor.numel() * item)
+    call.take(out)
+    call.drop(over)
+    return out
+
+
+@kernel("dist")
+def dist(call: Any) -> Any:
+    """The norm of a difference (ATen/native/Distance.cpp)."""
+    tensor, other = call.args[:2]
+    shape = torch.broadcast_shapes(tensor.shape, other.shape)
+    call.scratch(math.prod(shape) * torch.result_type(tensor, other).itemsize)
+    return call.run()
+
+
+@kernel("roll")
+def roll(call: Any) -> Any:
+    """Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common)."""
+    tensor, shifts = call.args[:2]
+    for _ in shifts[1:]:
+        call.scratch(tensor.numel() * tensor.element_size())
+    return call.run()
 
 
 def all_dims(tensor: torch.Tensor, dims: Any) -> tuple[int, ...]:
