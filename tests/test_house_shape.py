@@ -46,7 +46,7 @@ SHORT = {
         core/observation/signals
         estimators/analytic/sizes/nccl
         estimators/torch_facts/cublas
-        estimators/traced/device/patches estimators/traced/kernels/cub estimators/traced/kernels/registry
+        estimators/traced/device/patches estimators/traced/kernels/registry
         estimators/traced/libraries/linear
         core/base/toml probe/socket_dir
         records/export/sanitize sources/host/host""",

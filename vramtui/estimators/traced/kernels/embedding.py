@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.kernels import cub
+from vramtui.estimators.torch_facts import cub
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _UNSORTED_UP_TO = 3072

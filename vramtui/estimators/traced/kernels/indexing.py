@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.torch_facts import cub
 from vramtui.estimators.traced.dispatch import values
-from vramtui.estimators.traced.kernels import cub
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _INDEX = 8

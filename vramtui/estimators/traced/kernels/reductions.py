@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.torch_facts import cub
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import Reduction, ReductionScratch, reduction_scratch
-from vramtui.estimators.traced.kernels import cub
 from vramtui.estimators.traced.kernels.registry import kernel
 
 

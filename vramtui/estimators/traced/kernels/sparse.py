@@ -13,10 +13,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, UnsupportedOperatorException
 
 from vramtui.core.base.errors import BeyondTraceError
+from vramtui.estimators.torch_facts import cub
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.host import is_real
-from vramtui.estimators.traced.kernels import cub
 from vramtui.estimators.traced.kernels.registry import kernel
 from vramtui.estimators.traced.kernels.sparse_parts import (
     MAKE_COO,
