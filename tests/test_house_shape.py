@@ -330,7 +330,7 @@ def test_a_file_of_tests_is_named_after_what_it_tests() -> None:
 # Names that begin with an underscore and are another's all the same, by the reason.
 OTHERS_PRIVATE = {
     "the standard library's documented names": """
-        os._exit _replace _asdict _fields kind._fields_""",
+        os._exit _replace _asdict _fields""",
     "IPython's protocol": "_repr_html_",
     "Textual tells nowhere else what is on the screen, and when it lays one out": """
         screen._compositor Screen._refresh_layout""",
@@ -340,6 +340,7 @@ OTHERS_PRIVATE = {
     "Click parses without calling nowhere else": "context._protected_args",
     "torch's own, which a stand-in for its CUDA part replaces": """
         torch._C internals._cuda_attach_out_of_memory_observer""",
+    "pynvml keeps the library that it has loaded": "pynvml._nvmlGetFunctionPointer_cache pynvml._LoadNvmlLibrary",
 }
 
 

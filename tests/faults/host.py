@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pynvml
+
 from tests.fuzz.pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
@@ -23,7 +25,6 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.sources.host import host
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
-from vramtui.sources.nvml import library as nvml
 from vramtui.sources.nvml.source import NvmlSource
 
 CONTAINER = "pid:[4026532000]"
@@ -136,14 +137,16 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment))
         stack.enter_context(patch.object(host, "own_namespace", lambda: fault.namespace))
+        stack.enter_context(patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}))
         if fault.world is None:
-            stack.enter_context(patch.object(nvml, "loaded", None))
-            stack.enter_context(patch.object(nvml, "NAME", "libnvidia-ml-that-is-not-there.so.1"))
+            stack.enter_context(patch.object(pynvml, "nvmlLib", None))
+            missing = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+            stack.enter_context(patch.object(pynvml, "_LoadNvmlLibrary", side_effect=missing))
             yield path
             return
         world = fault.world()
         world.write(path)
-        stack.enter_context(patch.object(nvml, "loaded", ctypes.CDLL(str(library))))
+        stack.enter_context(patch.object(pynvml, "nvmlLib", ctypes.CDLL(str(library))))
         try:
             yield path
         finally:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pynvml
+
 from tests.faults.combinations import BACK, HANGS, IS_SLOW, OF_MIG, RUNNING, Combination, host, used_at
 from tests.faults.host import Fault, surroundings
 from tests.fuzz.pictures import lines_of, rows_of
@@ -23,7 +25,6 @@ from vramtui.core.observation.bounded_samples import is_possible, is_size
 from vramtui.core.observation.readings import METRICS, Gpu, Sample, decode_sample, encode_sample
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
-from vramtui.sources.nvml import library as nvml
 from vramtui.sources.nvml.source import NvmlSource
 
 BEGIN = 1_000_000.0
@@ -85,8 +86,7 @@ def bench(folder: Path) -> Iterator[Bench]:
     """The stand-in library in the place of NVIDIA's, and the bench on it."""
     anything = Fault("generated", world=lambda: host(with_instances=False, tick=0))
     with surroundings(anything, folder) as path:
-        library = nvml.loaded
-        assert library is not None
+        library = pynvml.nvmlLib
         yield Bench(path, lambda name: int(library.stub_calls(name.encode())))
 
 

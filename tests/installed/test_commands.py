@@ -22,12 +22,12 @@ def _loaded(errors: str) -> set[str]:
 def test_the_version_answers_with_next_to_nothing_loaded(run: Run) -> None:
     ended = run("--version", PYTHONPROFILEIMPORTTIME="1")
     assert re.fullmatch(r"vramtui \d+\.\d+\.\d+\S*\n", ended.stdout)
-    assert _loaded(ended.stderr).isdisjoint({"textual", "rich", "typer", "torch", "msgspec", "psutil"})
+    assert _loaded(ended.stderr).isdisjoint({"textual", "rich", "typer", "torch", "pynvml", "msgspec", "psutil"})
 
 
 def test_ps_as_json(run: Run, stand_in: StandIn) -> None:
     ended = run("ps", "--json", PYTHONPROFILEIMPORTTIME="1")
-    assert _loaded(ended.stderr) >= {"msgspec"}
+    assert _loaded(ended.stderr) >= {"pynvml", "msgspec"}
     assert _loaded(ended.stderr).isdisjoint({"textual", "rich", "torch", "plotext", "tomlkit"})
     document = json.loads(ended.stdout)
     assert (document["schema"], document["source"]) == (1, "nvml")

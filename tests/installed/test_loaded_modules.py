@@ -13,7 +13,7 @@ from tests.stub.build import build
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 
 LIST = Path(__file__).with_name("loaded_modules.txt")
-OTHERS = {"msgspec", "rich", "textual"}
+OTHERS = {"msgspec", "pynvml", "rich", "textual"}
 # Large ones of the standard library, each left out at some pains.
 LEFT_OUT = {
     "bz2", "ctypes.util", "curses", "difflib", "doctest", "email", "http", "importlib.metadata", "importlib.resources",

@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.stub.build import build
-from tests.stub.world import StubGpu, World
-
 ROOT = Path(__file__).parents[2]
 CORE = """
 import json, sys, vramtui
 job = vramtui.estimate("gpt2-124m")
 lora = vramtui.estimate("llama-3.1-8b-lora", method="analytic")
 answers = [job.process, lora.process, vramtui.fit("gpt2-124m", gpu="H100").fits, len(vramtui.sample(demo=True).gpus)]
-answers.append([gpu.name for gpu in vramtui.sample().gpus])
+try:
+    vramtui.sample()
+except vramtui.UserError as error:
+    answers.append(str(error))
 import vramtui.integrations, vramtui.probe
 alien = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
 print(json.dumps([answers, sorted(alien - {"vramtui", "__main__", "__mp_main__"})]))
@@ -74,18 +74,17 @@ def _run_in_core(wheels: dict[str, zipfile.ZipFile], folder: Path, *arguments: s
         tomli = pytest.importorskip("tomli")
         (folder / "tomli").symlink_to(Path(tomli.__file__).parent)
     command = [sys.executable, "-S", *arguments]
-    env = {"PYTHONPATH": str(folder), "HOME": str(folder), "LD_LIBRARY_PATH": str(build())}
-    env["VRAMTUI_STUB_STATE"] = str(folder / "world")
-    World([StubGpu()]).write(folder / "world")
+    env = {"PYTHONPATH": str(folder), "HOME": str(folder)}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
 
 
 def test_the_core_answers_with_msgspec_alone(wheels: dict[str, zipfile.ZipFile], tmp_path: Path) -> None:
     result = _run_in_core(wheels, tmp_path, "-c", CORE)
     assert not result.stderr
-    (total, lora, fits, devices, seen), alien = msgspec.json.decode(result.stdout)
+    (total, lora, fits, devices, refused), alien = msgspec.json.decode(result.stdout)
     assert (total > 1 << 30, lora > 1 << 30, fits, devices) == (True, True, True, 4)
-    assert seen == ["NVIDIA H200"]
+    assert refused.startswith("sample needs ")
+    assert refused.endswith("pip install 'vramtui-core[nvml]', or vramtui itself")
     assert alien == [name for name in ("msgspec", "tomli") if name in alien]
 
 

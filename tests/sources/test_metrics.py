@@ -8,9 +8,7 @@ import pynvml
 import pytest
 
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
-from vramtui.sources.nvml import library
 from vramtui.sources.nvml.calls import Caller
-from vramtui.sources.nvml.library import Code
 from vramtui.sources.nvml.metrics import CALL, BusyProcesses
 
 Told = tuple[int, int, int]  # pid, time, percent
@@ -19,7 +17,7 @@ Told = tuple[int, int, int]  # pid, time, percent
 class _Driver:
     """The library's own call: it tells how many samples there are, then writes them."""
 
-    def __init__(self, told: list[Told], code: int = Code.SUCCESS) -> None:
+    def __init__(self, told: list[Told], code: int = pynvml.NVML_SUCCESS) -> None:
         self.told, self.code, self.asked = told, code, list[int]()
 
     def __call__(self, _: object, out: Any, count: Any, since: ctypes.c_ulonglong) -> int:
@@ -29,17 +27,17 @@ class _Driver:
         asked = ctypes.cast(count, ctypes.POINTER(ctypes.c_uint)).contents
         room, asked.value = asked.value, len(self.told)
         if room < len(self.told):
-            return int(Code.INSUFFICIENT_SIZE)
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         records = [pynvml.c_nvmlProcessUtilizationSample_t(pid, at, sm) for pid, at, sm in self.told]
         ctypes.memmove(out, b"".join(map(bytes, records)), len(records) * ctypes.sizeof(records[0]))
-        return int(Code.SUCCESS)
+        return int(pynvml.NVML_SUCCESS)
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
     """One that tells of process 7."""
     made = _Driver([(7, 100, 40)])
-    monkeypatch.setattr(library, "loaded", SimpleNamespace(**{CALL: made}))
+    monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace(**{CALL: made}))
     return made
 
 
@@ -51,7 +49,7 @@ def test_the_latest_sample_of_each_and_only_new_ones(driver: _Driver) -> None:
     assert driver.asked == [0, 0, 200, 200]
 
 
-@pytest.mark.parametrize("code", [Code.SUCCESS, Code.NOT_FOUND])
+@pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND])
 def test_idle_processes_are_idle_and_not_unknown(driver: _Driver, code: int) -> None:
     busy, caller = BusyProcesses(), Caller("GPU 0")
     busy.read(caller, None)
@@ -61,7 +59,7 @@ def test_idle_processes_are_idle_and_not_unknown(driver: _Driver, code: int) -> 
 
 
 def test_a_device_that_does_not_know_is_asked_once(driver: _Driver) -> None:
-    driver.code = Code.NOT_SUPPORTED
+    driver.code = pynvml.NVML_ERROR_NOT_SUPPORTED
     busy, caller = BusyProcesses(), Caller("GPU 0")
     assert [busy.read(caller, None), busy.read(caller, None)] == [None, None]
     assert len(driver.asked) == 1

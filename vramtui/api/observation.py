@@ -1,5 +1,6 @@
 """`observe` and `sample`: what a training loop really holds, and what every GPU of this machine holds now."""
 
+import importlib.util
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -115,6 +116,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
     """What this machine's driver answers through, another host over ssh, or the demo.
 
     Raises:
+        UserError: the libraries that ask it are not installed.
         SourceFailed: no driver answers.
     """
     if demo:
@@ -123,9 +125,14 @@ def _source(host: str | None, *, demo: bool) -> Source:
         return DemoSource()
     if host is not None:
         return _far_source(host)
-    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - which the demo does not need
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
-    return pick_source()
+    try:
+        return pick_source()
+    except SourceFailed:
+        if importlib.util.find_spec("pynvml") is None:
+            raise UserError("sample needs pynvml: pip install 'vramtui-core[nvml]', or vramtui itself") from None
+        raise
 
 
 def _far_source(host: str) -> Source:

@@ -90,6 +90,13 @@ def _character_named(name: str) -> str:
     return lookup(name)
 
 
+def _find_library(name: str) -> str | None:
+    """What pynvml asks for on Windows."""
+    from ctypes.util import find_library  # it loads subprocess and tempfile
+
+    return find_library(name)
+
+
 def _get_close_matches(*arguments: typing.Any, **options: typing.Any) -> list[str]:  # noqa: ANN401 - as difflib has it
     """What Textual suggests for a style sheet with a wrong word."""
     from difflib import get_close_matches  # it is for faults
@@ -121,6 +128,8 @@ def _holding(modules: Mapping[str, ModuleType | None]) -> Iterator[None]:
 def without_rare() -> Iterator[None]:
     """Keep what is loaded in the block from loading at once what it rarely uses."""
     modules: dict[str, ModuleType] = {name: _LaterModule(name) for name in _LATER}
+    libraries = modules["ctypes.util"] = ModuleType("ctypes.util")
+    libraries.find_library = _find_library  # type: ignore[attr-defined]  # that is how a module has one
     names = modules["unicodedata"] = _LaterModule("unicodedata")
     names.__dict__["lookup"] = _character_named
     differences = modules["difflib"] = ModuleType("difflib")

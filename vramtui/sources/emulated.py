@@ -13,7 +13,7 @@ from vramtui.core.observation.source import FastSource
 from vramtui.driver.build import NVML
 from vramtui.driver.environment import CARD, REPORT
 from vramtui.driver.live import cards_in_use
-from vramtui.sources.nvml.source import open_here as open_nvml
+from vramtui.sources.nvml.load import open_here as open_nvml
 
 NOT_THERE = Problem(where="emulated card", message="`vramtui run --on` runs a job on it; the card itself is not there.")
 EMULATED = "emulated"
@@ -57,7 +57,7 @@ def open_here(because: Problem | None = None) -> EmulatedSource:
         # For the library, which looks there at each list: not for what is handed on to a job.
         os.putenv(REPORT, used.reports)
         os.environ[CARD] = used.card
-        # NVML is asked for by this name, and the one that is loaded already is what comes.
+        # pynvml asks for the library by this name, and gets the one that is loaded already.
         count = ctypes.c_uint()
         ctypes.CDLL(str(Path(used.libraries) / NVML), ctypes.RTLD_GLOBAL).nvmlDeviceGetCount_v2(ctypes.byref(count))
     except (OSError, ValueError) as error:  # the latter of a path with a NUL

@@ -160,7 +160,7 @@ class SourceCandidate(NamedTuple):
 
 # In the order in which they are asked.
 CANDIDATES = (
-    SourceCandidate("NVML", "nvml.source"),
+    SourceCandidate("NVML", "nvml.load"),
     SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
     SourceCandidate("amdgpu", "amdgpu", stands_beside=True),
     SourceCandidate("an emulated card", "emulated"),

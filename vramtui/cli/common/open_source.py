@@ -92,7 +92,7 @@ def open_source(
         return _open_growing(replay) if at_once else _open_recording(replay)
     if demo:
         return _demo(f"{DEMO}.")
-    from vramtui.sources.pick import pick_source  # which the demo does not need
+    from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
         source = pick_source()

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from vramtui import __version__
 from vramtui.core.observation.readings import Sample
 
-_LIBRARIES = ("torch", "transformers")
+_LIBRARIES = ("nvidia-ml-py", "torch", "transformers")
 
 
 def versions(sample: Sample) -> dict[str, str]:

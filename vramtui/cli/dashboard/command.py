@@ -127,7 +127,7 @@ def _open(options: DashboardOptions) -> None:
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
 
 
-@without_rare()
+@without_rare()  # of what pynvml loads
 def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None, ServedFeed | None]":
     """What is watched: a server's tab, other hosts, or a source of this machine's."""
     if options.served is not None:

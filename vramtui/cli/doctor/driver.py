@@ -161,7 +161,7 @@ def permissions() -> Finding:
 
 def accounting() -> Finding:
     """Whether the driver keeps exact peaks of every process."""
-    from vramtui.sources.nvml.accounting import accounting_modes  # of this one check
+    from vramtui.sources.nvml.accounting import accounting_modes  # loads pynvml
 
     modes = accounting_modes()
     off = [str(index) for index, mode in modes.items() if mode is False]
@@ -177,7 +177,7 @@ def accounting() -> Finding:
 
 
 def _sample() -> Sample:
-    from vramtui.sources.nvml.source import NvmlSource  # of this one check
+    from vramtui.sources.nvml.source import NvmlSource  # loads pynvml, which may be the very problem
 
     return NvmlSource(timeout=PATIENCE).read()
 

@@ -1,1 +1,1 @@
-"""This machine's GPUs through NVML."""
+"""This machine's GPUs through NVML, asked with `pynvml`."""

@@ -5,9 +5,10 @@ Its figures reach back to the start of a process and stay after its end, so no p
 
 from collections.abc import Collection
 
+import pynvml
+
 from vramtui.core.observation.readings import Absence
 from vramtui.sources.nvml.calls import Caller, Device, initialise
-from vramtui.sources.nvml.library import NvmlError, ask
 
 ASK_MODE_EVERY = 60.0
 ASK_PEAKS_EVERY = 5.0
@@ -75,14 +76,14 @@ def accounting_modes() -> dict[int, bool | None]:
     """
     initialise()
     try:
-        count = ask("nvmlDeviceGetCount")
-    except NvmlError:
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
         return {}
     return {index: _mode(index) for index in range(count)}
 
 
 def _mode(index: int) -> bool | None:
     try:
-        return bool(ask("nvmlDeviceGetAccountingMode", ask("nvmlDeviceGetHandleByIndex", index)))
-    except NvmlError:
+        return bool(pynvml.nvmlDeviceGetAccountingMode(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    except pynvml.NVMLError:
         return None

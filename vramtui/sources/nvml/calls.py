@@ -2,57 +2,57 @@
 
 from typing import Any, Final
 
+import pynvml
+
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Problem
-from vramtui.sources.nvml import library
-from vramtui.sources.nvml.library import Code, NvmlError
 
-_ABSENCES: Final[dict[int, Absence]] = {
-    Code.NOT_SUPPORTED: Absence.NOT_SUPPORTED,
-    Code.NO_PERMISSION: Absence.NO_PERMISSION,
-    Code.FUNCTION_NOT_FOUND: Absence.DRIVER_TOO_OLD,
-    Code.ARGUMENT_VERSION_MISMATCH: Absence.DRIVER_TOO_OLD,
-    Code.GPU_IS_LOST: Absence.LOST,
-    Code.TIMEOUT: Absence.NO_ANSWER,
-    Code.NOT_FOUND: Absence.NO_ANSWER,
-    Code.NO_DATA: Absence.NO_ANSWER,
-    Code.NOT_READY: Absence.NO_ANSWER,
+_ABSENCES: Final = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Absence.NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION: Absence.NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Absence.DRIVER_TOO_OLD,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Absence.DRIVER_TOO_OLD,
+    pynvml.NVML_ERROR_GPU_IS_LOST: Absence.LOST,
+    pynvml.NVML_ERROR_TIMEOUT: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NOT_FOUND: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NO_DATA: Absence.NO_ANSWER,
+    pynvml.NVML_ERROR_NOT_READY: Absence.NO_ANSWER,
 }
-_SENTENCES: Final[dict[int, str]] = {
-    Code.UNINITIALIZED: "the driver was unloaded or reloaded",
-    Code.INVALID_ARGUMENT: "the driver refused the question",
-    Code.NOT_SUPPORTED: "not supported by this device",
-    Code.NO_PERMISSION: "this user has no permission",
-    Code.DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
-    Code.TIMEOUT: "the driver gave up waiting for the device",
-    Code.LIBRARY_NOT_FOUND: "NVIDIA's library libnvidia-ml.so.1 was not found",
-    Code.FUNCTION_NOT_FOUND: "this driver does not have the call",
-    Code.GPU_IS_LOST: "the GPU is lost: it fell off the bus or was reset",
-    Code.RESET_REQUIRED: "the GPU needs a reset",
-    Code.OPERATING_SYSTEM: "the operating system does not let NVIDIA's library at the driver",
-    Code.LIB_RM_VERSION_MISMATCH: (
+_SENTENCES: Final = {
+    pynvml.NVML_ERROR_UNINITIALIZED: "the driver was unloaded or reloaded",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: "the driver refused the question",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this device",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+    pynvml.NVML_ERROR_TIMEOUT: "the driver gave up waiting for the device",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVIDIA's library libnvidia-ml.so.1 was not found",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver does not have the call",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost: it fell off the bus or was reset",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the operating system does not let NVIDIA's library at the driver",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "NVIDIA's library and the loaded driver are of different versions; the driver was upgraded"
     ),
-    Code.MEMORY: "the system is out of memory",
-    Code.ARGUMENT_VERSION_MISMATCH: "this driver does not know this form of the call",
-    Code.UNKNOWN: "the driver reports an unknown error",
+    pynvml.NVML_ERROR_MEMORY: "the system is out of memory",
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: "this driver does not know this form of the call",
+    pynvml.NVML_ERROR_UNKNOWN: "the driver reports an unknown error",
 }
-_INIT_HINTS: Final[dict[int, str]] = {
-    Code.LIBRARY_NOT_FOUND: "Install the NVIDIA driver; in a container, start it with --gpus all.",
-    Code.DRIVER_NOT_LOADED: "Load it with `sudo modprobe nvidia`, or reboot.",
-    Code.LIB_RM_VERSION_MISMATCH: "Reboot, or reload the nvidia kernel module.",
-    Code.NO_PERMISSION: "See who may read and write /dev/nvidiactl and /dev/nvidia0.",
-    Code.OPERATING_SYSTEM: "In a container, see that the devices /dev/nvidia* are passed in.",
-    Code.FUNCTION_NOT_FOUND: "The driver is too old: it has to be of version 450 or later.",
+_INIT_HINTS: Final = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "Install the NVIDIA driver; in a container, start it with --gpus all.",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "Load it with `sudo modprobe nvidia`, or reboot.",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "Reboot, or reload the nvidia kernel module.",
+    pynvml.NVML_ERROR_NO_PERMISSION: "See who may read and write /dev/nvidiactl and /dev/nvidia0.",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "In a container, see that the devices /dev/nvidia* are passed in.",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "The driver is too old: it has to be of version 450 or later.",
 }
-_DEVICE_GONE: Final = (Code.GPU_IS_LOST, Code.RESET_REQUIRED)
+_DEVICE_GONE: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 _DRIVER_GONE: Final = (
-    Code.UNINITIALIZED,
-    Code.DRIVER_NOT_LOADED,
-    Code.LIB_RM_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
 )
 
-Device = Any  # a handle, which ctypes gives as a pointer of no type
+Device = Any  # pynvml's handle, which has no type
 Answer = tuple[Any, Absence | None]
 Fields = dict[str, Any]
 Absences = dict[str, Absence]
@@ -63,7 +63,7 @@ class DeviceGoneError(Exception):
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call}: {sentence(code)}")
-        self.lost = code == Code.GPU_IS_LOST
+        self.lost = code == pynvml.NVML_ERROR_GPU_IS_LOST
 
 
 class DriverGoneError(Exception):
@@ -83,7 +83,7 @@ class Caller:
         self.problems: list[Problem] = []
 
     def ask(self, name: str, *arguments: object) -> Answer:
-        """What NVML's function `name` answers, and why there is no value (None when there is one).
+        """What pynvml's function `name` answers, and why there is no value (None when there is one).
 
         Raises:
             DeviceGoneError: the device is lost.
@@ -91,9 +91,9 @@ class Caller:
         """
         self.call = name
         try:
-            return library.ask(name, *arguments), None
-        except NvmlError as error:
-            return None, self.absence(name, error.code)
+            return getattr(pynvml, name)(*arguments), None
+        except pynvml.NVMLError as error:
+            return None, self.absence(name, error)
         except UnicodeDecodeError:
             return None, Absence.FAILED
 
@@ -109,13 +109,14 @@ class Caller:
             first = absence if first in (None, Absence.DRIVER_TOO_OLD) else first
         return None, first
 
-    def absence(self, name: str, code: int) -> Absence:
-        """What an error code of NVML's means for the value asked for; anything out of the ordinary becomes a problem.
+    def absence(self, name: str, error: Exception) -> Absence:
+        """What an error of NVML's means for the value asked for; anything out of the ordinary becomes a problem.
 
         Raises:
             DeviceGoneError: the device is lost.
             DriverGoneError: the driver is.
         """
+        code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self.raise_if_gone(name, code)
         absence = _ABSENCES.get(code, Absence.FAILED)
         if absence is Absence.FAILED:
@@ -150,11 +151,16 @@ def initialise(*, again: bool = False) -> None:
     Raises:
         SourceFailed: it cannot be done; says which call failed, why, and what to do.
     """
+    if not hasattr(pynvml, "nvmlMemory_v2"):
+        raise SourceFailed(
+            "The module `pynvml` is not that of nvidia-ml-py.",
+            "Remove the package `pynvml` from this environment and install nvidia-ml-py again.",
+        )
     try:
-        library.initialise()
-    except NvmlError as error:
-        code = error.code
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        code = error.value
         hint = _INIT_HINTS.get(code, "")
-        if again and code == Code.LIB_RM_VERSION_MISMATCH:
+        if again and code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             hint = "Start this program again; if that does not help, reboot."
         raise SourceFailed(f"nvmlInit: {sentence(code)}.", hint) from error

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
+import pynvml
 
 from vramtui.agent.counters import CardCounters
 from vramtui.core.base.text import printable
@@ -13,7 +14,6 @@ from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, XidError
 from vramtui.sources.nvml.accounting import Accounts
 from vramtui.sources.nvml.calls import Absences, Caller, Device, DeviceGoneError, DriverGoneError, Fields
-from vramtui.sources.nvml.library import MIG_DISABLED, MIG_ENABLED, code_of
 from vramtui.sources.nvml.metrics import (
     CHANGING,
     NEVER_CHANGING,
@@ -57,7 +57,8 @@ def read_counters(counters: CardCounters, device: Device) -> tuple[Fields, Absen
 def _ask_as(caller: Caller) -> Callable[..., int]:
     def ask(name: str, *arguments: object) -> int:
         caller.call = name
-        code = code_of(name, *arguments)
+        function = getattr(pynvml.nvmlLib, name, None)
+        code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND if function is None else int(function(*arguments))
         caller.raise_if_gone(name, code)
         return code
 
@@ -89,9 +90,9 @@ def find_instances(caller: Caller, card: Device, card_uuid: str, card_name: str)
     if absence in _PASSING:
         _tell(caller, absence)
         return None
-    if absence is not None or modes[0] == MIG_DISABLED:
+    if absence is not None or modes[0] == pynvml.NVML_DEVICE_MIG_DISABLE:
         return ()
-    if modes[0] != MIG_ENABLED:
+    if modes[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         caller.problems.append(Problem(where=caller.where, message=f"{caller.call}: {modes[0]} is no mode."))
         return None
     count, absence = caller.ask("nvmlDeviceGetMaxMigDeviceCount", card)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+import pynvml
 
 from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.agent.nvml import NOT_AVAILABLE
@@ -16,23 +17,12 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
-from vramtui.sources.nvml.library import (
-    CLOCK_MEM,
-    CLOCK_SM,
-    FIRST_MEMORY,
-    TEMPERATURE_GPU,
-    UNCORRECTED,
-    VOLATILE,
-    Code,
-    NvmlError,
-    function,
-)
 
 CALL = "nvmlDeviceGetProcessUtilization"
 # Nothing has run since the samples that were read last; a count of none is told as a success without an answer.
-_NONE = (Code.SUCCESS, Code.NOT_FOUND, Code.NO_DATA)
+_NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
 _RECORD = struct.Struct("=I4xQIIII")  # nvmlProcessUtilizationSample_t: pid, time, and percent of four engines
-_NEVER = (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION)
+_NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 class BusyProcesses:
@@ -56,13 +46,13 @@ class BusyProcesses:
         caller.call = CALL
         try:
             records = self._records(device)
-        except NvmlError as error:
-            code = error.code
+        except pynvml.NVMLError as error:
+            code = getattr(error, "value", None)
             if code in _NONE:
                 return {} if self._since else None
             self._can = code not in _NEVER
             if self._can:
-                caller.absence(CALL, code)
+                caller.absence(CALL, error)
             return None
         latest: dict[int, tuple[int, int]] = {}
         since = self._since
@@ -74,21 +64,23 @@ class BusyProcesses:
         return {pid: share for pid, (_, share) in latest.items()}
 
     def _records(self, device: Device) -> memoryview:
-        """The samples as the driver writes them: objects made of a thousand processes take ten times as long to
-        read.
+        """The samples as the driver writes them: of a thousand processes pynvml makes objects that take ten times as
+        long to read.
 
         Raises:
-            NvmlError: there is none, or the device does not say.
+            pynvml.NVMLError: there is none, or the device does not say.
         """
-        call = function(CALL)
+        call = getattr(pynvml.nvmlLib, CALL, None)
+        if call is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         count = ctypes.c_uint(0)
         code = call(device, None, ctypes.byref(count), ctypes.c_ulonglong(self._since))
-        if code == Code.INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and count.value <= MOST_PROCESSES:
             buffer = ctypes.create_string_buffer(count.value * _RECORD.size)
             code = call(device, buffer, ctypes.byref(count), ctypes.c_ulonglong(self._since))
-            if code == Code.SUCCESS:
+            if code == pynvml.NVML_SUCCESS:
                 return memoryview(buffer)[: count.value * _RECORD.size]
-        raise NvmlError(code)
+        raise pynvml.NVMLError(code)
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -115,9 +107,9 @@ CHANGING: Final = (
         convert=lambda rates: (rates.gpu, rates.memory),
     ),
     Metric(("power_watts",), ("nvmlDeviceGetPowerUsage",), convert=_watts),
-    Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (TEMPERATURE_GPU,)),
-    Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (CLOCK_SM,)),
-    Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (CLOCK_MEM,)),
+    Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (pynvml.NVML_TEMPERATURE_GPU,)),
+    Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,)),
+    Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_MEM,)),
     Metric(
         ("throttle_reasons",),
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -134,7 +126,7 @@ RARELY_CHANGING: Final = (
     Metric(
         ("ecc_errors",),
         ("nvmlDeviceGetTotalEccErrors",),
-        (UNCORRECTED, VOLATILE),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
     ),
     Metric(("fan_percent",), ("nvmlDeviceGetFanSpeed",)),
     Metric(("pcie_generation",), ("nvmlDeviceGetCurrPcieLinkGeneration",)),
@@ -143,7 +135,7 @@ RARELY_CHANGING: Final = (
 NEVER_CHANGING: Final = (
     Metric(("name",), ("nvmlDeviceGetName",), convert=lambda name: (printable(name),)),
     Metric(("uuid",), ("nvmlDeviceGetUUID",), convert=lambda uuid: (printable(uuid),)),
-    Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (printable(pci.busId.decode()),)),
+    Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (_text(pci.busId),)),
     Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
 )
 NOT_OF_AN_INSTANCE: Final = (*(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields), *COUNTED)
@@ -170,10 +162,10 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
     return values, absent
 
 
-def _converted(metric: Metric, answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what the table of calls gives
+def _converted(metric: Metric, answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - whatever pynvml gives
     try:
         return metric.convert(answer)
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
         return (None,) * len(metric.fields)
 
 
@@ -185,10 +177,10 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     Raises:
         DeviceGoneError, DriverGoneError: as `Caller.ask`.
     """
-    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
+    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
     absent: Absences = {}
     if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
-        info, absence = caller.ask(FIRST_MEMORY, device)
+        info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
         absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
     if absence is Absence.NOT_SUPPORTED or (absence is None and info.total == 0):
         return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
@@ -200,3 +192,7 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
         absent[f"memory.{name}"] = Absence.NOT_SUPPORTED if sizes[name] == NOT_AVAILABLE else Absence.FAILED
         sizes[name] = None
     return msgspec.convert(sizes, Memory), absent
+
+
+def _text(value: bytes | str) -> str:
+    return printable(value.decode(errors="replace") if isinstance(value, bytes) else value)

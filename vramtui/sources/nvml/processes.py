@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+import pynvml
 
 from vramtui.agent.nvml import LARGEST_RECORD, NO_INSTANCE, NOT_AVAILABLE, PATTERN, PID_LIMIT
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
 from vramtui.sources.nvml.calls import Caller, Device
-from vramtui.sources.nvml.library import Code, NvmlError, check, function
 
 FIRST_CAPACITY: Final = 64
 MOST_USES: Final = 1 << 14
@@ -129,8 +129,8 @@ class ProcessLists:
             caller.call = name
             try:
                 count = self._fill(name, device)
-            except NvmlError as error:
-                absence = caller.absence(name, error.code)
+            except pynvml.NVMLError as error:
+                absence = caller.absence(name, error)
                 if absence is Absence.DRIVER_TOO_OLD:
                     continue
                 return {}, absence
@@ -141,18 +141,19 @@ class ProcessLists:
 
     def _fill(self, name: str, device: Device) -> int:
         """Let the driver write its records into the buffer; gives their number."""
-        call = function(name)
+        call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
         for _ in range(8):
             ctypes.memset(self._buffer, PATTERN, len(self._buffer))
             count = ctypes.c_uint(self._capacity)
             code = call(device, ctypes.byref(count), self._buffer if self._capacity else None)
-            if code != Code.INSUFFICIENT_SIZE:
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
                 raise _UnreadableError
             self._capacity = max(FIRST_CAPACITY, 2 * count.value)
             self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
-        check(code)
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
         if count.value > max(self._capacity, 0):
             raise _UnreadableError
         return count.value

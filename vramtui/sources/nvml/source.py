@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import msgspec
+import pynvml
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -24,7 +25,6 @@ from vramtui.sources.nvml.device import (
     RemovedCards,
     without_former_names,
 )
-from vramtui.sources.nvml.library import PCIE_RECEIVED, PCIE_SENT
 from vramtui.sources.nvml.processes import ProcessList, ProcessLists, ProcessUse
 
 GRAPHICS_EVERY = 10  # looks, while nothing draws on the device
@@ -87,7 +87,6 @@ class _SampledDevice:
 
 
 LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
-PATIENCE = 2.0  # seconds for the driver to begin to talk
 TIMEOUT = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
 
@@ -202,7 +201,7 @@ class NvmlSource:
         rates = []
         try:
             device, absence = caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
-            for counter in (PCIE_SENT, PCIE_RECEIVED):
+            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES):
                 if absence is None:
                     rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
                     rates.append(1000 * (rate or 0))  # told in KB a second
@@ -323,30 +322,3 @@ def _shared(
         return memory, {**absent, "memory.used": listing.absent}
     used = min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows))
     return msgspec.structs.replace(memory, used=used), absent
-
-
-def open_here(because: Problem | None = None) -> NvmlSource:
-    """The source, open or about to be.
-
-    Args:
-        because: nothing is asked before NVML, so there is nothing to say of it.
-
-    Raises:
-        SourceFailed: the library cannot be used.
-    """
-    del because
-    source = NvmlSource()
-    failures: list[SourceFailed] = []
-
-    def open_it() -> None:
-        try:
-            source.open()
-        except SourceFailed as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=open_it, name="vramtui-open", daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    if failures:
-        raise failures[0]
-    return source  # a driver that has not answered yet may still do so: whoever reads sees how long it takes
