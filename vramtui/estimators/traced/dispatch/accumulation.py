@@ -26,9 +26,18 @@ _IN_PLACE = {
     id(_ATEN.scatter.src): _ATEN.scatter_.src,
     id(_ATEN.put.default): _ATEN.put_.default,
 }
+# The nodes of autograd that do; others copy what they write into on purpose (index_reduce_backward, `put`'s own).
+_LAYS_PARTS = {
+    f"{name}Backward"
+    for name in (
+        "Index", "IndexSelect", "Gather", "Take", "Max", "Min", "Sort", "Topk", "Kthvalue", "Cummax", "Cummin", "Mode",
+        "Median", "Nanmedian",
+    )
+}  # fmt: skip
 _INDEX_PUT = _ATEN.index_put.default
 _ADD = torch.ops.aten.add.Tensor
 _VIEW = torch.ops.aten.view.default
+_NUMBER = "0123456789"  # at the end of a node's name: which of an operator's forms it is
 _ENGINE = "_engine_run_backward"
 
 
@@ -131,6 +140,9 @@ class Accumulation:
         """
         there = _IN_PLACE.get(id(func))
         if there is None or not _is_engines(depth + 1):
+            return func
+        node: Any = torch._C._current_autograd_node()
+        if node is None or node.name().rstrip(_NUMBER) not in _LAYS_PARTS:
             return func
         alone = self._sole.indexed if func is _INDEX_PUT else self._sole.called
         return there if _counts(args[0]) == alone else func
