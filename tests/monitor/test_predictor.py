@@ -12,7 +12,8 @@ from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
 from vramtui.core.schema.rule_inputs.formulas import BatchPoint, LinearInBatchRule
 from vramtui.core.schema.rule_inputs.steps import ZeroRule
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, Predictor, verdict
+from vramtui.monitor.predictor import MOST_BATCH, Predictor, verdict
+from vramtui.monitor.refiner import MaxBatchSearch
 
 TRAIN = PRESETS[0].preset.workload
 H100 = card("H100")
@@ -80,7 +81,7 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
 
 
 def test_there_is_an_end_to_what_is_tried() -> None:
-    assert found_by(MaxBatchSearch(lambda _: 1, 1)) == MOST_BATCH
+    assert found_by(MaxBatchSearch(lambda _: 1, 1, most=MOST_BATCH)) == MOST_BATCH
 
 
 def test_the_largest_batch_of_a_rule_is_found_by_the_rules_own_batch() -> None:

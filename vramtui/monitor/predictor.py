@@ -1,8 +1,5 @@
 """Estimates, made when a workload or a card changes, kept, and never an exception; and the largest batch that fits."""
 
-from collections.abc import Callable
-from time import thread_time
-
 import msgspec
 
 from vramtui.core.base.errors import UserError
@@ -11,13 +8,12 @@ from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
-from vramtui.core.estimate.largest import search_largest
 from vramtui.core.runs.calibration import SIMULATED
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.traced.traces import Traces
-from vramtui.monitor.refiner import BatchQuestion, Refiner
+from vramtui.monitor.refiner import BatchQuestion, MaxBatchSearch, Refiner
 
 # An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
 # shows those of one job at a time.
@@ -26,8 +22,6 @@ KEPT_RULES = 16
 KEPT_NUMBERS = 1024
 MOST_BATCH = 1 << 20
 TRACED = "traced"
-# Seconds of work that a search may take of one turn. An estimate under way is finished, so a turn can take that longer.
-BUDGET = 0.01
 
 
 class EstimateResult(msgspec.Struct, frozen=True):
@@ -78,35 +72,6 @@ class CorrectedEstimator:
         """Estimate, and correct the result."""
         estimate = self._estimator.estimate(workload, device)
         return estimate if self._correct is None else self._correct(estimate, workload, device)
-
-
-class MaxBatchSearch:
-    """One search, which goes on whenever it is given time.
-
-    Args:
-        needs: bytes of the process with a batch of that size, None where there is no estimate; costs an estimate.
-        room: bytes of the card.
-
-    Attributes:
-        largest: the largest batch that fits; 0 when none does, None while the search goes on.
-    """
-
-    def __init__(self, needs: Callable[[int], int | None], room: int) -> None:
-        self.largest: int | None = None
-        self._needs = needs
-        self._search = search_largest(room, most=MOST_BATCH)
-        self._asked = next(self._search)
-
-    def go_on(self, budget: float = BUDGET) -> None:
-        """Search for `budget` seconds of work, for one estimate at least: a busy machine makes no turn shorter."""
-        over = thread_time() + budget
-        while self.largest is None:
-            try:
-                self._asked = self._search.send(self._needs(self._asked))
-            except StopIteration as ended:
-                self.largest = int(ended.value)
-            if thread_time() >= over:
-                return
 
 
 class Predictor:
@@ -261,7 +226,9 @@ class Predictor:
         single = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((single, device))
         if search is None:
-            search = MaxBatchSearch(lambda batch: self._size_with(single, device, batch), device.total_memory)
+            search = MaxBatchSearch(
+                lambda batch: self._size_with(single, device, batch), device.total_memory, most=MOST_BATCH
+            )
             self._batches[single, device] = search
             search.go_on()
         return search

@@ -5,6 +5,7 @@ stays chosen.
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property, partial
 
 import msgspec
 
@@ -12,13 +13,15 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
-from vramtui.core.estimate.largest import largest, search_largest
+from vramtui.core.estimate.largest import CEILING, search_largest
 from vramtui.core.schema.workload import Workload
 
 Job = tuple[Workload, Device]
 # A job that is asked about for so many seconds is simulated; values that a slider passes by are not.
 DEBOUNCE_SECONDS = 0.3
 KEPT = 128
+# Seconds of work that a search may take of one turn. An estimate under way is finished, so a turn can take that longer.
+BUDGET = 0.01
 
 
 def _no_listener() -> None:
@@ -33,38 +36,35 @@ class BatchQuestion(msgspec.Struct, frozen=True):
     correct: Correct | None
 
 
-class _CancelledError(Exception):
-    """Something else was asked that goes first."""
+class MaxBatchSearch:
+    """One search for the largest batch, which goes on whenever it is given time.
 
+    Args:
+        needs: bytes of the process with a batch of that size, None where there is no estimate; costs an estimate.
+        room: bytes of the card.
+        start: the batch that is asked first.
+        most: no batch beyond it is asked.
 
-class _BatchSearch:
-    """A question about a batch, and what is known of its answer: bytes of batches, None of refused ones."""
+    Attributes:
+        largest: the largest batch that fits; 0 when none does, None while the search goes on.
+    """
 
-    def __init__(self, question: BatchQuestion, start: int) -> None:
-        self.question, self.start = question, start
-        self.known: dict[int, int | None] = {}
+    def __init__(self, needs: Callable[[int], int | None], room: int, start: int = 1, *, most: int = CEILING) -> None:
+        self.largest: int | None = None
+        self._needs = needs
+        self._search = search_largest(room, start, most=most)
+        self._asked = next(self._search)
 
-    def find(self, estimator: Estimator, is_wanted: Callable[[], bool]) -> int:
-        """The largest batch, 0 where none fits.
-
-        Raises:
-            _CancelledError: it is no longer wanted now; what is known by then is kept.
-        """
-        asked = self.question
-        correct = asked.correct
-
-        def needs(batch: int) -> int | None:
-            if batch not in self.known:
-                if not is_wanted():
-                    raise _CancelledError
-                workload = asked.workload.with_inputs(batch_size=batch)
-                estimate = _simulated(estimator, (workload, asked.device))
-                if estimate is not None and correct is not None:
-                    estimate = correct(estimate, workload, asked.device)
-                self.known[batch] = None if estimate is None else estimate.process
-            return self.known[batch]
-
-        return largest(needs, search_largest(asked.device.total_memory, self.start))
+    def go_on(self, budget: float = BUDGET) -> None:
+        """Search for `budget` seconds of work, for one estimate at least: a busy machine makes no turn shorter."""
+        over = time.thread_time() + budget
+        while self.largest is None:
+            try:
+                self._asked = self._search.send(self._needs(self._asked))
+            except StopIteration as ended:
+                self.largest = int(ended.value)
+            if time.thread_time() >= over:
+                return
 
 
 class Refiner:
@@ -81,7 +81,8 @@ class Refiner:
         self._lock = threading.Condition()
         self._wanted: Job | None = None
         self._estimates: Latest[Job, Estimate | None] = Latest(KEPT)
-        self._search: _BatchSearch | None = None
+        self._question: BatchQuestion | None = None
+        self._search: MaxBatchSearch | None = None
         self._batches: Latest[BatchQuestion, int] = Latest(KEPT)
         self._thread: threading.Thread | None = None
         self.tell: Callable[[], object] = _no_listener
@@ -111,8 +112,9 @@ class Refiner:
         with self._lock:
             if question in self._batches:
                 return self._batches[question]
-            if self._search is None or self._search.question != question:
-                self._search = _BatchSearch(question, max(start, 1))
+            if self._question != question:
+                self._question = question
+                self._search = MaxBatchSearch(partial(self._size, question), question.device.total_memory, start)
                 self._work()
             return None
 
@@ -126,24 +128,27 @@ class Refiner:
             self._thread = threading.Thread(target=self._run, name="refine", daemon=True)
             self._thread.start()
 
+    @cached_property
+    def _estimator(self) -> Estimator:
+        return self._load()
+
     def _run(self) -> None:
-        estimator = self._load()
         while True:
             with self._lock:
-                job, search = self._wanted, self._search
+                job, question, search = self._wanted, self._question, self._search
                 if job is None and search is None:
                     self._thread = None
                     return
             if job is not None:
-                self._refine(estimator, job)
-            elif search is not None:
-                self._find_batch(estimator, search)
+                self._refine(job)
+            elif question is not None and search is not None:
+                self._find_batch(question, search)
 
-    def _refine(self, estimator: Estimator, job: Job) -> None:
+    def _refine(self, job: Job) -> None:
         time.sleep(self._settled)
         if job != self._wanted:
             return
-        estimate = _simulated(estimator, job)
+        estimate = self._simulated(job)
         with self._lock:
             self._estimates[job] = estimate
             if self._wanted == job:
@@ -151,21 +156,29 @@ class Refiner:
             self._lock.notify_all()
         self.tell()
 
-    def _find_batch(self, estimator: Estimator, search: _BatchSearch) -> None:
-        try:
-            largest = search.find(estimator, lambda: self._wanted is None and self._search is search)
-        except _CancelledError:
-            return
+    def _find_batch(self, question: BatchQuestion, search: MaxBatchSearch) -> None:
+        """Go on until it is found, or something else was asked that goes first."""
+        while search.largest is None:
+            if self._wanted is not None or self._search is not search:
+                return
+            search.go_on(0)
         with self._lock:
-            self._batches[search.question] = largest
+            self._batches[question] = search.largest
             if self._search is search:
-                self._search = None
+                self._question = self._search = None
             self._lock.notify_all()
         self.tell()
 
+    def _size(self, asked: BatchQuestion, batch: int) -> int | None:
+        """Bytes of the process with that batch; None where it is refused."""
+        workload = asked.workload.with_inputs(batch_size=batch)
+        estimate = self._simulated((workload, asked.device))
+        if estimate is not None and asked.correct is not None:
+            estimate = asked.correct(estimate, workload, asked.device)
+        return None if estimate is None else estimate.process
 
-def _simulated(estimator: Estimator, job: Job) -> Estimate | None:
-    try:
-        return estimator.estimate(*job)
-    except UserError:
-        return None
+    def _simulated(self, job: Job) -> Estimate | None:
+        try:
+            return self._estimator.estimate(*job)
+        except UserError:
+            return None

@@ -11,8 +11,9 @@ from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.snapshot import device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.predictor import MaxBatchSearch, Predictor
+from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, find_job, observed_beside
+from vramtui.monitor.refiner import MaxBatchSearch
 from vramtui.monitor.session import MonitorSession
 
 
