@@ -52,3 +52,42 @@ def test_each_pass_in_channels_last_is_equal(tmp_path: Path, expected: str) -> N
     path = tmp_path / "script.py"
     path.write_text(NET.replace("EXPECTED", expected), encoding="utf-8")
     trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
+
+
+# Without a device: images, channels, outputs, side, window, padding; bytes of the input's gradient with
+# `torch.backends.cudnn.deterministic`, which takes none without it.
+DETERMINISTIC = [(256, 1, 16, 32, 5, 2, 20_978_067), (16, 3, 64, 64, 3, 1, 17_835_155)]
+ONE = """
+import torch
+images, channels, outputs, side, window, padding, expected = ROW
+SETTING
+x = torch.randn(images, channels, side, side, device="cuda", requires_grad=True)
+weight = torch.randn(outputs, channels, window, window, device="cuda")
+y = torch.nn.functional.conv2d(x, weight, padding=padding)
+given = torch.ones_like(y)
+before = torch.cuda.memory_allocated()
+torch.cuda.reset_peak_memory_stats()
+gradient, = torch.autograd.grad(y, x, given)
+taken = torch.cuda.max_memory_allocated() - before - gradient.nbytes
+if FOLLOWED and abs(taken - expected) > 2**20 or not FOLLOWED and taken > 2**20:
+    raise ValueError(taken)
+"""
+
+
+@pytest.mark.parametrize("row", DETERMINISTIC)
+@pytest.mark.parametrize(
+    ("setting", "is_followed"),
+    [
+        ("", False),
+        ("torch.backends.cudnn.deterministic = True", True),
+        ("torch.use_deterministic_algorithms(True)", True),
+    ],
+)
+def test_kernels_that_are_not_deterministic_are_left_out_where_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: tuple[object, ...], setting: str, is_followed: bool
+) -> None:
+    monkeypatch.setenv("VRAMTUI_CUDNN_WITHOUT_DEVICE", "1")
+    path = tmp_path / "script.py"
+    text = ONE.replace("ROW", repr(row)).replace("SETTING", setting).replace("FOLLOWED", repr(is_followed))
+    path.write_text(text, encoding="utf-8")
+    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))

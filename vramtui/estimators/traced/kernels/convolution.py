@@ -5,9 +5,20 @@ from typing import Any
 import torch
 
 from vramtui.core.base.units import format_bytes
-from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.estimators.torch_facts.convolution_workspaces import REAL, Direction, is_without_device, measured_card
-from vramtui.estimators.torch_facts.measured_convolutions import ConvolutionCall, asked_workspace, tried_workspace
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+from vramtui.estimators.torch_facts.convolution_workspaces import (
+    REAL,
+    Direction,
+    deterministic_workspace,
+    is_without_device,
+    measured_card,
+)
+from vramtui.estimators.torch_facts.measured_convolutions import (
+    AMPERE,
+    ConvolutionCall,
+    asked_workspace,
+    tried_workspace,
+)
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
@@ -84,6 +95,9 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         channels_last=_in_channels_last(tensor, weight),
     )
     nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
+    if not nbytes and _leaves_its_kernel(convolution, limits):
+        nbytes = deterministic_workspace(convolution.convolved(limits, release), convolution.plain(at))
+        is_measured = is_measured and not nbytes
     card = measured_card(limits.capability, limits.multiprocessors)
     if card not in (None, REAL) and not is_without_device():
         memory.warn(MODEL_NOTE)
@@ -99,6 +113,16 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         _try_all(call, convolution.convolved(limits, release), convolution.plain(at), nbytes)
     if nbytes:
         call.drop(call.scratch(nbytes))
+
+
+def _leaves_its_kernel(convolution: ConvolutionCall, limits: CardLimits) -> bool:
+    """Whether it may run on another kernel than the usual one, which need not be deterministic; either setting leaves
+    such out (as PyTorch 2.13's CUDA build answers).
+    """
+    is_tf32 = torch.backends.cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
+    is_flat = len(convolution.shapes[1]) < _SPATIAL_3D
+    asked = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    return asked and is_tf32 and is_flat and not convolution.channels_last
 
 
 def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:

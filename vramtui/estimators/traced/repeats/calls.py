@@ -267,7 +267,7 @@ class RepeatedCalls:
             flags._len_torch_dispatch_stack(), flags._len_torch_function_stack(), torch.is_inference_mode_enabled(),
             flags._get_cudnn_sdp_enabled(), flags._get_flash_sdp_enabled(), flags._get_mem_efficient_sdp_enabled(),
             flags._get_math_sdp_enabled(), torch.are_deterministic_algorithms_enabled(),
-            flags._get_cudnn_benchmark(), flags._get_cudnn_enabled(),
+            flags._get_cudnn_benchmark(), flags._get_cudnn_enabled(), flags._get_cudnn_deterministic(),
         ]  # fmt: skip
         structure.state(parts)
         self._describe(args, parts, given)
