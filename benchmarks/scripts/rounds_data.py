@@ -984,8 +984,8 @@ def shaped_coco(clone: Path) -> None:
         file.write_text(json.dumps(read))
 
 
-def voc_classes(clone: Path) -> None:
-    """VOC2007's folders with 64 pictures and their classes, and random weights of the net (deeplabv3-plus-pytorch)."""
+def _pictures_with_classes(clone: Path) -> None:
+    """VOC2007's folders with 64 pictures and their classes, as bubbliiiing's nets for segmentation read them."""
     root = clone / "VOCdevkit" / "VOC2007"
     names = [f"{number:06}" for number in range(64)]
     for name in names:
@@ -995,6 +995,11 @@ def voc_classes(clone: Path) -> None:
     lists.mkdir(parents=True, exist_ok=True)
     for part, chosen in (("train", names[:48]), ("val", names[48:])):
         (lists / f"{part}.txt").write_text("".join(f"{name}\n" for name in chosen))
+
+
+def voc_classes(clone: Path) -> None:
+    """VOC2007's folders with 64 pictures and their classes, and random weights of the net (deeplabv3-plus-pytorch)."""
+    _pictures_with_classes(clone)
     sys.path.insert(0, str(clone))
     net = importlib.import_module("nets.deeplabv3_plus").DeepLab(
         num_classes=21, backbone="mobilenet", downsample_factor=8, pretrained=False
@@ -1096,14 +1101,19 @@ def bytes_of_wikipedia(clone: Path) -> None:
         written.write(ROLL.integers(32, 127, 2_000_000, dtype=np.uint8).tobytes())
 
 
-def boxes_of_voc(clone: Path) -> None:
-    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolo3-pytorch)."""
+def _lists_with_boxes(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, as bubbliiiing's detectors read them."""
     for part, count in (("train", 64), ("val", 32)):
         names = [clone / "made" / part / f"{number}.jpg" for number in range(count)]
         for name in names:
             image(name, 500, 375)
         boxes = " ".join(f"{20 * at},{30 * at},{20 * at + 90},{30 * at + 120},{at}" for at in range(5))
         (clone / f"2007_{part}.txt").write_text("".join(f"{name} {boxes}\n" for name in names))
+
+
+def boxes_of_voc(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolo3-pytorch)."""
+    _lists_with_boxes(clone)
     sys.path.insert(0, str(clone))
     net = importlib.import_module("nets.yolo").YoloBody([[6, 7, 8], [3, 4, 5], [0, 1, 2]], 20)
     torch.save(net.state_dict(), clone / "model_data" / "yolo_weights.pth")
@@ -1142,6 +1152,99 @@ def older_mujoco(clone: Path) -> None:
     _install_older(clone, "mujoco==3.3.3", "dm_control==1.0.31")
 
 
+def _weights_of_net(clone: Path, module: str, net: str, file: str, **settings: object) -> None:
+    """Random weights at model_data/`file`: the state of `net` of the clone's `module`, built with `settings`."""
+    sys.path.insert(0, str(clone))
+    torch.save(getattr(importlib.import_module(module), net)(**settings).state_dict(), clone / "model_data" / file)
+
+
+def boxes_for_yolox(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolox-pytorch)."""
+    _lists_with_boxes(clone)
+    _weights_of_net(clone, "nets.yolo", "YoloBody", "yolox_s.pth", num_classes=20, phi="s")
+
+
+def classes_for_segformer(clone: Path) -> None:
+    """VOC2007's folders with 64 pictures and their classes, and random weights of the net (segformer-pytorch)."""
+    _pictures_with_classes(clone)
+    file = "segformer_b0_weights_voc.pth"
+    _weights_of_net(clone, "nets.segformer", "SegFormer", file, num_classes=21, phi="b0", pretrained=False)
+
+
+def perceived(clone: Path, weights: Path) -> None:
+    """Random weights of VGG-16 and of LPIPS' layers on it, in the folder `weights` of the clone."""
+    torchvision_weights(clone / "made" / "torch", "vgg16-397923af.pth", "vgg16")
+    weights.mkdir(parents=True, exist_ok=True)
+    sizes = (64, 128, 256, 512, 512)
+    layers = {f"lin{at}.model.1.weight": torch.rand(1, size, 1, 1) for at, size in enumerate(sizes)}
+    torch.save(layers, weights / "vgg.pth")
+
+
+def digits_with_perception(clone: Path) -> None:
+    """600 digits as pictures in a folder for each, and LPIPS' weights (StableDiffusion-PyTorch)."""
+    for number in range(600):
+        image(clone / "data/mnist/train/images" / str(number % 10) / f"{number}.png", 28, 28, 255)
+    perceived(clone, clone / "models" / "weights" / "v0.1")
+
+
+def characters(clone: Path) -> None:
+    """Two million and twice 200,000 of enwik8's 205 bytes, as awd-lstm-lm's own script writes them."""
+    folder = clone / "data" / "enwik8"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 2_000_000), ("valid", 200_000), ("test", 200_000)):
+        (folder / f"{part}.txt").write_text(" ".join(map(str, ROLL.integers(0, 205, count))))
+
+
+def places_rated(clone: Path) -> None:
+    """400,000 visits of Gowalla's 25,557 people to 19,747 places (SSLRec)."""
+    file = clone / "datasets" / "general_cf" / "sparse_gowalla"
+    sparse = importlib.import_module("scipy.sparse")
+    known = pickle.loads((file / "valid_mat.pkl").read_bytes())  # noqa: S301 - the repository's own file
+    where = tuple(ROLL.integers(0, size, 400_000) for size in known.shape)
+    made = sparse.coo_matrix((np.ones(400_000), where), shape=known.shape)
+    (file / "train_mat.pkl").write_bytes(pickle.dumps(made))
+
+
+def orbitals(clone: Path) -> None:
+    """QuantumDeepField's own molecules, prepared by its own command."""
+    command = [sys.executable, "preprocess.py", "QM9under7atoms_atomizationenergy_eV", "6-31G", "0.75", "0.3"]
+    subprocess.run(command, check=True, cwd=clone / "train")
+
+
+def speeds_with_hours(clone: Path) -> None:
+    """4,000 readings of METR-LA's 207 detectors with their hour (STGCN-PyTorch)."""
+    np.save(clone / "data" / "adj_mat.npy", ROLL.random((207, 207), dtype=np.float32))
+    np.save(clone / "data" / "node_values.npy", ROLL.random((4000, 207, 2), dtype=np.float32))
+
+
+def molecules_in_space(clone: Path) -> None:
+    """molecularGNN_3Dstructure's own molecules for tests, for training too."""
+    folder = clone / "dataset" / "QM9_under14atoms"
+    shutil.copy(folder / "data_test.txt", folder / "data_train.txt")
+
+
+def black_or_white(clone: Path) -> None:
+    """2,000 and 500 digits of bits (pytorch-made)."""
+    train, valid = (ROLL.integers(0, 2, (count, 784)).astype(np.float32) for count in (2000, 500))
+    np.savez(clone / "binarized_mnist.npz", train_data=train, valid_data=valid)
+
+
+def faces_in_folder(clone: Path) -> None:
+    """400 pictures of one kind under made/ (glow-pytorch)."""
+    for number in range(400):
+        image(clone / "made" / "0" / f"{number}.png", 96, 96)
+
+
+def corpus_with_vocabulary(clone: Path) -> None:
+    """20,000 and 2,000 lines of 63 words out of 8,000, with these (GPT2)."""
+    folder = clone / "build"
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("<unk>\n" + "".join(f"w{at}\n" for at in range(8000)))
+    for part, count in (("train", 20_000), ("test", 2_000)):
+        rows = ROLL.integers(0, 8000, (count, 60))
+        (folder / f"corpus.{part}.txt").write_text("".join(" ".join(f"w{at}" for at in row) + "\n" for row in rows))
+
+
 def _install_older(clone: Path, *packages: str) -> None:
     """Put `packages` into made/old, which goes before what is installed."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
@@ -1163,7 +1266,9 @@ MAKERS = {
                 smiles_with_vocabulary, detectors, aligned, imagenet_with_quantizer,
  coco_lists, clicks_in_shops, shaped_coco, voc_classes, yelp, households, ett_second,
                 colors, reviews, drugs_and_targets, nine_atoms, flowers, bytes_of_wikipedia, boxes_of_voc, glands,
-                spoofs, older_gym, older_mujoco)
+                spoofs, older_gym, older_mujoco, boxes_for_yolox, classes_for_segformer, digits_with_perception,
+                characters, places_rated, orbitals, speeds_with_hours, molecules_in_space, black_or_white,
+                faces_in_folder, corpus_with_vocabulary)
 }  # fmt: skip
 
 
