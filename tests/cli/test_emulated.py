@@ -90,6 +90,11 @@ def test_a_job_that_fails_first_is_said_to_have_failed(python: str) -> None:
     assert (ran.returncode, ran.stderr) == (2, "vramtui: the job ended with 3 before it used CUDA\n")
 
 
+def test_a_job_whose_time_is_over_is_ended(python: str) -> None:
+    ran = run("--on", "RTX4090", "--timeout", "1", "--", python, "-c", "import time; time.sleep(200)")
+    assert (ran.returncode, ran.stderr) == (2, "vramtui: the job was ended after 1 s, before it used CUDA\n")
+
+
 def test_the_document_is_alone_on_standard_output(python: str) -> None:
     ran = run("--on", "RTX4090,2xH100", "--json", "--", python, "-c", "print('done')")
     document = json.loads(ran.stdout)
@@ -115,7 +120,7 @@ def test_a_job_that_is_ended_by_hand_is_not_tried_on_a_further_card(python: str)
         (("--on", "0xH100"), "--on 0xH100: 1 to 16 cards"),
         (("--on", "H100", "--when-fits"), "--on runs on no GPU"),
         (("--on", "auto"), "--on auto goes with --when-fits"),
-        (("--steps", "3"), "--steps, --values, --keep-files and --json go with --on CARD"),
+        (("--steps", "3"), "--steps, --timeout, --values, --keep-files and --json go with --on CARD"),
     ],
 )
 def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
@@ -221,6 +226,20 @@ def test_a_job_that_ended_before_its_steps_or_without_a_function_is_said_to() ->
     assert verdict.endswith("spare; it called what is not modelled, and may have gone on without")
     assert steps == "note: its optimizers took 3 of the 5 steps after which it was to end"
     assert "its optimizers" not in "\n".join(lines_of(msgspec.structs.replace(run, steps=3), alone=True))
+
+
+@pytest.mark.parametrize("code", [0, 143])  # ended by the probe inside, or from outside
+def test_a_job_that_was_ended_by_the_time_is_said_to_be_bounded(code: int) -> None:
+    run = emulated()
+    finished = msgspec.structs.replace(run.finished, code=code)
+    run = msgspec.structs.replace(run, finished=finished, steps=5, ended_after=30.0)
+    assert (run.verdict, run.bounded, document_of(run)["ended_after"]) == ("fits", True, 30.0)
+    verdict, note = lines_of(run, alone=True)
+    assert verdict.endswith("spare; it was ended after 30 s")
+    assert note == (
+        "note: bounded: it was ended after 30 s, with 3 steps of its optimizers done; what it would have taken later "
+        "is not in these figures"
+    )
 
 
 def test_what_was_read_and_what_did_not_start_is_said() -> None:

@@ -184,6 +184,7 @@ def test_what_is_waited_for_is_found_out_on_an_emulated_card(
         "verdict": verdict,
         "exit_code": code,
         "steps": 3,
+        "ended_after": None,
         "process": 12 * GIB,
         "memory": 80 * GIB,
         "times_caught": 0,

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.probe.conftest import Start
 from vramtui.probe.import_hook import when_imported
+from vramtui.probe.socket_dir import UNTIL
 
 OLDEST = (3, 8)
 FILES = sorted(Path(sys.modules[when_imported.__module__].__file__ or "").parent.rglob("*.py"))
@@ -142,3 +144,13 @@ def test_a_job_tells_its_phases_under_every_python_at_hand(start: Start, tmp_pat
         assert told[:4] == [("build", 0, 30), ("forward", 0, 50), ("backward", 0, 70), ("step", 0, 90)], release
         assert heard.job.end is not None
         assert heard.job.end.error is None
+
+
+def test_a_job_is_ended_when_its_time_is_over_and_tells_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(TORCH, encoding="utf-8")
+    (tmp_path / "job.py").write_text(f"{JOB}import time\ntime.sleep(200)\n", encoding="utf-8")
+    heard = start(str(tmp_path / "job.py"), **{UNTIL: str(int(time.monotonic()) + 4)})
+    assert (heard.code, heard.stdout, heard.stderr) == (0, "trained\n", "")
+    assert heard.job.end is not None
+    assert heard.job.beat is not None
+    assert heard.job.beat.step == 2

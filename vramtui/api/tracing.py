@@ -169,7 +169,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: `fits`, `tight`, `does not fit`, or `failed` where the job ended for another reason.
         exit_code: of the job.
-        steps: that its optimizers took.
+        steps: that its optimizers took; `ended_after` so many seconds where `run --timeout` ended it.
         allocated, reserved: PyTorch's peaks; `process` with the context and what other libraries hold.
         memory: of the card.
         parts: weights, gradients, optimizer and activations at the peak, as far as they are known.
@@ -185,6 +185,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     exit_code: int
     steps: int
+    ended_after: float | None
     allocated: int | None
     reserved: int | None
     process: int | None

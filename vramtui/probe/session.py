@@ -83,6 +83,9 @@ class ProbeSession:
         self._hooks.put_on()
         self._quiet(self._loaders.put_on)()
         os.register_at_fork(after_in_child=self._quiet(self._forked))
+        until = facts.number_in_environment((socket_dir.UNTIL,))
+        if until is not None:
+            threading.Thread(target=self._end_at, args=(until,), daemon=True).start()
         # A job that only computes is known by its beginning to use CUDA.
         lazily = getattr(self._torch.cuda, "_lazy_call", None)
         if lazily is not None:
@@ -152,10 +155,19 @@ class ProbeSession:
             self._hooks.rest = self._calls_to_rest(now, *before)
 
     def _end_after_steps(self) -> None:
-        """End the process where it has taken the steps that it was to take: it tells so, flushes, and is gone."""
-        if not 0 < self._last <= self._step:
-            return
-        self._end()
+        """End the process where it has taken the steps that it was to take."""
+        if 0 < self._last <= self._step:
+            self._leave()
+
+    def _end_at(self, until: int) -> None:
+        """End the process at that second of `time.monotonic`, which all processes of a job share."""
+        time.sleep(max(0.0, until - time.monotonic()))
+        self._leave()
+
+    def _leave(self) -> None:
+        """Tell the end, flush, and be gone."""
+        with contextlib.suppress(Exception):
+            self._end()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

@@ -7,6 +7,7 @@ SOCKET = "VRAMTUI_PROBE"  # the environment's name for the socket of the `vramtu
 RUN = "VRAMTUI_RUN"  # and for what tells that run's processes from any other's
 PRESET = "VRAMTUI_PRESET"  # and for the preset that it was given
 STEPS = "VRAMTUI_STEPS"  # and for the optimizer steps after which the job is to end
+UNTIL = "VRAMTUI_UNTIL"  # and for the second of the machine's monotonic clock at which it is to end
 VALUES = "VRAMTUI_VALUES"  # and for what is read of computed values there: zeros or ones
 CARD = "VRAMTUI_CARD"  # and for the card that it runs on where there is none
 SUFFIX = ".sock"

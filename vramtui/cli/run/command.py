@@ -47,6 +47,10 @@ Steps = Annotated[
     int | None,
     typer.Option(min=1, help="With --on: end after this many optimizer steps, a server of vLLM once it listens."),
 ]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=1, metavar="SECONDS", help="With --on: end it after this many seconds; what it took stands then."),
+]
 Values = Annotated[
     Literal["zeros", "ones"], typer.Option(help="With --on: as what values that kernels would have computed are read.")
 ]
@@ -85,6 +89,7 @@ class RunOptions:
     ] = False
     on: On = None
     steps: Steps = None
+    timeout: Timeout = None
     values: Values = "zeros"
     keep_files: KeepFiles = False
     json: Json = False
@@ -108,10 +113,9 @@ def run(options: RunOptions) -> None:
             if options.when_fits or options.record is not None or options.trace:
                 raise UserError("--on runs on no GPU, so it goes with none of --when-fits, --record and --trace")
             run_emulated(options.on, options)
-        if options.on is None and (
-            options.steps is not None or options.json or options.keep_files or options.values != "zeros"
-        ):
-            raise UserError("--steps, --values, --keep-files and --json go with --on CARD")
+        ends_early = options.steps is not None or options.timeout is not None
+        if options.on is None and (ends_early or options.json or options.keep_files or options.values != "zeros"):
+            raise UserError("--steps, --timeout, --values, --keep-files and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset
 
         preset_file = None if options.preset is None else changed_preset(options.preset, [])
@@ -199,6 +203,7 @@ def run_emulated(on: str, options: RunOptions) -> NoReturn:
         command=tuple(options.command),
         environment=dict(os.environ),
         steps=options.steps,
+        timeout=options.timeout,
         values=options.values,
         keeps_files=options.keep_files,
         preset=None if options.preset is None else changed_preset(options.preset, []),
@@ -222,7 +227,8 @@ def emulated_need(options: RunOptions) -> str:
         raise UserError("--on auto: this machine has no GPU")
     name = card(gpu.name).name
     say_waiting(f"running it on an emulated {name} first: what it needs there is what it waits for")
-    result, printed = run_dry(options.command, on=name, steps=options.steps or AUTO_STEPS, values=options.values)
+    steps = options.steps or AUTO_STEPS
+    result, printed = run_dry(options.command, on=name, steps=steps, values=options.values, timeout=options.timeout)
     if result.verdict == "does not fit":
         raise UserError(f"--on auto: the job runs out of memory on an emulated {name}, so it fits no GPU of that kind")
     if result.process is None or result.verdict == "failed":

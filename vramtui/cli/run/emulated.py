@@ -1,5 +1,6 @@
 """`vramtui run --on CARD`: the job itself on an emulated card, and what each card says of it."""
 
+import math
 import os
 import platform
 import re
@@ -48,23 +49,25 @@ from vramtui.driver.reads import read_places
 from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.socket_dir import STEPS, VALUES, listeners_folder
+from vramtui.probe.socket_dir import STEPS, UNTIL, VALUES, listeners_folder
 
 if TYPE_CHECKING:
     from vramtui.core.schema.preset import PresetFile
 
 LONGEST_NOTE = 2000
+GRACE = 5.0  # seconds in which a job whose time is over may end by itself, and then after SIGTERM
 ENDED_BY_HAND = (FROM_SIGNAL + signal.SIGINT, FROM_SIGNAL + signal.SIGTERM)  # nor is it tried on a further card
 
 
 class EmulatedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: the command, the variables it would have, when to end it, what computed values read as, and whether
-    the files that it writes stay; `preset` to hold it against.
+    """What to run: the command, the variables it would have, after which steps or seconds to end it, what computed
+    values read as, and whether the files that it writes stay; `preset` to hold it against.
     """
 
     command: tuple[str, ...]
     environment: dict[str, str]
     steps: int | None = None
+    timeout: float | None = None
     values: Values = "zeros"
     keeps_files: bool = False
     preset: "PresetFile | None" = None
@@ -90,7 +93,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     for device, devices in cards:
         with _output_to_stderr(json):
             runs.append(_run(job, libraries, device, devices))
-        if runs[-1].finished.code in ENDED_BY_HAND:
+        if runs[-1].finished.code in ENDED_BY_HAND and runs[-1].ended_after is None:
             break
     if json:
         print_json({"schema": 1, "command": job.command, "cards": [document_of(run) for run in runs]})
@@ -122,7 +125,7 @@ def _keep(runs: Sequence[EmulatedRun]) -> None:
     history = run_history()
     try:
         for run in runs:
-            if run.largest is not None and run.verdict is not None:
+            if run.largest is not None and run.verdict is not None and run.ended_after is None:
                 history.keep(prediction_run(run.finished, run.largest, run.device, platform.node()))
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")
@@ -166,6 +169,10 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         environment = emulating(job.environment, emulated, libraries, Path(folder))
         if job.steps is not None:
             environment[STEPS] = str(job.steps)
+        until = math.inf
+        if job.timeout is not None:
+            until = math.ceil(time.monotonic() + job.timeout)
+            environment[UNTIL] = str(until)
         environment[VALUES] = job.values
         with (
             announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))),
@@ -173,7 +180,8 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         ):
             writable = [one for one in (folder, listeners_folder()) if Path(one).is_dir()]
             command = list(job.command) if job.keeps_files else shielded(job.command, scratch, writable)
-            finished = msgspec.structs.replace(_finished_run(command, environment, job.preset), command=job.command)
+            finished = _finished_run(command, environment, job)
+            is_late = time.monotonic() >= until
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
         refused = _why_refused(Path(folder, REFUSED))
         if refused:
@@ -188,6 +196,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         places=places,
         values=job.values,
         steps=job.steps,
+        ended_after=job.timeout if is_late else None,
     )
 
 
@@ -199,8 +208,8 @@ def _why_refused(path: Path) -> str:
         return ""
 
 
-def _finished_run(command: list[str], environment: dict[str, str], preset: "PresetFile | None") -> CompletedRun:
-    """The command, run to its end with these variables and the probe; no GPU of this machine is looked at."""
+def _finished_run(command: list[str], environment: dict[str, str], job: EmulatedJob) -> CompletedRun:
+    """The job, run by this command with these variables and the probe; no GPU of this machine is looked at."""
     mask = hold_signals()
     mark = secrets.token_hex(8)
     listener = open_listener(mark)
@@ -208,7 +217,8 @@ def _finished_run(command: list[str], environment: dict[str, str], preset: "Pres
         environment = probed_environment(environment, str(listener.path), mark)
     started_at = time.time()
     try:
-        code = Child(command, environment, mask).wait()
+        child = Child(command, environment, mask)
+        code = child.wait() if job.timeout is None else _wait_or_end(child, job.timeout)
     except NotStartedError as error:
         fail(error.code, str(error))
     finally:
@@ -216,13 +226,26 @@ def _finished_run(command: list[str], environment: dict[str, str], preset: "Pres
             listener.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return CompletedRun(
-        command=tuple(command),
+        command=job.command,
         code=code,
         started_at=started_at,
         ended_at=max(started_at, time.time()),
         jobs=() if listener is None else listener.jobs(),
-        preset=preset,
+        preset=job.preset,
     )
+
+
+def _wait_or_end(child: Child, timeout: float) -> int:
+    """The exit code. Where the probe inside does not end the job after `timeout` seconds, it is asked to or killed."""
+    try:
+        return child.wait(timeout + GRACE)
+    except TimeoutError:
+        os.kill(child.pid, signal.SIGTERM)
+    try:
+        return child.wait(GRACE)
+    except TimeoutError:
+        os.kill(child.pid, signal.SIGKILL)
+    return child.wait()
 
 
 def with_process(rank: RankResult, reports: Sequence[DriverReport]) -> RankResult:

@@ -36,7 +36,12 @@ WITHOUT_DEVICE_NOTE = (
 
 
 class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's end on one kind of card; `steps` after which it was to be ended, None at its own end."""
+    """A job's end on one kind of card.
+
+    Attributes:
+        steps: after which it was to be ended; None at its own end.
+        ended_after: seconds after which it was ended; None where it came to its end, or to that step.
+    """
 
     device: Device
     devices: int
@@ -46,6 +51,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[ReadPlace, ...] = ()
     values: Values = "zeros"
     steps: int | None = None
+    ended_after: float | None = None
 
     @property
     def largest(self) -> RankResult | None:
@@ -78,8 +84,10 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounded(self) -> bool:
-        """Whether the job may have gone another way than on a card: on a value that it read, or without a library."""
-        return bool(unmodelled_calls(self.reports)) or self.unplaced > 0 or any(one.decides for one in self.places)
+        """Whether memory may differ on a card: by a value that was read, a library that is missing, or an early end."""
+        if self.ended_after is not None or self.unplaced > 0:
+            return True
+        return bool(unmodelled_calls(self.reports)) or any(one.decides for one in self.places)
 
     @property
     def reads(self) -> int:
@@ -97,7 +105,7 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         if self.out_of_memory is not None:
             return "does not fit"
         fit = self.fit
-        return None if fit is None or self.finished.code else fit.verdict
+        return None if fit is None or (self.finished.code and self.ended_after is None) else fit.verdict
 
     @property
     def fit(self) -> Fit | None:
@@ -114,7 +122,9 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _doubts(self) -> Iterator[str]:
-        """Why the job may not have done what it does on a card, though it came to its end."""
+        """Why the job may not have done what it does on a card, though it did not fail."""
+        if self.ended_after is not None:
+            yield f"it was ended after {self.ended_after:g} s"
         if self.times_caught:
             largest = max((oom.asked for oom in self.caught), default=None)
             size = "" if largest is None else f" of {format_bytes(largest)}"
@@ -134,6 +144,8 @@ def print_runs(runs: Sequence[EmulatedRun]) -> None:
         run = runs[0]
         if not run.seen:
             code = run.finished.code
+            if run.ended_after is not None:
+                fail(BAD_INPUT, f"the job was ended after {run.ended_after:g} s, before it used CUDA")
             fail(BAD_INPUT, f"the job ended with {code} before it used CUDA" if code else WITHOUT_CUDA)
         print_report(run.finished, run.seen, None)
     else:
@@ -201,7 +213,12 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
 
 
 def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
-    """Why a job that ended well may have done less than it was asked for."""
+    """Why a job that did not fail may have done less than it was asked for."""
+    if run.ended_after is not None:
+        yield (
+            f"bounded: it was ended after {run.ended_after:g} s, with {run.steps_taken} steps of its optimizers done; "
+            "what it would have taken later is not in these figures"
+        )
     if run.times_caught:
         from vramtui.cli.run.oom import moment_of  # only when there is something to say of it
 
@@ -215,7 +232,7 @@ def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
             f"PyTorch's out-of-memory error was caught {often}{''.join(notes)}; these are the figures of what ran all "
             "the same"
         )
-    if run.steps is not None and run.steps_taken < run.steps and not run.finished.code:
+    if run.steps is not None and run.steps_taken < run.steps and not run.finished.code and run.ended_after is None:
         yield f"its optimizers took {run.steps_taken} of the {run.steps} steps after which it was to end"
 
 
@@ -229,6 +246,7 @@ def document_of(run: EmulatedRun) -> dict[str, object]:
         "verdict": run.verdict or "failed",
         "exit_code": run.finished.code,
         "steps": run.steps_taken,
+        "ended_after": run.ended_after,
         "allocated": None if ledger is None else ledger.allocated,
         "reserved": None if ledger is None else ledger.reserved,
         "process": None if ledger is None else ledger.process,

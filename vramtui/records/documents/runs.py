@@ -80,6 +80,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: `failed` where the job ended for another reason than memory.
+        ended_after: seconds after which `--timeout` ended it; `null` where it came to an end.
         caught: PyTorch's out-of-memory errors after which it went on, as far as each was told; `times_caught` are all.
         bounded: whether it may have gone another way than on a card.
         reads: how often it read values back, and `read_places` where.
@@ -90,6 +91,7 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     exit_code: int
     steps: int
+    ended_after: float | None
     allocated: int | None
     reserved: int | None
     process: int | None
