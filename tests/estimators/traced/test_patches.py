@@ -14,7 +14,7 @@ PAGE = (TRACED / "PATCHES.md").read_text(encoding="utf-8")
 # Private names that are modules, of which something is taken.
 MODULES = {"_C", "_acc", "_autograd", "_device", "_foreach_utils", "_functorch", "_internal", "_library", "_pytree"}
 MODULES |= {"_builtins", "_python_dispatch", "_sharding_prop", "_subclasses", "_utils"}
-NOT_TORCH = {"_getframe", "_exit"}  # of the standard library
+NOT_TORCH = {"_current_frames", "_exit", "_getframe"}  # of the standard library
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<why>[^|]+) \| (?P<where>[^|]+) \|$", re.MULTILINE)
 
 

@@ -222,7 +222,7 @@ class TorchModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RuleModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rule"):
-    """A model without shapes: the preset's `[rule]` table holds what a published rule takes; only `rules` answers."""
+    """A model without shapes: the preset's `[rule]` table holds what a published rule takes. Only `rules` answers."""
 
 
 Model = (

@@ -1,12 +1,8 @@
-"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection; and latent attention.
+"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection.
 
 Shapes: x (b, s, h), queries (b, n, s, d), keys and values (b, kv, t, d) with a cache of t - s tokens before; b batch,
-s tokens, h hidden, n heads, kv key/value heads, d width of a head. Of multi-head latent attention (DeepSeek-V2, arXiv
-2405.04434; as transformers writes it) also compressed keys and values (b, s, r), r being kv_lora_rank; the rotary part
-of its queries and keys is shared by all heads, and its values are (b, n, s, e).
+s tokens, h hidden, n heads, kv key/value heads, d width of a head.
 """
-
-from typing import TYPE_CHECKING
 
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
@@ -28,9 +24,6 @@ from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, 
 from vramtui.models.kinds.attention import AttentionModule
 from vramtui.models.kinds.linear import linear_parts
 from vramtui.models.specs.decoder import attention_of
-
-if TYPE_CHECKING:
-    from vramtui.models.kinds.mla import MlaModule
 
 
 def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tensor:
@@ -212,47 +205,3 @@ def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) ->
     elif taken == "efficient" and attention != "efficient":
         note = f"{attention} attention cannot run here; torch takes its memory-efficient kernel"
     return (note,) if note else ()
-
-
-def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
-    """Queries, keys and values through low ranks; the cache keeps the latent and the keys' shared rotary part."""
-    setting, tape, layers = writer.setting, writer.tape, linear_parts(module)
-    plain, rope_dim, values = module.plain_dim, module.rotary_dim, module.value_dim
-    heads, tokens, rank, wide = module.heads, setting.tokens, module.kv_rank, module.key_dim
-    tape.group = ATTENTION
-    if module.q_rank:
-        q = writer.norm(writer.linear(x, layers["q_a_proj"]), "query norm", module.q_rank)
-        tape.group = ATTENTION
-        q = writer.linear(q, layers["q_b_proj"])
-    else:
-        q = writer.linear(x, layers["q_proj"])
-    low = writer.linear(x, layers["kv_a_proj_with_mqa"])
-    compressed, part = (tape.view(low, tokens * size) for size in (rank, rope_dim))
-    tape.record(Operator([low], [compressed, part], flows=[(low, True)]))
-    normed = writer.norm(compressed, "latent norm", rank)
-    tape.group = ATTENTION
-    q_part = tape.view(q, tokens * heads * rope_dim)
-    tape.record(Operator([q], [q_part], flows=[(q, True)]))
-    q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
-    before = (normed, part)
-    if setting.cache is not None:
-        normed, part = cached(writer, normed, setting.cache), cached(writer, part, setting.cache)
-    full_q = _joined(writer, (q, q_part), tokens * heads * wide, "queries")
-    sizes = writer.heads(module)
-    seen = setting.batch * sizes.keys
-    both = writer.linear(normed, layers["kv_b_proj"])
-    keys, v = (tape.view(both, seen * heads * size) for size in (plain, values))
-    tape.record(Operator([both], [keys, v], flows=[(both, True)]))
-    full_k = _joined(writer, (keys, part), seen * heads * wide, "keys")
-    out = attend(writer, sizes, (full_q, full_k, v))
-    answer = writer.linear(out, layers["o_proj"])
-    tape.touch(*before, full_q, full_k, v)
-    return answer
-
-
-def _joined(writer: Writer, halves: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
-    """Both parts of every head side by side, in a new tensor."""
-    itemsize = max(piece.itemsize for piece in halves)
-    out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in halves))
-    writer.tape.record(Operator(halves, [out], flows=[(piece, True) for piece in halves]))
-    return out

@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import Parallel
-from vramtui.estimators.analytic.ops.mlp import EXPERTS
+from vramtui.estimators.analytic.ops.moe import EXPERTS
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

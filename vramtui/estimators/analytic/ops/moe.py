@@ -1,0 +1,63 @@
+"""A mixture of experts on a tape: router, the tokens' copies for their experts, and the shared expert.
+
+Shapes: x (b·s, h), router's scores (b·s, x) over x experts, of which each token takes k; an expert is (f, h) and back.
+"""
+
+from typing import TYPE_CHECKING
+
+from vramtui.estimators.analytic.ops.decoder_builder import Writer
+from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.models.kinds.linear import linear_parts
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds.moe import MoeModule
+
+ROUTING, EXPERTS = "activations: routing", "activations: experts"
+
+
+def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
+    """Each token's copies go through `per_token` experts, as one grouped product over all of them."""
+    tape, ops, d = writer.tape, writer.ops, module.hidden
+    copies = x.numel // d * module.per_token
+    tape.group = ROUTING
+    logits = ops.linear(x, (module.experts, d), "router", trained=writer.setting.trained)
+    chances = ops.pointwise(ops.cast(logits, 4, "router logits in fp32"), "router softmax", saves="output")
+    weights = tape.new(copies, x.itemsize, "routing weights", tracked=chances.tracked)
+    where = tape.new(copies, 8, "routing indices", tracked=False)
+    tape.record(
+        Operator([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
+    )
+    tape.group = EXPERTS
+    chosen = tape.new(copies * d, x.itemsize, "tokens for their experts", tracked=x.tracked)
+    tape.record(Operator([x], [chosen], flows=[(x, True)]))
+    y = _experts(writer, module, chosen)
+    y = ops.multiply(y, weights, "experts' answers, weighted")
+    out = tape.new(x.numel, y.itemsize, "experts' sum", tracked=y.tracked)
+    tape.record(Operator([y], [out], flows=[(y, True)]))
+    tape.touch(weights, where)
+    return _with_shared(writer, module, x, out) if module.shared else out
+
+
+def _experts(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
+    layers = linear_parts(module)
+    y = writer.linear(x, layers["experts_gate_up_proj"])
+    if module.gated:
+        gate, up = (writer.tape.view(y, y.numel // 2) for _ in range(2))
+        writer.tape.record(Operator([y], [gate, up], flows=[(y, True)]))
+        y = writer.ops.multiply(writer.activation(gate), up, "gate x up of experts")
+    else:
+        y = writer.activation(y)
+    return writer.linear(y, layers["experts_down_proj"])
+
+
+def _with_shared(writer: Writer, module: "MoeModule", x: Tensor, routed: Tensor) -> Tensor:
+    ops, layers = writer.ops, linear_parts(module.shared_expert())
+    gate = writer.activation(writer.linear(x, layers["shared_gate_proj"])) if module.gated else None
+    y = writer.linear(x, layers["shared_up_proj"])
+    y = ops.multiply(gate, y, "gate x up, shared") if gate is not None else writer.activation(y)
+    y = writer.linear(y, layers["shared_down_proj"])
+    if module.shared_gate:
+        chance = ops.linear(x, (1, module.hidden), "shared_gate", trained=writer.setting.trained)
+        y = ops.multiply(y, ops.pointwise(chance, "shared gate", saves="output"), "shared expert, gated")
+    return ops.add(routed, y, "experts and shared expert")
