@@ -17,16 +17,15 @@ import os
 import random
 import shlex
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve()
+from benchmarks.operators_sweep import SECONDS, give_up, lines_of_children
+
 ENTRIES, SEED = 200, 31
-SECONDS = 60  # for one sample
 # PyTorch's samples have sides of 5, 10 and 20, most of them smaller than a block of 512 bytes. Odd ones show rounding.
 SIDES = {"S": (5, 11), "M": (10, 23), "L": (20, 37)}
 MOST_SAMPLES = 60  # of which the largest is looked for
@@ -113,7 +112,7 @@ def run_here(options: argparse.Namespace) -> None:
     """Measure all samples from `--start` on with the torch of this process; a line of JSON for each."""
     import torch  # noqa: PLC0415 - the parent needs none
 
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGALRM, give_up)
     asked = [one for i, one in enumerate(cases(options.only, every=options.every)) if i >= options.start]
     if options.is_trace:
         from vramtui.core.estimate.devices import card  # noqa: PLC0415 - the parent needs none
@@ -138,10 +137,6 @@ def run_here(options: argparse.Namespace) -> None:
     os._exit(0)
 
 
-def _too_long(*_signal: object) -> None:
-    raise TimeoutError(f"no answer in {SECONDS} s")
-
-
 def measured(
     command: list[str], options: argparse.Namespace, *, is_trace: bool
 ) -> dict[tuple[str, int], dict[str, Any]]:
@@ -152,31 +147,14 @@ def measured(
         options: which entries.
         is_trace: within a trace, or on the card that it finds.
     """
+    words = [*command, "-m", "benchmarks.operators_memory", "--child", "--only", options.only]
+    words += ["--every"] * options.every + ["--trace"] * is_trace
     answers: dict[tuple[str, int], dict[str, Any]] = {}
-    start = 0
-    while True:
-        words = [*command, "-m", "benchmarks.operators_memory", "--child", "--start", str(start)]
-        words += ["--only", options.only, *["--every"] * options.every]
-        child = subprocess.Popen(words + ["--trace"] * is_trace, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1])
-        begun: dict[str, Any] = {}
-        over = False
-        for line in child.stdout or ():
-            try:
-                said = json.loads(line)
-            except ValueError:
-                continue  # a library's own words
-            over |= "over" in said
-            if "begun" in said:
-                begun = said
-            elif "case" in said:
-                answers[said["name"], said["sample"]] = said
-        code = child.wait()
-        if over:
-            return answers
-        if not begun or begun["begun"] < start:
-            raise SystemExit(f"{command[0]} ended with {code} before its first sample")
-        answers[begun["name"], begun["sample"]] = {"error": f"the process ended with {code}"}
-        start = begun["begun"] + 1
+    for line in lines_of_children(words, os.environ):
+        if "ended" in line:
+            line["error"] = f"the process ended with {line['ended']}"
+        answers[line["name"], line["sample"]] = line
+    return answers
 
 
 def compare(true: list[dict[str, Any]], traced: list[dict[str, Any]]) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def run_here(options: argparse.Namespace) -> None:
     plain = run_beside([case for _i, case in cases])
     device = card("H200")
     session = TraceSession(CachingAllocator(device.total_memory), device, steps=1 << 60)
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGALRM, give_up)
     with session:
         for (i, case), before in zip(cases, plain, strict=True):
             say({"begun": i, "name": case.name})
@@ -124,7 +125,8 @@ def run_beside(cases: list[Any]) -> list[Any]:
     return said
 
 
-def _too_long(*_signal: object) -> None:
+def give_up(*_signal: object) -> None:
+    """A case has had its seconds."""
     raise TimeoutError(f"no answer in {SECONDS} s")
 
 
@@ -135,14 +137,28 @@ def say(line: dict[str, Any]) -> None:
 
 def sweep(database: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A line for each case; a process that dies is told as a crash of its last one, and another goes on behind it."""
+    words = [sys.executable, "-m", "benchmarks.operators_sweep", "--child", database, "--only", options.only]
+    words += ["--dtype", options.dtype] * bool(options.dtype) + ["--guessed"] * options.guessed
+    for line in lines_of_children(words, {**os.environ, "OMP_NUM_THREADS": "1"}):
+        if "ended" in line:
+            line |= {"case": line["begun"], "kind": "crash", "words": f"exit code {line['ended']}"}
+        yield line
+
+
+def lines_of_children(words: list[str], environment: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Each line of JSON with a `case` that a program prints; where one ends the process, another goes on behind it.
+
+    The program takes `--start`, says `begun` before each case and `over` at its end. What it had begun when it ended
+    comes as that line with the exit code, `ended`.
+
+    Args:
+        words: the program and its arguments.
+        environment: its variables.
+    """
     start = 0
     while True:
-        words = [sys.executable, "-m", "benchmarks.operators_sweep", "--child", database]
-        words += ["--start", str(start), "--only", options.only]
-        words += ["--dtype", options.dtype] * bool(options.dtype) + ["--guessed"] * options.guessed
-        child = subprocess.Popen(
-            words, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1], env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
+        command = [*words, "--start", str(start)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1], env=environment)
         begun: dict[str, Any] = {}
         over = False
         for line in child.stdout or ():
@@ -161,8 +177,8 @@ def sweep(database: str, options: argparse.Namespace) -> Iterator[dict[str, Any]
         if over:
             return
         if not begun or begun["begun"] < start:
-            raise SystemExit(f"{database}: the process ended with {code} before its first case")
-        yield {"case": begun["begun"], "name": begun["name"], "kind": "crash", "words": f"exit code {code}"}
+            raise SystemExit(f"{shlex.join(words)}: the process ended with {code} before its first case")
+        yield begun | {"ended": code}
         start = begun["begun"] + 1
 
 

@@ -186,10 +186,10 @@ def test_another_users_process_that_may_not_be_seen(table: ProcessReader, monkey
 def test_a_command_that_may_not_be_read(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
     read = processes.read_bytes
 
-    def denied(path: str, most: int) -> bytes:
+    def denied(path: str, most: int, **how: bool) -> bytes:
         if path.endswith("/cmdline"):
             raise PermissionError(path)
-        return read(path, most)
+        return read(path, most, **how)
 
     monkeypatch.setattr(processes, "read_bytes", denied)
     row = look(table, os.getpid())

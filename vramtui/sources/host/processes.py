@@ -309,23 +309,22 @@ def _command(pid: int) -> str | None:
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     """Name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None when it is not there."""
     try:
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        text = read_bytes(f"/proc/{pid}/stat", ONE_PAGE, is_line=True)
     except OSError:
         return None
-    try:
-        text = os.read(file, ONE_PAGE)  # a line, which the kernel gives whole
-    except OSError:
-        return None
-    finally:
-        os.close(file)
     opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
     rest = text[closed + 2 :].split(None, 22)
     name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
 
 
-def read_bytes(path: str, most: int) -> bytes:
+def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
     """The first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long.
+
+    Args:
+        path: the file.
+        most: bytes to read.
+        is_line: the file is one line, which the kernel gives whole at the first read.
 
     Raises:
         OSError: it is not there, or may not be read.
@@ -333,7 +332,7 @@ def read_bytes(path: str, most: int) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = part = os.read(file, most)
-        while part and len(text) < most:  # the kernel gives at most a page of some
+        while part and len(text) < most and not is_line:  # the kernel gives at most a page of some
             part = os.read(file, most - len(text))
             text += part
         return text

@@ -21,8 +21,9 @@ def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
 
     def register(rule: Kernel) -> Kernel:
         for operator in operators:
-            _RULES[id(_find_operator(operator))] = rule
-            _join(_find_operator(operator))
+            func = _find_operator(operator)
+            _RULES[id(func)] = rule
+            _join(func)
         return rule
 
     return register
@@ -36,8 +37,9 @@ def check(*operators: str, error: type[Exception] = RuntimeError) -> Callable[[C
 
     def register(rule: Check) -> Check:
         for operator in operators:
-            _CHECKS[id(_find_operator(operator))] = rule, error
-            _join(_find_operator(operator))
+            func = _find_operator(operator)
+            _CHECKS[id(func)] = rule, error
+            _join(func)
         return rule
 
     return register

@@ -254,9 +254,6 @@ def _close(child: "subprocess.Popen[bytes]") -> None:
                 pipe.close()
 
 
-_BEFORE_STEPS = {"model": "while the model was made", "optimizer": "while the optimizer was made"}
-
-
 class _LastProgress:
     """Hands progress on, and says where the trace is by the last of it.
 
@@ -284,9 +281,10 @@ class _LastProgress:
         if last is None:
             return "while PyTorch was loaded, before the code began"
         step = f" of step {last.step}" if last.step >= 0 else ""
-        phase = _BEFORE_STEPS.get(last.phase, f"in {last.phase}{step}")
         if last.place is None:
             phase = f"after {last.phase}{step}"
+        else:
+            phase = f"in {last.phase}{step}" if step else f"while the {last.phase} was made"
         line = f", at {place.line.replace(f'{Path.cwd()}{os.sep}', '')}" if place.line else ""
         silent = time.monotonic() - self._at
         stuck = f", within one call of a library for {silent:.0f} s" if silent > _SILENT else ""
