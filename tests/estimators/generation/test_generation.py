@@ -76,6 +76,13 @@ def test_the_newest_tokens_of_a_quantised_cache_stay_as_they_are() -> None:
     assert part(packed, "cache growth") > 0
 
 
+@pytest.mark.parametrize("model", [SLIDING, GEMMA_3_27B])
+@pytest.mark.parametrize("kind", ["fp8", "int8", "int4"])
+def test_only_full_attention_has_a_quantised_cache(model: TransformerModel, kind: str) -> None:
+    with pytest.raises(UserError, match="quantises caches of full attention only"):
+        infer(model, with_run(kv_cache=kind))
+
+
 def test_windows_close_with_the_first_new_token() -> None:
     phases = {moment.phase: moment.categories for moment in infer(SLIDING).timeline}
     each = 2 * 8 * 64 * 2

@@ -83,17 +83,29 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         return "one layer's keys or values again: torch.cat makes the longer ones before the old ones go"
 
 
-def generation_cache(run: InferRun, compute: int, length: int) -> GenerationCache:
+def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[LayerCache, ...]) -> GenerationCache:
     """The cache that `run` asks for.
 
+    Args:
+        run: the call of generate().
+        compute: bytes of a number of the computing type.
+        length: tokens of a sequence in the end.
+        kinds: what the model's layers keep.
+
     Raises:
-        UserError: a cache allocated at once cannot be quantised.
+        UserError: a cache allocated at once cannot be quantised, nor can layers with a window or a state, which
+            `QuantizedCache` refuses (transformers 5.23, cache_utils.py: it takes full attention only).
     """
     fixed = run.cache_implementation == "static"
     kind = run.kv_cache
     packed = kind is not None and kind not in DTYPE_BYTES
     if fixed and packed:
         raise UserError(f"run.kv_cache = {kind!r} is a cache that grows; leave run.cache_implementation = 'dynamic'")
+    if packed and any(one.window is not None or one.state or one.state_fp32 for one in kinds):
+        raise UserError(
+            f"run.kv_cache = {kind!r}: transformers quantises caches of full attention only, and this model has layers "
+            "with a window or a state"
+        )
     return GenerationCache(
         batch=run.batch_size,
         length=length,

@@ -53,7 +53,9 @@ class Generation:
         self.recipe = recipe(run.precision, lora=None)
         self.kernel = kernel_of(self.model, run, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
-        self.cache: GenerationCache = generation_cache(run, self.recipe.compute, self.length)
+        self.cache: GenerationCache = generation_cache(
+            run, self.recipe.compute, self.length, self._kinds(0, self.model.num_hidden_layers)
+        )
         self.tokens = run.batch_size * self.sequence
         self.tower: TowerPass | None = None
         buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
