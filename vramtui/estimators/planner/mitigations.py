@@ -10,9 +10,11 @@ import msgspec
 from vramtui.core.schema.decoder_models import Model, RuleModel, TransformerModel
 from vramtui.core.schema.encoder_models import PipelineModel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, Parallel, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.generation.cache import can_be_quantized
 from vramtui.estimators.analytic.optimizers.registry import FUSED
 from vramtui.estimators.analytic.sizes.partition import indivisible
 from vramtui.models.specs.adapters import adapted_modules
+from vramtui.models.specs.decoder import decoder_spec
 
 # What a mitigation weighs in the choice of the cheapest set. The steps are wide, so that a few of one sort do not
 # outweigh one of the next.
@@ -169,7 +171,7 @@ def mitigations_for(workload: Workload, gpus: int = 1, half: Half = "bf16") -> t
         offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
         offered += [*_rounder(run, half, decoder=decoder), *_fewer_trained(run, workload.model, half), *_shorter(run)]
     elif isinstance(run, InferRun):
-        offered += [*_inference(run, decoder=decoder), *_shorter(run)]
+        offered += [*_inference(run, workload.model), *_shorter(run)]
     else:
         offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
     offered += sharding_mitigations_for(workload, gpus)
@@ -257,7 +259,7 @@ def _shorter(run: TrainRun | InferRun) -> Iterator[Mitigation]:
         yield _mitigation("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
 
 
-def _inference(run: InferRun, *, decoder: bool) -> Iterator[Mitigation]:
+def _inference(run: InferRun, model: Model) -> Iterator[Mitigation]:
     if run.attention == "eager":
         yield _mitigation(
             "flash attention", FREE, "costs nothing: the same result, mostly faster", run__attention="flash"
@@ -267,8 +269,8 @@ def _inference(run: InferRun, *, decoder: bool) -> Iterator[Mitigation]:
     if run.precision in {"fp32", "tf32"}:
         cost = "8 bits of mantissa, as most models are published"
         yield _mitigation("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
-    if decoder:
-        yield from _quantized(run)
+    if isinstance(model, TransformerModel):
+        yield from _quantized(run, model)
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
@@ -326,13 +328,14 @@ def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:
         yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, run__quantization="q4_k_m")
 
 
-def _quantized(run: InferRun) -> Iterator[Mitigation]:
-    """Weights in fewer bits."""
+def _quantized(run: InferRun, model: TransformerModel) -> Iterator[Mitigation]:
+    """Weights in fewer bits, and the cache where all its layers are of full attention."""
     if run.quantization is None:
         cost = "hardly seen in the answers"
         yield _mitigation("weights in 8 bits", LOWER_PRECISION, cost, run__quantization="int8")
         cost = "answers a little worse, more so for small models"
         yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, run__quantization="nf4")
-    if run.kv_cache is None and run.cache_implementation == "dynamic" and run.new_tokens:
+    grows = run.cache_implementation == "dynamic" and run.new_tokens
+    if run.kv_cache is None and grows and can_be_quantized(decoder_spec(model).caches()):
         cost = "slower: keys and values in 4 bits are unpacked for every token"
         yield _mitigation("cache in 4 bits", LOWER_PRECISION + 2, cost, run__kv_cache="int4")

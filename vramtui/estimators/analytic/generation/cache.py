@@ -93,15 +93,14 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
         kinds: what the model's layers keep.
 
     Raises:
-        UserError: a cache allocated at once cannot be quantised, nor can layers with a window or a state, which
-            `QuantizedCache` refuses (transformers 5.23, cache_utils.py: it takes full attention only).
+        UserError: a cache allocated at once cannot be quantised, nor can layers with a window or a state.
     """
     fixed = run.cache_implementation == "static"
     kind = run.kv_cache
     packed = kind is not None and kind not in DTYPE_BYTES
     if fixed and packed:
         raise UserError(f"run.kv_cache = {kind!r} is a cache that grows; leave run.cache_implementation = 'dynamic'")
-    if packed and any(one.window is not None or one.state or one.state_fp32 for one in kinds):
+    if packed and not can_be_quantized(kinds):
         raise UserError(
             f"run.kv_cache = {kind!r}: transformers quantises caches of full attention only, and this model has layers "
             "with a window or a state"
@@ -114,6 +113,11 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
         fixed=fixed,
         new=max(run.new_tokens - 1, 0),
     )
+
+
+def can_be_quantized(kinds: tuple[LayerCache, ...]) -> bool:
+    """Whether `QuantizedCache` takes such layers: full attention only (transformers 5.23, cache_utils.py)."""
+    return not any(one.window is not None or one.state or one.state_fp32 for one in kinds)
 
 
 def _each(model: TransformerModel, kind: LayerCache) -> tuple[int, int]:
