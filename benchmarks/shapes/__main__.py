@@ -1,6 +1,7 @@
 """Writes the shapes of every class of transformers' auto mappings, and which of them are complete.
 
-python -m benchmarks.shapes             # writes vramtui/models/shapes/shapes.json, prints complete of all by kind
+python -m benchmarks.shapes             # writes shapes.json and configs.json of vramtui/models/shapes, prints complete
+                                        # of all by kind
 python -m benchmarks.shapes llama bert  # prints what is wrong with the classes of these types
 
 timm, torchvision and scipy are wanted beside transformers: without them some forty classes cannot be built.
@@ -22,7 +23,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from benchmarks.architectures_golden import KINDS
 from benchmarks.shapes.checks import add_other_type
 from benchmarks.shapes.classes import IN_WORK, add_class
-from benchmarks.shapes.configs import Gathered, add_config
+from benchmarks.shapes.configs import Gathered, add_config, as_stored
 
 OUT = Path(__file__).parents[2] / "vramtui" / "models" / "shapes"
 ROLES = {
@@ -148,20 +149,10 @@ def _part(gathered: Gathered, kind: str, name: str, path: str) -> str:
     return gathered.roles[name].get(kind, kind)
 
 
-def _reached(gathered: Gathered, kinds: set[str]) -> set[str]:
-    """Types and those of their parts."""
+def used_keys(gathered: Gathered, good: dict[str, Any]) -> set[str]:
+    """Every key that an expression of a complete class names, or of a config."""
     found: set[str] = set()
-    while kinds - found:
-        kind = (kinds - found).pop()
-        found.add(kind)
-        kinds |= {part for part, _different in gathered.configs.get(kind, {"parts": {}})["parts"].values()}
-    return found
-
-
-def used_keys(gathered: Gathered) -> set[str]:
-    """Every key that an expression names."""
-    found: set[str] = set()
-    for one in (*gathered.classes.values(), *by_hand().values()):
+    for one in (*good.values(), *by_hand().values()):
         found |= {key.rpartition(".")[2] for key in one.get("known", ())}
         for loops, lines in one["loops"].items():
             texts = [*loops.split("; "), *(f"({sizes},)" for name, sizes, _c, _n in lines if name[0] != "@")]
@@ -199,28 +190,23 @@ def write(gathered: Gathered) -> None:
     hand = by_hand()
     good = {name: one for name, one in complete(gathered).items() if name not in hand}
     add_other_types(gathered, good)
-    words = used_keys(gathered) | {"num_labels"}
-    configs = {}
-    kinds = {kind for one in (*good.values(), *hand.values()) for kind in (one["of"], *one.get("also", ()))}
-    for kind in _reached(gathered, kinds) & gathered.configs.keys():
-        row = gathered.configs[kind]
-        keys = {key: value for key, value in row["keys"].items() if key in words}
-        aliases = {key: own for key, own in row["aliases"].items() if own in words}
-        parts = {
-            key: (name, {k: v for k, v in said.items() if k in words or isinstance(v, dict)})
-            for key, (name, said) in row["parts"].items()
-        }
-        configs[kind] = {
-            name: value for name, value in (("keys", keys), ("aliases", aliases), ("parts", parts)) if value
-        }
+    write_configs(gathered, good)
     lines = ['{"classes":{']
     lines.append(",\n".join(f"{json.dumps(name)}:{_short(one)}" for name, one in sorted(good.items())))
-    lines.append('},"configs":{')
-    lines.append(",\n".join(f"{json.dumps(name)}:{_short(one)}" for name, one in sorted(configs.items())))
     lines.append(f'}},"roles":{_short(gathered.roles)}}}')
     (OUT / "shapes.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
     rest = {name: why for name, why in sorted(gathered.reasons.items()) if why and name not in hand}
     (Path(__file__).parent / "rest.json").write_text(json.dumps(rest, indent=0) + "\n", encoding="utf-8")
+
+
+def write_configs(gathered: Gathered, good: dict[str, Any]) -> None:
+    """The file of what each type takes a key for where a config does not say it."""
+    for _kind, model_type, _name in classes():
+        add_config(gathered, CONFIG_MAPPING[model_type])
+    words = used_keys(gathered, good) | {"num_labels"}
+    rows = ((kind, as_stored(row, words)) for kind, row in sorted(gathered.configs.items()))
+    lines = ",\n".join(f"{json.dumps(kind)}:{_short(row)}" for kind, row in rows)
+    (OUT / "configs.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def _short(value: object) -> str:

@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from benchmarks.shapes.places import predicates
 from benchmarks.shapes.rules import simpler
 from benchmarks.shapes.symbols import Real, Size, symbol
+from vramtui.models.shapes.full_config import TypeDefaults
 from vramtui.models.shapes.known import Generated, ShapeTable
 
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
@@ -90,7 +92,11 @@ class Gathered:
 
     def table(self) -> ShapeTable:
         """What the program would read."""
-        return ShapeTable(Generated(classes=_Encoded(self.classes), configs=_Encoded(self.configs), roles=self.roles))
+        encoded = _Encoded(self.configs)
+        generated = Generated(classes=_Encoded(self.classes), roles=self.roles)
+        return ShapeTable(
+            generated, cache(lambda kind: msgspec.json.decode(encoded.get(kind, b"{}"), type=TypeDefaults))
+        )
 
 
 class _Encoded(dict[str, Any]):
@@ -155,19 +161,32 @@ def values_of(config: PreTrainedConfig, path: str = "") -> dict[str, Any]:
     return found
 
 
+# Keys that shape nothing.
+_OTHERS = (
+    "token_id", "token_index", "dropout", "dropping", "init", "eps", "rope_", "theta", "scaling", "scale_factor_",
+    "transformers_version", "output_attentions", "output_hidden", "output_router", "return_dict",
+    "chunk_size_feed", "use_cache", "problem_type", "_name_or_path",
+    "is_encoder_decoder", "alpha", "aux_loss", "jitter", "logit", "pretraining_tp", "softcap", "temperature",
+    "attn_implementation", "beta", "_loss", "ctc_", "mask_time", "mask_feature", "apply_spec", "pdrop", "_coef", "_std",
+)  # fmt: skip
+_LONGEST_TEXT, _LONGEST_LIST = 24, 40
+# Layers that the longest repetition fits into twice.
+_LAYERS = 24
+
+
 def add_config(gathered: Gathered, config_class: Any) -> None:
-    """The defaults of a type and of its parts."""
+    """What is known of a type and of its parts: its own defaults, and as transformers builds one of them."""
     kind = config_class.model_type
-    if kind in gathered.configs:
+    if not kind or kind in gathered.configs:
         return
-    row: dict[str, Any] = {"keys": {}, "aliases": {}, "parts": {}}
+    row: dict[str, Any] = {"keys": {}, "aliases": {}, "parts": {}, "fields": _fields(config_class)}
     gathered.configs[kind] = row
+    row["aliases"] = {k: v for k, v in (config_class.attribute_map or {}).items() if isinstance(v, str)}
     try:
         config = config_class()
     except Exception:  # noqa: BLE001 - a class whose own defaults contradict each other
-        return
-    row["aliases"] = {k: v for k, v in (config_class.attribute_map or {}).items() if isinstance(v, str)}
-    for key, value in vars(config).items():
+        config = None
+    for key, value in vars(config).items() if config is not None else ():
         if isinstance(value, PreTrainedConfig):
             different = written(value)
             row["parts"][key] = (
@@ -177,14 +196,75 @@ def add_config(gathered: Gathered, config_class: Any) -> None:
             add_config(gathered, type(value))
         elif not key.startswith("_") and _is_plain(value):
             row["keys"][key] = list(value) if isinstance(value, tuple) else value
-    for part in (config_class.sub_configs or {}).values():
+    parts = config_class.sub_configs or {}
+    row["free"] = [key for key, part in parts.items() if part is AutoConfig]
+    for key, part in parts.items():
         if part is not AutoConfig and part.model_type:
+            row["parts"].setdefault(key, (part.model_type, None))
             add_config(gathered, part)
+    if config is None:
+        return
+    row["period"] = _period(config_class)
     row["keys"].setdefault("tie_word_embeddings", bool(getattr(config, "tie_word_embeddings", True)))
     labels = config.num_labels
     if labels not in {None, 2}:
         row["keys"]["num_labels"] = labels
     row["keys"] |= _derived(config_class, config)
+
+
+def as_stored(row: Mapping[str, Any], words: Container[str]) -> dict[str, Any]:
+    """A type as the package has it.
+
+    Args:
+        row: as `add_config` makes it.
+        words: the keys that expressions name.
+    """
+    fields = row["fields"]
+    parts = {
+        key: (name, said and {k: v for k, v in said.items() if k in words or isinstance(v, dict)})
+        for key, (name, said) in row["parts"].items()
+    }
+    stored = {
+        "keys": fields,
+        "derived": {k: v for k, v in row["keys"].items() if k in words and (k not in fields or fields[k] != v)},
+        "aliases": row["aliases"],
+        "parts": parts,
+        "free": [key for key in row["free"] if key in parts],
+        "period": row.get("period"),
+    }
+    return {name: value for name, value in stored.items() if value}
+
+
+def _fields(config_class: Any) -> dict[str, Any]:
+    """The defaults of a config's class that can shape a tensor."""
+    found = {}
+    for field in dataclasses.fields(config_class):
+        value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if not any(part in field.name for part in _OTHERS) and _is_short(value):
+            found[field.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _is_short(value: object) -> bool:
+    if isinstance(value, str):
+        return 0 < len(value) <= _LONGEST_TEXT
+    if isinstance(value, (list, tuple)):
+        return 0 < len(value) <= _LONGEST_LIST and all(isinstance(one, int) for one in value)
+    return isinstance(value, (bool, int, float)) and value not in {float("inf"), float("-inf")}
+
+
+def _period(config_class: Any) -> list[str]:
+    """The kinds of layers that a config without a list of them repeats; empty where all are alike or none repeats."""
+    if "layer_types" not in {field.name for field in dataclasses.fields(config_class)}:
+        return []
+    try:
+        kinds = config_class(num_hidden_layers=_LAYERS).layer_types
+    except Exception:  # noqa: BLE001 - as in add_config
+        return []
+    if not isinstance(kinds, list) or len(kinds) != _LAYERS or len(set(kinds)) == 1:
+        return []
+    steps = (step for step in range(2, _LAYERS // 2 + 1) if kinds == (kinds[:step] * _LAYERS)[:_LAYERS])
+    return kinds[: next(steps, 0)]
 
 
 def _is_plain(value: object) -> bool:

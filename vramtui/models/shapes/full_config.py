@@ -1,6 +1,6 @@
 """A config with the keys that its file leaves out, as transformers fills them in (5.23)."""
 
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -21,27 +21,39 @@ ALWAYS = ("vision_config",)
 
 
 class TypeDefaults(msgspec.Struct, frozen=True):
-    """What transformers knows of a type of model.
+    """What transformers takes a key of a type for where a config does not say it.
 
     Attributes:
-        keys: the default of each key that can shape a tensor.
+        keys: the default of each key that can shape a tensor, as its class has it.
+        derived: of keys that its class has no default for, or works out when it is made: a value, or an expression
+            behind `=`. It goes before `keys` where tensors are asked for.
         aliases: other names of keys.
-        fixed: the types of its parts where they are always the same; `free` where a config chooses.
+        parts: the type of each part, and the keys in which it differs from that type's defaults; None in place of those
+            where it has the part only if a config says so.
+        free: the parts whose type a config chooses.
         period: the kinds that its layers repeat where the config does not list them.
     """
 
     keys: dict[str, Any] = {}
+    derived: dict[str, Any] = {}
     aliases: dict[str, str] = {}
-    fixed: dict[str, str] = {}
-    free: dict[str, str] = {}
+    parts: dict[str, tuple[str, dict[str, Any] | None]] = {}
+    free: tuple[str, ...] = ()
     period: tuple[str, ...] = ()
 
 
 @cache
-def defaults() -> dict[str, TypeDefaults]:
-    """The default config of every type; `benchmarks/architectures_defaults.py` writes them."""
-    text = resources.files("vramtui.models.shapes").joinpath("defaults.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, TypeDefaults])
+def _types() -> dict[str, msgspec.Raw]:
+    """Every type, as `python -m benchmarks.shapes` writes them, each decoded when it is asked for."""
+    text = resources.files("vramtui.models.shapes").joinpath("configs.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+
+
+@lru_cache(maxsize=1024)
+def defaults_of(kind: str) -> TypeDefaults:
+    """What is known of a type; nothing of one that transformers does not have."""
+    raw = _types().get(kind)
+    return TypeDefaults() if raw is None else msgspec.json.decode(raw, type=TypeDefaults)
 
 
 def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) -> dict[str, Any]:
@@ -52,8 +64,8 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
         kind: its `model_type`.
         every_part: whether parts that are left out are made of their defaults too.
     """
-    known = defaults().get(kind)
-    if known is None:
+    known = defaults_of(kind)
+    if kind not in _types():
         own = {key: part for key, part in values.items() if isinstance(part, dict)}
         types = {key: part["model_type"] for key, part in own.items() if isinstance(part.get("model_type"), str)}
         return values | {key: filled_in(own[key], named) for key, named in types.items()}
@@ -70,27 +82,27 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
     layers = whole.get("num_hidden_layers")
     if known.period and isinstance(layers, int) and 0 < layers <= len(known.period) * 1024 and not _has_kinds(values):
         whole["layer_types"] = (list(known.period) * (layers // len(known.period) + 1))[:layers]
-    for key, usual in (known.fixed | known.free).items():
-        left_out: dict[str, Any] | None = {} if every_part or (key in known.fixed and key in ALWAYS) else None
-        part = values.get(key, left_out)
-        if isinstance(part, dict):
+    for key, (usual, _) in known.parts.items():
+        is_made = every_part or (key in ALWAYS and key not in known.free)
+        part = values.get(key, {} if is_made else None)
+        if usual and isinstance(part, dict):
             named = part.get("model_type")
-            chosen = usual if key in known.fixed or not isinstance(named, str) else named
+            chosen = named if key in known.free and isinstance(named, str) else usual
             whole[key] = filled_in(part, chosen) | {"model_type": chosen}
     return whole
 
 
 def parts_by_default(values: dict[str, Any]) -> list[str]:
     """The parts that `filled_in` makes of defaults alone, as a config of `values` does not have them."""
-    kind = values.get("model_type")
-    known = defaults().get(kind, TypeDefaults()) if isinstance(kind, str) else TypeDefaults()
-    return [key for key in ALWAYS if key in known.fixed and not isinstance(values.get(key), dict)]
+    known = defaults_of(str(values.get("model_type")))
+    return [
+        key for key in ALWAYS if key in known.parts and key not in known.free and not isinstance(values.get(key), dict)
+    ]
 
 
 def text_type(kind: str) -> str:
     """The type of the part that reads words, of a type of model of several parts."""
-    known = defaults().get(kind, TypeDefaults())
-    return (known.fixed | known.free).get("text_config", kind)
+    return defaults_of(kind).parts.get("text_config", (kind,))[0]
 
 
 def _has_kinds(values: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """The tensors of a config's model by the generated shapes: for each class of transformers, each size an expression."""
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from itertools import islice
@@ -13,6 +13,7 @@ from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, whole_number
+from vramtui.models.shapes.full_config import TypeDefaults, defaults_of
 
 LOOPS = ("i", "j", "k", "l")
 # How deep models stand within models.
@@ -21,20 +22,6 @@ DEEPEST = 8
 PART = re.compile(r"\b(\w+(?:\.\w+)*)\.[A-Za-z_]\w*\b")
 
 Line = tuple[str, str, str, int]  # a name, its sizes, its condition, how many
-
-
-class ConfigKeys(msgspec.Struct, frozen=True):
-    """What transformers takes a key of a type for where a config does not say it.
-
-    Attributes:
-        keys: a value, or an expression behind `=`.
-        aliases: other names of keys.
-        parts: the type of each part, and the keys in which it differs from that type's defaults.
-    """
-
-    keys: dict[str, Any] = {}
-    aliases: dict[str, str] = {}
-    parts: dict[str, tuple[str, dict[str, Any]]] = {}
 
 
 class ClassShapes(msgspec.Struct, frozen=True):
@@ -61,7 +48,6 @@ class Generated(msgspec.Struct, frozen=True):
     """All of it, each entry decoded when it is asked for."""
 
     classes: dict[str, msgspec.Raw]
-    configs: dict[str, msgspec.Raw]
     roles: dict[str, dict[str, str]]
 
 
@@ -96,7 +82,7 @@ class Config:
         self.values = values
         self.kind = kind
         self._data = data
-        self._known = data.config_keys(kind)
+        self._known = data.defaults_of(kind)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
         """The value of a key; None where the config has none.
@@ -114,22 +100,22 @@ class Config:
             return self._part(name, value)
         if value is not None:
             return value
-        usual = self._known.keys.get(name)
+        usual = self._known.derived.get(name, self._known.keys.get(name))
         if isinstance(usual, str) and usual.startswith("="):
             return evaluate(usual[1:], self)
-        if name in self.values or name in self._known.keys:
+        if name in self.values or usual is not None or name in self._known.derived:
             return None if name in self.values else usual
         raise DamagedError(f"has no {name[:40]}, without which its tensors are not known")
 
     def _part(self, name: str, value: object) -> "Config | None":
-        kind, different = self._known.parts.get(name, ("", {}))
-        if value is None and not kind:
+        kind, different = self._known.parts.get(name, ("", None))
+        if value is None and (not kind or different is None):
             return None
-        values = value if isinstance(value, dict) else different
+        values = value if isinstance(value, dict) else different or {}
         # A net of timm's that older files name beside its config (transformers 5.23, backbone_utils.py).
         own = self.values.get("backbone")
         if value is None and kind == "timm_backbone" and isinstance(own, str):
-            values = different | {"backbone": own}
+            values = values | {"backbone": own}
         named = values.get("model_type")
         return Config(values, named if isinstance(named, str) else kind, self._data)
 
@@ -172,12 +158,13 @@ class ShapeTable:
 
     Args:
         data: as generated.
+        defaults_of: what transformers takes a key of a type for where a config does not say it.
     """
 
-    def __init__(self, data: Generated) -> None:
+    def __init__(self, data: Generated, defaults_of: Callable[[str], TypeDefaults] = defaults_of) -> None:
         self._data = data
+        self.defaults_of = defaults_of
         self._classes: dict[str, ClassShapes] = {}
-        self._configs: dict[str, ConfigKeys] = {}
 
     def knows(self, architecture: str, kind: object) -> bool:
         """Whether it has the class, and the class a config of the type `kind`."""
@@ -198,13 +185,6 @@ class ShapeTable:
     def names(self) -> list[str]:
         """The names of all classes."""
         return list(self._data.classes)
-
-    def config_keys(self, kind: str) -> ConfigKeys:
-        """The defaults of a type."""
-        if kind not in self._configs:
-            raw = self._data.configs.get(kind)
-            self._configs[kind] = ConfigKeys() if raw is None else msgspec.json.decode(raw, type=ConfigKeys)
-        return self._configs[kind]
 
     def tensors(self, architecture: str, values: Mapping[str, Any], without: Container[str] = ()) -> list[NamedShape]:
         """Every tensor of a class with the config `values`, but for those of the parts at the paths `without`.
