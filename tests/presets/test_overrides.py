@@ -80,6 +80,19 @@ def test_another_kind_of_run_keeps_what_it_knows(preset: Preset) -> None:
     assert (run.batch_size, run.sequence_length, run.new_tokens) == (2, 128, 7)
 
 
+@pytest.mark.parametrize(
+    ("positions", "prompt", "answer", "trained"),
+    [(1024, 768, 256, 1024), (2050, 1794, 256, 2048), (4096, 2048, 256, 2048), (4096, 100, 28, 100)],
+)
+def test_training_takes_the_positions_that_an_answer_had(
+    preset: Preset, positions: int, prompt: int, answer: int, trained: int
+) -> None:
+    settings = [f"run.sequence_length={prompt}", f"run.new_tokens={answer}", "run.kind=infer"]
+    answers = apply_overrides(preset, [f"model.max_position_embeddings={positions}", *settings])
+    assert train(answers, "kind=train").sequence_length == trained
+    assert train(answers, "kind=train", f"seq_len={prompt}").sequence_length == prompt
+
+
 def test_keys_go_without_their_tables_and_options_by_their_names(preset: Preset) -> None:
     run = train(preset, "batch=3", "seq_len=64", "lora.rank=4", "gradient_checkpointing=true")
     assert (run.batch_size, run.sequence_length, run.checkpointing) == (3, 64, "full")

@@ -16,6 +16,7 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, ServeRun, TrainRun
 from vramtui.presets.importers.flags import spelled_option, whole
 from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, flag_with_value, settings_of
+from vramtui.presets.model_presets import PROMPT
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
 
 adapted_modules = late("vramtui.models.specs.adapters:adapted_modules")
@@ -220,11 +221,21 @@ def _drop_stale(tables: dict[str, Any], keys: list[tuple[str, ...]]) -> None:
     if isinstance(run, dict) and ("run", "kind") in keys:
         mine = {key[1] for key in keys if key[0] == "run" and len(key) > 1}
         known = _known_to_run(tables)
+        if run.get("kind") == "train" and "sequence_length" not in mine:
+            _take_room_of_answer(run, model)
         for name in [name for name in run if known and name not in known and name not in mine]:
             del run[name]
         way, _, trained = str(run.get("precision")).partition("-")
         if trained and run.get("kind") != "train" and "precision" not in mine:
             run["precision"] = way
+
+
+def _take_room_of_answer(run: dict[str, Any], model: object) -> None:
+    """Train on all positions of a model whose prompt is shorter for its answer, up to the usual prompt."""
+    longest = model.get("max_position_embeddings") if isinstance(model, dict) else None
+    prompt, answer = run.get("sequence_length"), run.get("new_tokens")
+    if isinstance(prompt, int) and isinstance(answer, int) and prompt + answer == longest:
+        run["sequence_length"] = min(longest, PROMPT)
 
 
 def _known_to_run(tables: Mapping[str, Any]) -> set[str]:
