@@ -148,7 +148,7 @@ def _launch(program: Program, host: Crowd, conditions: Conditions) -> tuple[floa
 
 
 def _terminal(program: Program, host: Crowd, conditions: Conditions) -> Terminal:
-    return Terminal(program.command, size=conditions.size, env=host.environment, keep=False)
+    return Terminal(program.command, size=conditions.size, env=host.environment, keep=False, whole_frames=False)
 
 
 def _first_rows(terminal: Terminal, host: Crowd) -> tuple[float, float | None]:

@@ -31,7 +31,8 @@ def processor_seconds(pid: int) -> float:
 def measure(host: Crowd, intervals: list[float], size: tuple[int, int], seconds: float) -> list[float]:
     """The share of a core that each takes over `seconds`."""
     terminals = [
-        Terminal(ours(interval).command, size=size, env=host.environment, keep=False) for interval in intervals
+        Terminal(ours(interval).command, size=size, env=host.environment, keep=False, whole_frames=False)
+        for interval in intervals
     ]
     try:
         for terminal in terminals:

@@ -26,6 +26,9 @@ PATIENCE = 90.0  # seconds; only what never happens takes so long
 ON_AT_FIRST = {7: "line wrap", 25: "the cursor"}
 
 _MODES = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
+# Synchronized output (mode 2026): Textual asks for it, and puts each frame between these where the terminal has it.
+ASKED, ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+BEGIN, END = b"\x1b[?2026h", b"\x1b[?2026l"
 _KITTY = re.compile(rb"\x1b\[([<>])[\d;]*u")
 # pyte would take these for others, or show their letters.
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=][\d;]*[A-Za-z]")
@@ -41,7 +44,8 @@ def seen(char: Char) -> Char:
 class Terminal:
     """Runs a program with a terminal of its own and looks at it.
 
-    The program's output is read as it comes, by a thread; it is drawn on the screen when somebody looks.
+    The program's output is read as it comes, by a thread; it is drawn on the screen when somebody looks. A frame that
+    comes in several pieces is drawn once it is whole, so that nobody sees the half of it.
 
     Args:
         command: the program and its arguments.
@@ -49,6 +53,7 @@ class Terminal:
         env: added to this process's environment; None takes a name out of it.
         cwd: the folder it starts in.
         keep: remember everything that was sent, in `sent`.
+        whole_frames: be a terminal that has synchronized output; without it frames are drawn as their pieces come.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Terminal:
         *,
         cwd: Path | None = None,
         keep: bool = True,
+        whole_frames: bool = True,
     ) -> None:
         self.sent = bytearray()
         self.bytes_sent = 0
@@ -66,6 +72,8 @@ class Terminal:
         self.keyboards = 0
         self.drawn_at = 0.0
         self._keep = keep
+        self._whole_frames = whole_frames
+        self._tail = b""  # of what was read, as the question may come in two pieces
         self.screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
         self._arrived: deque[tuple[float, bytes]] = deque()
@@ -170,6 +178,8 @@ class Terminal:
         code = self.process.wait(patience)
         self._reader.join(patience)
         self._draw()
+        self._feed(self._rest)  # nothing will make it whole
+        self._rest = b""
         return code
 
     def left_behind(self) -> list[str]:
@@ -245,7 +255,16 @@ class Terminal:
             self._arrived.append((time.monotonic(), data))
             self.bytes_sent += len(data)
             self._news.set()
+            if self._whole_frames:
+                self._answer(data)
         self._news.set()
+
+    def _answer(self, data: bytes) -> None:
+        """Say that there is synchronized output, as often as it is asked."""
+        data = self._tail + data
+        for _ in range(data.count(ASKED)):
+            os.write(self._master, ANSWER)
+        self._tail = data.rpartition(ASKED)[2][1 - len(ASKED) :]
 
     def _arrives(self) -> bool:
         """Whether something waits to be read."""
@@ -264,14 +283,20 @@ class Terminal:
         data = self._rest + data
         unfinished = _UNFINISHED.search(data)
         cut = unfinished.start() if unfinished else len(data)
+        begun = data.rfind(BEGIN)
+        if begun > data.rfind(END):
+            cut = min(cut, begun)
         data, self._rest = data[:cut], data[cut:]
+        self._feed(data)
+        return True
+
+    def _feed(self, data: bytes) -> None:
         for match in _MODES.finditer(data):
             for mode in match[1].split(b";"):
                 self.modes[int(mode)] = match[2] == b"h"
         for match in _KITTY.finditer(data):
             self.keyboards = max(0, self.keyboards + (1 if match[1] == b">" else -1))
         self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data))
-        return True
 
     def _shown(self) -> str:
         return "\n".join(self.screen.display)

@@ -45,7 +45,8 @@ def test_the_first_tab_completes(shell: str, program: str, tmp_path: Path) -> No
     path = f"{Path(program).parent}:{os.environ['PATH']}"
     with Terminal(command, size=SIZE, env={"PATH": path, "HOME": str(tmp_path)}, cwd=tmp_path) as terminal:
         terminal.send(ready.format(folder=tmp_path) + "\n")
-        terminal.wait(lambda screen: screen.rstrip().endswith(PROMPT), "a prompt")
+        # Not where it is only echoed, as a part of the line.
+        terminal.wait(lambda screen: screen.rstrip().splitlines()[-1:] == [PROMPT], "a prompt")
         for typed, completed in TYPED.items():
             terminal.send(typed + "\t")
             terminal.wait_for(f"{PROMPT} {completed.rstrip()}")

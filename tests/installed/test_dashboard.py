@@ -9,7 +9,7 @@ import pytest
 
 from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, HARMLESS, StandIn
-from tests.installed.terminal import PATIENCE, Terminal
+from tests.installed.terminal import BEGIN, END, PATIENCE, Terminal
 from tests.stub.world import DRIVER_NOT_LOADED, EVERY_CALL, FOR_EVER, MISMATCH, StubProcess
 
 SHOWN = ("H200 NVL", "L40S", "train_llama.py", "serve-vllm")
@@ -43,13 +43,16 @@ def test_it_follows_what_the_driver_says(open_terminal: Open, stand_in: StandIn)
     terminal.wait_for("11.0", "38.5", "1.8")
     terminal.send("q")
     _ended_well(terminal)
+    assert terminal.sent.count(BEGIN) == terminal.sent.count(END) > 2, "no whole frames for a terminal that has them"
 
 
 def test_it_follows_the_size_of_the_terminal(open_terminal: Open) -> None:
     terminal = open_terminal()
     terminal.wait_for(*SHOWN)
     terminal.resize((80, 24))
-    terminal.wait(lambda text: "train_llama.py" in text and max(map(len, text.split("\n"))) == 80)
+    terminal.wait(
+        lambda text: "train_llama.py" in text and any(len(line) == 80 and line[-1] == "╮" for line in text.split("\n"))
+    )
     terminal.resize((200, 50))
     terminal.wait(lambda text: any(len(line.rstrip()) > 120 for line in text.split("\n")))
     terminal.send("q")
@@ -134,8 +137,8 @@ def test_a_driver_that_hangs_holds_nothing_up(
     terminal.wait_for(*SHOWN)
     stand_in.world.hangs[EVERY_CALL] = FOR_EVER
     stand_in.show()
-    terminal.wait(lambda text: re.search(r"no answer.* for [1-9]\d* s|\b[1-9]\d* s ago", text) is not None, "an age")
-    assert "H200 NVL" in terminal.text
+    age = re.compile(r"no answer.* for [1-9]\d* s|\b[1-9]\d* s ago")
+    terminal.wait(lambda text: age.search(text) is not None and "H200 NVL" in text, "an age beside the card")
     # The driver never answers: whatever waited for it would never end.
     if isinstance(leave, str):
         terminal.send(leave)

@@ -81,9 +81,9 @@ def test_continued_while_it_gives_the_terminal_back_it_goes_on(open_terminal: Op
 
 @pytest.mark.parametrize("redirection", ["2>/dev/null", "2>/dev/full", "2>&-"])
 def test_it_draws_where_its_output_goes(program: str, stand_in: StandIn, redirection: str) -> None:
-    """Textual draws on what is for errors: with these there was nothing to see."""
+    """Textual draws on what is for errors: with these there was nothing to see. Here also without whole frames."""
     command = ["/bin/sh", "-c", f'exec "$0" {redirection}', program]
-    with Terminal(command, env={**stand_in.environment}) as terminal:
+    with Terminal(command, env={**stand_in.environment}, whole_frames=False) as terminal:
         terminal.wait_for(*SHOWN)
         _lives(terminal)
 
