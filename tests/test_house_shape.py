@@ -393,7 +393,7 @@ def test_every_exception_has_its_reason(words: dict[str, str]) -> None:
 # Tables by a closed set of words that leave some out, each with the reason.
 PARTIAL = {
     "STATE_MARKS": "a process that runs or sleeps has no mark",
-    "LISTS": "one of both types is on both lists",
+    "_USES": "one of both types is on both lists",
     "_KEYS": "rows are in the order of their hosts where it is not by a column",
     "_TEXTS": "two columns also look at the clock",
     "_ELEMENTWISE": "the others keep rows, columns or blocks",

@@ -11,17 +11,33 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
+import pynvml
 import pytest
 
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.build import build
 from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubMig, StubProcess
-from vramtui.agent.stream import BROKEN
+from vramtui.agent.nvml import ABSENCES, LOST
+from vramtui.agent.stream import BROKEN, CLOCK_MEM, CLOCK_SM
 from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
 from vramtui.sources.ssh.source import MODULES, agent_program
 
 INTERVAL = 0.05
 OLD = tuple(f"python3.{minor}" for minor in range(6, 10))
+
+
+def test_codes_are_those_of_nvml() -> None:
+    names = {
+        "not_supported": ("NOT_SUPPORTED",),
+        "no_permission": ("NO_PERMISSION",),
+        "driver_too_old": ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH"),
+        "lost": ("GPU_IS_LOST",),
+        "no_answer": ("NOT_FOUND", "TIMEOUT", "NO_DATA", "NOT_READY"),
+    }
+    codes = {getattr(pynvml, f"NVML_ERROR_{name}"): why for why, each in names.items() for name in each}
+    assert codes == ABSENCES
+    assert list(LOST) == [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED]
+    assert (CLOCK_SM, CLOCK_MEM) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM)
 
 
 @cache

@@ -12,11 +12,15 @@ PATTERN = 0xAA  # fills the buffer of a process list: how far the driver writes 
 LARGEST_RECORD = 40
 PID_LIMIT = 1 << 22  # the kernel's PID_MAX_LIMIT
 MEMORY_V2 = 0x02000028  # nvmlMemory_v2: the struct's size and its version
-CLOCK_SM, CLOCK_MEM = 1, 2
 ABSENCES = {3: "not_supported", 4: "no_permission", 13: "driver_too_old", 25: "driver_too_old", 15: "lost"}
 ABSENCES.update(dict.fromkeys((6, 10, 21, 27), "no_answer"))  # not found, timeout, no data, not ready
 LOST = {15: "the GPU is lost: it fell off the bus or was reset", 16: "the GPU needs a reset"}
-LISTS = (("C", "nvmlDeviceGetComputeRunningProcesses"), ("G", "nvmlDeviceGetGraphicsRunningProcesses"))
+LISTS = {"C": "nvmlDeviceGetComputeRunningProcesses", "G": "nvmlDeviceGetGraphicsRunningProcesses"}
+STRIDES = {"_v3": 24, "_v2": 24, "": 16}  # bytes per record as documented, newest call first
+
+
+class UnreadableError(Exception):
+    """The records of a process list cannot be what they should be."""
 
 
 class LostError(Exception):
@@ -79,19 +83,17 @@ class Nvml:
             return {"unified": True}, dict.fromkeys(("memory.total", "memory.free"), "not_supported")
         if code:
             return {}, {"memory": ABSENCES.get(code, "failed")}
-        for name, size in list(sizes.items()):
-            if size is not None and size > LARGEST_SIZE:
-                absent["memory." + name] = "not_supported" if size == NOT_AVAILABLE else "failed"
-                sizes[name] = None
-        return {name: size for name, size in sizes.items() if size is not None}, absent
+        known, impossible = possible_sizes(sizes)
+        return known, dict(absent, **impossible)
 
     def processes(self, device: ctypes.c_void_p) -> tuple[dict[int, list[Any]], dict[str, str], bool]:
         """Bytes, type and MIG instance by pid; why there are none; and whether the lists can be trusted."""
         listed: dict[int, list[Any]] = {}
         absent: dict[str, str] = {}
-        for kind, base in LISTS:
-            rows, why = self._list(device, base)
-            if rows is None:
+        for kind, base in LISTS.items():
+            try:
+                rows, why = self._list(device, base)
+            except UnreadableError:
                 return {}, {"processes": "failed"}, False
             if why and not (kind == "G" and why == "not_supported"):
                 absent["processes" if kind == "C" else "processes.graphics"] = why
@@ -104,9 +106,9 @@ class Nvml:
                     known[1] = kind if known[1] == kind else "C+G"
         return listed, absent, True
 
-    def _list(self, device: ctypes.c_void_p, base: str) -> tuple[list[tuple[int, int | None, int]] | None, str]:
+    def _list(self, device: ctypes.c_void_p, base: str) -> tuple[list[tuple[int, int | None, int]], str]:
         why = "driver_too_old"
-        for suffix, documented in (("_v3", 24), ("_v2", 24), ("", 16)):
+        for suffix, documented in STRIDES.items():
             capacity = 64
             for _ in range(8):
                 size = capacity * LARGEST_RECORD
@@ -117,35 +119,74 @@ class Nvml:
                     break
                 capacity = min(1 << 16, 2 * max(capacity, count.value))
             if not code:
-                return records(buffer.raw, count.value, documented), ""
+                data, stride, is_told = written_records(buffer.raw, count.value, documented)
+                rows, odd = read_records(data, stride, LARGEST_SIZE) if data else ([], 0)
+                if odd and not is_told:
+                    raise UnreadableError
+                return rows, ""
             why = ABSENCES.get(code, "failed")
             if why != "driver_too_old":
                 break
         return [], why
 
 
-def records(raw: bytes, count: int, documented: int) -> list[tuple[int, int | None, int]] | None:
-    """Pid, bytes and MIG instance of each; None where they make no sense.
+def possible_sizes(sizes: dict[str, int | None]) -> tuple[dict[str, int], dict[str, str]]:
+    """Those in bytes that can be, and why others are missing: "not available" is the largest number of its type."""
+    known = {name: size for name, size in sizes.items() if size is not None}
+    absent = {
+        "memory." + name: "not_supported" if size == NOT_AVAILABLE else "failed"
+        for name, size in known.items()
+        if size > LARGEST_SIZE
+    }
+    return {name: size for name, size in known.items() if size <= LARGEST_SIZE}, absent
 
-    Drivers 510 to 550 write records of 16, 24 or 32 bytes under one and the same name.
+
+def written_records(raw: bytes, count: int, documented: int) -> tuple[bytes, int, bool]:
+    """The records that a driver wrote over the pattern, bytes of each, and whether how far it wrote tells that.
+
+    Drivers 510 to 550 disagree about that size under one and the same name: a record is 16 bytes (pid, memory), 24
+    (with the MIG instances) or 32 (with protected memory), so a reader who trusts the header can show scrambled pids.
+
+    Args:
+        raw: the whole buffer.
+        count: of records.
+        documented: bytes of each by NVML's header.
     """
     written = raw.rstrip(bytes([PATTERN]))
     sizes = [size for size in (16, 24, 32) if count * size - 8 < len(written) <= count * size]
     stride = sizes[0] if sizes else documented
-    data = written[: count * stride].ljust(count * stride, b"\0")
-    listed, odd = [], 0
-    for at in range(0, count * stride, stride):
-        pid = int.from_bytes(data[at : at + 4], "little")
-        used = int.from_bytes(data[at + 8 : at + 16], "little")
-        instance = int.from_bytes(data[at + 16 : at + 20], "little") if stride > 16 else NO_INSTANCE
-        if not 0 < pid < PID_LIMIT:
-            odd += pid != 0
-        elif used == NOT_AVAILABLE or used <= LARGEST_SIZE:
-            listed.append((pid, None if used == NOT_AVAILABLE else used, instance))
-        else:
-            odd += 1
-            listed.append((pid, None, instance))
-    return None if odd and (2 * odd >= count or not sizes) else listed
+    return written[: count * stride].ljust(count * stride, b"\0"), stride, bool(sizes)
+
+
+def read_records(data: bytes, stride: int, most: int) -> tuple[list[tuple[int, int | None, int]], int]:
+    """Pid, bytes and MIG instance of each record, and how many were impossible: one whose pid no process can have is
+    left out; of one whose size no process can have the size is not known.
+
+    Args:
+        data: all of them, one at least.
+        stride: bytes per record.
+        most: bytes that a process can hold.
+
+    Raises:
+        UnreadableError: half of them or more are impossible, as where all are read by a wrong size of the records. Of
+            one or two, a single one is taken for a slip of the driver's; where a pid is left, there is a list.
+    """
+    words, step = memoryview(data).cast("Q"), stride // 8
+    pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
+    instances = words[2::step].tolist() if step > 2 else [NO_INSTANCE] * len(pids)
+    known = [None if size == NOT_AVAILABLE else size for size in sizes] if NOT_AVAILABLE in sizes else sizes
+    instances = [instance & NO_INSTANCE for instance in instances]
+    rows = list(zip(pids, known, instances))  # noqa: B905 - `strict` is of Python 3.10
+    if min(pids) > 0 and max(pids) < PID_LIMIT and max(size or 0 for size in known) <= most:
+        return rows, 0
+    possible = [row for row in rows if 0 < row[0] < PID_LIMIT]
+    odd = sum(not 0 < pid < PID_LIMIT or (size is not None and size > most) for pid, size, _ in rows)
+    # Some drivers list pid 0 where a process is of another namespace; its size is right.
+    foreign = sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)
+    slip = len(rows) <= 2 and odd - foreign == 1 and len(possible) > 0
+    if 2 * (odd - foreign - slip) >= len(rows):
+        raise UnreadableError
+    return [(pid, None if size is None or size > most else size, instance) for pid, size, instance in possible], odd
 
 
 def plain(data: bytes) -> str:

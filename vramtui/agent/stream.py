@@ -17,6 +17,7 @@ from .processes import Processes, read_file
 
 FORMAT = 1  # of recordings
 BROKEN, NO_NVML = 1, 3  # exit codes
+PROFILE = re.compile(r"\bMIG (\S+)\s*$")  # the end of a MIG instance's name
 PATIENCE = 3.0  # seconds for all cards, after which the driver is said not to answer
 CLOCK_SM, CLOCK_MEM = 1, 2
 MOST_DEVICES = 1024
@@ -30,17 +31,18 @@ THROTTLING = (
     (0x80, "power brake"),
     (0x100, "display clocks"),
 )
-NUMBERS = (
-    # field, call, arguments before the result, divisor
-    ("power_watts", "nvmlDeviceGetPowerUsage", (), 1000.0),
-    ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", (), 1000.0),
-    ("temperature_celsius", "nvmlDeviceGetTemperature", (0,), 1),
-    ("sm_clock_mhz", "nvmlDeviceGetClockInfo", (CLOCK_SM,), 1),
-    ("memory_clock_mhz", "nvmlDeviceGetClockInfo", (CLOCK_MEM,), 1),
-    ("fan_percent", "nvmlDeviceGetFanSpeed", (), 1),
-    ("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", (), 1),
-    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", (), 1),
-)
+THROTTLING_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+# Of a field: the call, its arguments before the result, and what the result is divided by.
+NUMBERS = {
+    "power_watts": ("nvmlDeviceGetPowerUsage", (), 1000),
+    "power_limit_watts": ("nvmlDeviceGetEnforcedPowerLimit", (), 1000),
+    "temperature_celsius": ("nvmlDeviceGetTemperature", (0,), 1),
+    "sm_clock_mhz": ("nvmlDeviceGetClockInfo", (CLOCK_SM,), 1),
+    "memory_clock_mhz": ("nvmlDeviceGetClockInfo", (CLOCK_MEM,), 1),
+    "fan_percent": ("nvmlDeviceGetFanSpeed", (), 1),
+    "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration", (), 1),
+    "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth", (), 1),
+}
 MEMORY = (
     ("memory_total", b"MemTotal"),
     ("memory_available", b"MemAvailable"),
@@ -49,7 +51,7 @@ MEMORY = (
 )
 METRICS = (
     *("utilization", "memory_utilization", "throttle_reasons", "ecc_errors"),
-    *(row[0] for row in NUMBERS),
+    *NUMBERS,
     *counters.METRICS,
 )
 
@@ -146,7 +148,7 @@ class Card:
             identity = dict(self._identity, name=name, uuid=self._nvml.text("nvmlDeviceGetUUID", handle))
             identity["uuid"] = identity["uuid"] or f"{self._identity['uuid']}/{at}"
             identity.update(index=self._index, mig_parent=self._identity["uuid"])
-            profile = re.search(r"\bMIG (\S+)\s*$", name)
+            profile = PROFILE.search(name)
             if profile:
                 identity["mig_profile"] = profile.group(1)
             row = self._row(handle, identity, set())
@@ -158,7 +160,7 @@ class Card:
     def _metrics(self) -> tuple[dict[str, Any], dict[str, str]]:
         values: dict[str, Any] = {}
         absent: dict[str, str] = {}
-        for field, name, arguments, divisor in NUMBERS:
+        for field, (name, arguments, divisor) in NUMBERS.items():
             value, why = self._nvml.number(name, self._handle, *arguments)
             if value is None:
                 absent[field] = why
@@ -177,7 +179,7 @@ class Card:
             absent["ecc_errors"] = ABSENCES.get(code, "failed")
         else:
             values["ecc_errors"] = long.value
-        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        for name in THROTTLING_CALLS:
             code = self._nvml.call(name, self._handle, ctypes.byref(long))
             if code not in (3, 13):
                 break

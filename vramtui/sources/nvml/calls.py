@@ -4,21 +4,12 @@ from typing import Any, Final
 
 import pynvml
 
+from vramtui.agent.nvml import ABSENCES, LOST
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Problem
 
-_ABSENCES: Final = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED: Absence.NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION: Absence.NO_PERMISSION,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Absence.DRIVER_TOO_OLD,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Absence.DRIVER_TOO_OLD,
-    pynvml.NVML_ERROR_GPU_IS_LOST: Absence.LOST,
-    pynvml.NVML_ERROR_TIMEOUT: Absence.NO_ANSWER,
-    pynvml.NVML_ERROR_NOT_FOUND: Absence.NO_ANSWER,
-    pynvml.NVML_ERROR_NO_DATA: Absence.NO_ANSWER,
-    pynvml.NVML_ERROR_NOT_READY: Absence.NO_ANSWER,
-}
-_SENTENCES: Final = {
+_ABSENCES: Final = {code: Absence(why) for code, why in ABSENCES.items()}
+_SENTENCES: Final[dict[int, str]] = LOST | {
     pynvml.NVML_ERROR_UNINITIALIZED: "the driver was unloaded or reloaded",
     pynvml.NVML_ERROR_INVALID_ARGUMENT: "the driver refused the question",
     pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this device",
@@ -27,8 +18,6 @@ _SENTENCES: Final = {
     pynvml.NVML_ERROR_TIMEOUT: "the driver gave up waiting for the device",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVIDIA's library libnvidia-ml.so.1 was not found",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver does not have the call",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost: it fell off the bus or was reset",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
     pynvml.NVML_ERROR_OPERATING_SYSTEM: "the operating system does not let NVIDIA's library at the driver",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "NVIDIA's library and the loaded driver are of different versions; the driver was upgraded"
@@ -45,7 +34,6 @@ _INIT_HINTS: Final = {
     pynvml.NVML_ERROR_OPERATING_SYSTEM: "In a container, see that the devices /dev/nvidia* are passed in.",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "The driver is too old: it has to be of version 450 or later.",
 }
-_DEVICE_GONE: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 _DRIVER_GONE: Final = (
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -131,7 +119,7 @@ class Caller:
             DeviceGoneError: the device is lost.
             DriverGoneError: the driver is.
         """
-        if code in _DEVICE_GONE:
+        if code in LOST:
             raise DeviceGoneError(name, code)
         if code in _DRIVER_GONE:
             raise DriverGoneError(f"{name}: {sentence(code)}")

@@ -1,6 +1,5 @@
 """One card (and its MIG instances) as NVML tells of it, from tick to tick."""
 
-import re
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -8,6 +7,7 @@ import msgspec
 import pynvml
 
 from vramtui.agent.counters import CardCounters
+from vramtui.agent.stream import PROFILE
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
@@ -66,7 +66,6 @@ def _ask_as(caller: Caller) -> Callable[..., int]:
 
 
 _PASSING = (Absence.FAILED, Absence.NO_ANSWER)  # what may be told another time
-_PROFILE = re.compile(r"\bMIG (\S+)\s*$")
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +129,7 @@ def _describe(caller: Caller, handle: Device, fallback: str, card_name: str) -> 
 
 def _profile(caller: Caller, handle: Device, name: str) -> str | None:
     """The size's name, such as 1g.18gb: the end of the instance's name, or put together from its attributes."""
-    match = _PROFILE.search(name)
+    match = PROFILE.search(name)
     if match:
         return printable(match[1])
     attributes, absence = caller.ask("nvmlDeviceGetAttributes_v2", handle)

@@ -11,10 +11,10 @@ import msgspec
 import pynvml
 
 from vramtui.agent.counters import METRICS as COUNTED
-from vramtui.agent.nvml import NOT_AVAILABLE
-from vramtui.agent.stream import THROTTLING
+from vramtui.agent.nvml import possible_sizes
+from vramtui.agent.stream import NUMBERS, THROTTLING, THROTTLING_CALLS
 from vramtui.core.base.text import printable
-from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible, is_size
+from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible
 from vramtui.core.observation.readings import Absence, Memory
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 
@@ -96,8 +96,10 @@ def _throttling(bits: int) -> tuple[tuple[str, ...]]:
     return (tuple(word for bit, word in THROTTLING if bits & bit),)
 
 
-def _watts(milliwatts: int) -> tuple[float]:
-    return (milliwatts / 1000,)
+def _number(field: str, *older_calls: str) -> Metric:
+    """A field that one call tells, as the agent asks for it."""
+    call, arguments, divisor = NUMBERS[field]
+    return Metric((field,), (call, *older_calls), arguments, lambda value: (value / divisor if divisor > 1 else value,))
 
 
 CHANGING: Final = (
@@ -106,31 +108,18 @@ CHANGING: Final = (
         ("nvmlDeviceGetUtilizationRates",),
         convert=lambda rates: (rates.gpu, rates.memory),
     ),
-    Metric(("power_watts",), ("nvmlDeviceGetPowerUsage",), convert=_watts),
-    Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (pynvml.NVML_TEMPERATURE_GPU,)),
-    Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,)),
-    Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_MEM,)),
-    Metric(
-        ("throttle_reasons",),
-        ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
-        convert=_throttling,
-    ),
+    *map(_number, ("power_watts", "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz")),
+    Metric(("throttle_reasons",), THROTTLING_CALLS, convert=_throttling),
 )
 # The last three do change, and stand in details alone: three of seventeen calls of a look at a card.
 RARELY_CHANGING: Final = (
-    Metric(
-        ("power_limit_watts",),
-        ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
-        convert=_watts,
-    ),
+    _number("power_limit_watts", "nvmlDeviceGetPowerManagementLimit"),
     Metric(
         ("ecc_errors",),
         ("nvmlDeviceGetTotalEccErrors",),
         (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
     ),
-    Metric(("fan_percent",), ("nvmlDeviceGetFanSpeed",)),
-    Metric(("pcie_generation",), ("nvmlDeviceGetCurrPcieLinkGeneration",)),
-    Metric(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",)),
+    *map(_number, ("fan_percent", "pcie_generation", "pcie_width")),
 )
 NEVER_CHANGING: Final = (
     Metric(("name",), ("nvmlDeviceGetName",), convert=lambda name: (printable(name),)),
@@ -187,11 +176,8 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     if absence is not None:
         return Memory(), {"memory": absence}
     sizes: dict[str, int | None] = {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
-    for name in [name for name, size in sizes.items() if size is not None and not is_size(size)]:
-        # NVML's "not available" is the largest number of its type.
-        absent[f"memory.{name}"] = Absence.NOT_SUPPORTED if sizes[name] == NOT_AVAILABLE else Absence.FAILED
-        sizes[name] = None
-    return msgspec.convert(sizes, Memory), absent
+    known, impossible = possible_sizes(sizes)
+    return msgspec.convert(known, Memory), absent | {name: Absence(why) for name, why in impossible.items()}
 
 
 def _text(value: bytes | str) -> str:

@@ -1,9 +1,4 @@
-"""The driver's process lists, read by the size that its records really have.
-
-Drivers 510 to 550 disagree about that size under one and the same name: a record is 16 bytes (pid, memory), 24 (with
-the MIG instances) or 32 (with protected memory), so a reader who trusts the header can show scrambled pids. Here the
-buffer is filled with a pattern first, and how far the driver wrote over it tells how large its records are.
-"""
+"""The driver's process lists, read by the size that its records really have (see `agent/nvml.py`)."""
 
 import ctypes
 from collections.abc import Mapping
@@ -12,7 +7,16 @@ from typing import Final
 import msgspec
 import pynvml
 
-from vramtui.agent.nvml import LARGEST_RECORD, NO_INSTANCE, NOT_AVAILABLE, PATTERN, PID_LIMIT
+from vramtui.agent.nvml import (
+    LARGEST_RECORD,
+    LISTS,
+    NO_INSTANCE,
+    PATTERN,
+    STRIDES,
+    UnreadableError,
+    read_records,
+    written_records,
+)
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
@@ -20,11 +24,6 @@ from vramtui.sources.nvml.calls import Caller, Device
 
 FIRST_CAPACITY: Final = 64
 MOST_USES: Final = 1 << 14
-STRIDES: Final = {"_v3": 24, "_v2": 24, "": 16}  # bytes per record as documented, newest call first
-LISTS: Final[dict[ProcessType, str]] = {
-    "C": "nvmlDeviceGetComputeRunningProcesses",
-    "G": "nvmlDeviceGetGraphicsRunningProcesses",
-}
 
 
 class ProcessUse(msgspec.Struct, frozen=True, gc=False):
@@ -76,11 +75,7 @@ class _Uses(dict[int | None, ProcessUse]):
         return use
 
 
-_USES: Final[dict[ProcessType, _Uses]] = {kind: _Uses(kind) for kind in LISTS}
-
-
-class _UnreadableError(Exception):
-    """The records cannot be what they should be."""
+_USES: Final[dict[ProcessType, _Uses]] = {"C": _Uses("C"), "G": _Uses("G")}
 
 
 class ProcessLists:
@@ -114,7 +109,7 @@ class ProcessLists:
             if graphics_too or self._has_graphics:
                 graphics, silent = self._list(caller, device, "G", total)
                 self._has_graphics = bool(graphics)
-        except _UnreadableError:
+        except UnreadableError:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
             silent = None  # a device that knows no graphics has no graphics clients
@@ -149,30 +144,28 @@ class ProcessLists:
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             if count.value > MOST_PROCESSES:
-                raise _UnreadableError
+                raise UnreadableError
             self._capacity = max(FIRST_CAPACITY, 2 * count.value)
             self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         if count.value > max(self._capacity, 0):
-            raise _UnreadableError
+            raise UnreadableError
         return count.value
 
     def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, ProcessUse]:
         if count == 0:
             return {}
-        written = self._buffer.raw.rstrip(bytes([PATTERN]))
-        real = record_size(len(written), count)
-        stride = documented if real is None else real
+        data, stride, is_told = written_records(self._buffer.raw, count, documented)
         if stride != documented:
             self._note = f"the driver's process records are of {stride} bytes, not {documented}; they are read as such"
-        data = written[: count * stride].ljust(count * stride, b"\0")
         last = self._seen.get(kind)
         if last is not None and last[0] == data:
             return last[1]
-        uses, odd = parse(data, stride, kind, total)
-        if odd and real is None:
-            raise _UnreadableError
+        rows, odd = read_records(data, stride, LARGEST_SIZE if total is None else total)
+        if odd and not is_told:
+            raise UnreadableError
+        uses = _by_pid(rows, kind)
         if odd:
             records = "1 record" if odd == 1 else f"{odd} records"
             self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
@@ -181,49 +174,15 @@ class ProcessLists:
         return uses
 
 
-def record_size(written: int, count: int) -> int | None:
-    """Bytes per record when `count` records reach over `written` bytes; None when that is no size known."""
-    for stride in (16, 24, 32):
-        if count * stride - 8 < written <= count * stride:
-            return stride
-    return None
-
-
-def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tuple[dict[int, ProcessUse], int]:
-    """The records by pid, and how many of them were impossible.
-
-    A record whose pid no process can have is left out; of one whose size no process can have the size is not known.
-
-    Raises:
-        _UnreadableError: half of them or more are impossible, as where all are read by a wrong size of the records. Of
-            one or two, a single one is taken for a slip of the driver's; where a pid is left, there is a list.
-    """
-    words, step = memoryview(data).cast("Q"), stride // 8
-    pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
-    instances = words[2::step].tolist() if step > 2 else [NO_INSTANCE] * len(pids)
-    known = sizes if NOT_AVAILABLE not in sizes else [None if size == NOT_AVAILABLE else size for size in sizes]
-    largest = max((size for size in known if size is not None), default=0)
-    most, odd = LARGEST_SIZE if total is None else total, 0
-    if not (min(pids) > 0 and max(pids) < PID_LIMIT and largest <= most):
-        rows = list(zip(pids, known, instances, strict=True))
-        possible = [row for row in rows if 0 < row[0] < PID_LIMIT]
-        odd = sum(not 0 < pid < PID_LIMIT or (size is not None and size > most) for pid, size, _ in rows)
-        # Some drivers list pid 0 where a process is of another namespace; its size is right.
-        foreign = sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)
-        slip = len(rows) <= 2 and odd - foreign == 1 and len(possible) > 0
-        if 2 * (odd - foreign - slip) >= len(rows):
-            raise _UnreadableError
-        pids = [pid for pid, _, _ in possible]
-        known = [None if size is None or size > most else size for _, size, _ in possible]
-        instances = [instance for _, _, instance in possible]
-    uses: dict[int, ProcessUse] = {}
-    if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
-        return dict(zip(pids, map(_USES[kind].__getitem__, known), strict=True)), odd
-    for pid, used, instance_word in zip(pids, known, instances, strict=True):
-        instance = instance_word & 0xFFFFFFFF
+def _by_pid(rows: list[tuple[int, int | None, int]], kind: ProcessType) -> dict[int, ProcessUse]:
+    if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
+        uses = _USES[kind]
+        return {pid: uses[used] for pid, used, _ in rows}
+    by_pid: dict[int, ProcessUse] = {}
+    for pid, used, instance in rows:
         row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
-        uses[pid] = row if pid not in uses else _larger(uses[pid], row)
-    return uses, odd
+        by_pid[pid] = row if pid not in by_pid else _larger(by_pid[pid], row)
+    return by_pid
 
 
 def merge(compute: dict[int, ProcessUse], graphics: dict[int, ProcessUse]) -> dict[int, ProcessUse]:
