@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 MEASURED = Path(__file__).parents[1] / "vramtui" / "estimators" / "torch_facts" / "convolutions_h200.json"
+PLANE = 2
+"""Dimensions of a picture."""
 
 
 def scratch_of(call: Callable[[], object], result: int) -> int:
@@ -42,7 +44,8 @@ def workspaces(
     size, padding = sides[: len(sides) // 2], sides[len(sides) // 2 :]
     groups = form.get("groups", 1)
     how = {"device": "cuda", "dtype": getattr(torch, form["dtype"])}
-    layout = torch.channels_last if form.get("channels_last") else torch.contiguous_format
+    last = torch.channels_last if len(size) == PLANE else torch.channels_last_3d
+    layout = last if form.get("channels_last") else torch.contiguous_format
     tensor = torch.empty((images, inputs, *size), **how).to(memory_format=layout)
     weight = torch.empty((outputs, inputs // groups, *form["window"]), **how).to(memory_format=layout)
     none = [1] * len(size)
@@ -54,7 +57,7 @@ def workspaces(
         )
         return found
 
-    gradient = torch.empty_like(forward("meta"), device="cuda")
+    gradient = torch.empty(forward("meta").shape, **how).to(memory_format=layout)  # as CUDA, not meta, gives it
     found = [scratch(forward, gradient.nbytes)]
     for at, result in ((0, tensor), (1, weight)):
         wanted = [at == 0, at == 1, False]

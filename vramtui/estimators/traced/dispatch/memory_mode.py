@@ -36,6 +36,7 @@ from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count
 from vramtui.estimators.traced.kernels import sparse, sparse_parts
 from vramtui.estimators.traced.kernels.checks import as_from_kernel
 from vramtui.estimators.traced.kernels.registry import find_kernel
+from vramtui.estimators.traced.loading.host_draws import HostDraws
 from vramtui.estimators.traced.process.failures import Escape
 
 _UNSAFE = {
@@ -221,6 +222,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
         self._written_views = WrittenViews(memory, accumulation)
+        self._host_draws = HostDraws()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -318,6 +320,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             return sparse.run(Call(self.memory, func, args, kwargs))
         if stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
+                self._host_draws.pay(func, kwargs)
                 return func(*args, **kwargs)
         known = values.read(self.memory, func, args)
         if known is not values.NOT_A_READ:
@@ -339,6 +342,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         finally:
             call.end()
         count_writes(func, args)
+        self._host_draws.note(func, kwargs, out)
         values.propagate(self.memory.book, call.fresh, (func, args, kwargs), out)
         return out
 

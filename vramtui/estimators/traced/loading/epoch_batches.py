@@ -115,6 +115,7 @@ class RandomState:
         own = {
             id(one): one for holder in holders if isinstance(one := getattr(holder, "generator", None), torch.Generator)
         }
+        torch.empty(0, dtype=torch.int64).random_()  # what weights without values owe is drawn before, not within
         with _disable_current_modes():
             states = [(one, one.get_state()) for one in (torch.default_generator, *own.values())]
         numpy = sys.modules.get("numpy")
