@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from vramtui.app.terminal.moved_cells import find_move
 from vramtui.app.terminal.style_codes import PLAIN, Codes, codes_of, transition_of_codes
 from vramtui.app.terminal.textual_private import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
@@ -30,8 +31,6 @@ JUMP = 4
 FEW = 500
 # Up to so many a move is shorter as single characters than as a sequence.
 MOST_TABS, MOST_BACK = 3, 5
-# A picture that moved is moved on the terminal where that saves so many bytes; it takes 21 and more itself.
-LEAST_SAVED, MOST_MOVED = 24, 16
 # Of bars and graphs. All that is drawn here takes them for one column each.
 BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
 # What else stands on nearly every line: of text that has nothing beyond these each character is a cell.
@@ -99,39 +98,12 @@ class Frame:
         right of them goes to the left with them, and is put back to its place.
         """
         line = self._lines[y]
-        moved = _moved_by(line[x : x + len(cells)], cells)
+        moved = find_move(line[x : x + len(cells)], cells, writer.moved_by)
         if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved.start :]):
             return
         start, stop, by = x + moved.start, x + moved.stop, moved.by
         writer.move(y, start, stop, by)
         line[start:stop] = [*line[start + by : stop], *by * [NOTHING]]
-
-
-class _Moved(NamedTuple):
-    """Which cells of a line have moved to the left, and by how many columns."""
-
-    start: int
-    stop: int
-    by: int
-
-
-def _moved_by(before: list[Cell], after: list[Cell]) -> _Moved | None:
-    """How the cells of `after` come from `before` by moving them; None where that saves little."""
-    changed = _changed(before, after)
-    if 3 * len(changed) <= LEAST_SAVED:
-        return None
-    if 3 * sum(not after[at][0].isascii() for at in changed) <= LEAST_SAVED:
-        return None  # text, whose place other text has taken
-    start, stop = changed[0], changed[-1] + 1
-    sizes = [1 if cell[0].isascii() else 3 for cell in after]
-    whole = sum(sizes[at] for at in changed)
-    best: _Moved | None = None
-    least = whole - LEAST_SAVED
-    for by in range(1, min(MOST_MOVED, stop - start) if least > 0 else 0):
-        differ = map(ne, before[start + by : stop], after[start : stop - by])
-        cost = sum(sizes[stop - by : stop]) + sum(compress(sizes[start : stop - by], differ))
-        best, least = (_Moved(start, stop, by), cost) if cost < least else (best, least)
-    return best
 
 
 class _Stretch(NamedTuple):
@@ -150,9 +122,13 @@ class _Writer:
     A true colour takes 20 bytes and a move of the cursor at most 9: where few cells change, all of one style are
     written before those of the next, begun with the style that the last update ended in. More of them are written line
     by line, as they are seen.
+
+    Attributes:
+        moved_by: by how many columns the latest line was moved that was; 0 for none.
     """
 
     def __init__(self, color_system: ColorSystem, width: int) -> None:
+        self.moved_by = 0
         self._color_system = color_system
         self._width = width
         self._stretches: list[_Stretch] = []
@@ -166,6 +142,7 @@ class _Writer:
         """Move the cells of a line from column `start` to before `stop` to the left by so many, before anything is
         written: the first of them go, and as many are put in at the end.
         """
+        self.moved_by = by
         self._moves.append(f"\x1b[{y + 1};{start + 1}H\x1b[{by}P\x1b[{stop - by + 1}G\x1b[{by}@")
 
     def write(self, y: int, x: int, cells: list[Cell]) -> None:

@@ -26,7 +26,8 @@ STEADY = 0.9  # share of the changes in the window that go up
 PREDICTED: frozenset[Kind] = frozenset({"will_not_fit", "over"})
 """Kinds that speak of a prediction."""
 XID_STANDS = 600.0  # seconds for which the last error of a GPU is shown as something to know now
-GROWTH_EVERY = 15.0  # seconds: trends take minutes, and a look reads what thousands of processes held
+# Seconds, and looks where they are far apart: trends take minutes, and a look reads what thousands of processes held.
+GROWTH_EVERY, GROWTH_LOOKS = 15.0, 5
 
 
 class Trend(msgspec.Struct, frozen=True):
@@ -108,7 +109,8 @@ class Alerts:
     def __init__(self, rules: AlertRules | None = None) -> None:
         self.rules = rules or AlertRules()
         self._states: dict[Place, _State] = {}
-        self._growing: dict[str, tuple[float, list[Alert]]] = {}
+        self._growing: dict[str, tuple[float, int, list[Alert]]] = {}
+        self._looks = 0
         self._looked_at = float("-inf")
 
     @property
@@ -140,6 +142,7 @@ class Alerts:
                 known.began, known.last = known.began + now - self._looked_at, now
                 known.alert = msgspec.structs.replace(known.alert, since=known.began)
         self._looked_at = now
+        self._looks += 1
         begins: list[Alert] = []
         wanted = (alert for alert in reported if alert.kind in self.rules.kinds)
         for alert in (*self._find_alerts(sample, history, predicted), *wanted):
@@ -196,8 +199,9 @@ class Alerts:
         self, sample: Sample, gpu: Gpu, here: Mapping[int, Track], predicted: Mapping[ProcessKey, Estimate | None]
     ) -> Iterable[Alert]:
         """What grows: looked into now and then, for there may be thousands of processes and trends take a minute."""
-        since, growths = self._growing.get(gpu.uuid, (float("-inf"), []))
-        if not since <= sample.taken_at < since + GROWTH_EVERY:
+        since, look, growths = self._growing.get(gpu.uuid, (float("inf"), 0, []))
+        past = sample.taken_at - since
+        if past < 0 or (past >= GROWTH_EVERY and self._looks >= look + GROWTH_LOOKS):
             growths = []
             for row in gpu.processes:
                 track = here.get(row.pid)
@@ -208,7 +212,7 @@ class Alerts:
                 if row.used_memory < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
                     continue
                 growths += self._growth(gpu, track.key, track, sample.taken_at)
-            self._growing[gpu.uuid] = (sample.taken_at, growths)
+            self._growing[gpu.uuid] = (sample.taken_at, self._looks, growths)
         yield from growths
 
     def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:

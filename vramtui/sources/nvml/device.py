@@ -142,7 +142,7 @@ def _profile(caller: Caller, handle: Device, name: str) -> str | None:
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0
-RARE_LOOKS = 2  # and not at each of them, where they are far apart: who asks for fewer wants it cheaper
+RARE_LOOKS, COUNT_LOOKS = 5, 3  # where looks are far apart: who wants fewer wants it cheaper; XID errors are counts
 
 
 class DeviceReading(msgspec.Struct, kw_only=True):
@@ -322,7 +322,7 @@ class CardReader:
         self._shares: Mapping[int, int] | None = None
         self._counters.begin_anew()
         self._counted: tuple[Fields, Absences] = ({}, {})
-        self._count_pace = _Pace(RARE_EVERY, RARE_LOOKS)
+        self._count_pace = _Pace(RARE_EVERY, COUNT_LOOKS)
 
     def _read(self) -> list[DeviceReading]:
         if self._handle is None:

@@ -6,6 +6,7 @@ Areas are drawn in eighths of a cell: two colours in each, so that a boundary st
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 from textual.strip import Strip
@@ -205,13 +206,17 @@ def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> lis
     strips = []
     for y in range(height):
         drawn = [cells[y] for cells in columns]
-        cells = [_painted(cell, picture.colours, palette) for cell in drawn]
+        lines = [line for line in picture.lines if y in line.rows]
+        if palette.is_plain or y in letters or lines:
+            cells = [_painted(cell, picture.colours, palette) for cell in drawn]
+        else:
+            cells = _painted_alike(drawn, picture.colours, palette)
         if palette.is_plain:
             cells = [_lettered(cell, piece, series.layers) for cell, piece in zip(drawn, cells, strict=True)]
         elif y in letters:
             x, name = letters[y]
             cells[x] = (SIGNS[name], palette.ink("background", colour_of(name), bold=True))
-        for line in picture.lines:
+        for line in lines:
             on = ["background" if cell.layer is None else picture.colours[cell.layer] for cell in drawn]
             _draw(line, y, cells, on, palette)
         label = labels.get(y, "")
@@ -219,6 +224,12 @@ def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> lis
         strips.append(strip([axis, *_merged(cells)], width, palette.text))
     strips.append(_time_axis(series, palette, width))
     return strips
+
+
+def _painted_alike(cells: Sequence[AreaCell], colours: Sequence[str], palette: Palette) -> list[Piece]:
+    """Neighbours that are alike as one piece, painted once."""
+    pieces = ((_painted(cell, colours, palette), len(list(alike))) for cell, alike in groupby(cells))
+    return [(text * times, style) for (text, style), times in pieces]
 
 
 def _painted(cell: AreaCell, colours: Sequence[str], palette: Palette) -> Piece:
