@@ -52,6 +52,7 @@ int cuMemFree_v2(address);
 int cuMemGetInfo_v2(size_t *, size_t *);
 int cuMemcpyHtoD_v2(address, const void *, size_t);
 int cuMemcpyDtoH_v2(void *, address, size_t);
+void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_t, size_t, size_t, uint16_t);
 int cuMemsetD8_v2(address, unsigned char, size_t);
 int cuMemAddressReserve(address *, size_t, size_t, address, unsigned long long);
 int cuMemAddressFree(address, size_t);
@@ -278,6 +279,10 @@ static int values(void) {
   EXPECT(cuMemcpyDtoH_v2(&loss, place + 8, sizeof loss) == 0 && loss == 0); /* -100's bits would be NaN */
   EXPECT(cuMemcpyHtoD_v2(place, labels + 1, 8) == 0 && cuMemcpyDtoH_v2(back, place, 8) == 0 && back[0] == -100);
   EXPECT(cuMemsetD8_v2(place, 0, MIB) == 0 && cuMemcpyDtoH_v2(back, place, sizeof back) == 0 && back[0] == 0);
+  EXPECT(cuMemcpyHtoD_v2(place, labels, 8) == 0 && cuMemcpyHtoD_v2(place + 8192, labels, sizeof labels) == 0);
+  _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE((void *)place, -8192, 0, 0, 1); /* PyTorch gives it back */
+  EXPECT(cuMemcpyDtoH_v2(back, place, 8) == 0 && back[0] == 0);
+  EXPECT(cuMemcpyDtoH_v2(back, place + 8192, sizeof back) == 0 && memcmp(labels, back, sizeof back) == 0);
   EXPECT(cuMemcpyHtoD_v2(place, labels, sizeof labels) == 0 && cuMemFree_v2(place) == 0);
   address again;
   EXPECT(cuMemAlloc_v2(&again, MIB) == 0 && again == place);

@@ -20,6 +20,7 @@ try:
     torch.distributions.Normal(zeros, -ones)
 except ValueError as error:
     print(str(error).split(" of shape")[0])
+print(torch.amp.GradScaler("cpu").get_scale(), torch.amp.GradScaler("cpu", enabled=False).get_scale())
 """
 
 
@@ -34,6 +35,7 @@ def test_what_is_not_on_the_card_keeps_its_own_answers() -> None:
         "[False] [True]",
         "torch.Size([3])",
         "Expected parameter scale (Tensor",
+        "65536.0 1.0",
     ]
 
 

@@ -139,9 +139,3 @@ def test_a_mask_that_was_computed_or_written_to_is_not_known(reads: Reads) -> No
     for mask in (computed, written):
         assert Tensor([0] * 2, is_cuda=True)[mask].numel() == int(mask.sum()) == 0
     assert reads.count == 2
-
-
-def test_bytes_of_something_else_read_as_zeros(reads: Reads) -> None:
-    computed = [Tensor([7, -1 << 40], is_cuda=True), Tensor([-100, 3], is_cuda=True)]
-    assert [one.tolist() for one in computed] == [[0, 0], [-100, 3]]
-    assert reads.count == 1  # the first is told as a guess

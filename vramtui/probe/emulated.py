@@ -7,7 +7,7 @@ from typing import Any
 
 from . import socket_dir
 from .guards import ANSWERED, answer_guards
-from .host_copies import MOST, HostCopies, flat
+from .host_copies import MOST, HostCopies, count_choices, flat
 from .import_hook import when_imported
 from .reads import FOLDER, Reads, read_ones
 
@@ -21,10 +21,14 @@ def prepare(torch: Any) -> Reads:
         owner.all = _true_on_card(torch, owner.all)
         owner.allclose = _holds_on_card(owner.allclose)
         owner.equal = _holds_on_card(owner.equal)
+    scaler = torch.amp.GradScaler  # whose scale stays, as nothing overflows
+    scaler.get_scale = lambda self: self._init_scale if self.is_enabled() else 1.0
     reads = Reads(torch)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
     _know_objects(torch, reads)
-    HostCopies(torch, reads).follow()
+    copies = HostCopies(torch, reads)
+    copies.follow()
+    count_choices(torch, reads, copies)
     _let_go_of_collectives(torch)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
     when_imported("triton.runtime.autotuner", _time_one)

@@ -3,17 +3,23 @@
 Masks, labels and edges come from the host, so that how many places a mask has is known though no kernel runs: what
 `x[mask]` holds, what `mask.sum()` says. The host's copy goes with the tensor, and is believed until something is
 written into it. Code that is compiled is not followed, nor are functions such as `torch.cat`.
+
+Where values decide how many places an operator takes (`nonzero` and every mask, `unique`, `repeat_interleave`, NMS),
+PyTorch reads that number from the card, where it would be zero, and a job seldom works with nothing: its maximum has no
+value, its batch no rows. So it is what the host knows, else as many as there can be, as `vramtui trace` takes it, and
+the read is counted. PyTorch's own kernels do the rest and take the memory that they take (`torch.library.get_kernel`,
+since 2.10; older releases read zero).
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
+from .import_hook import when_imported
 from .reads import Reads
 
-# No whole number of a job lies beyond: bytes that read so are other numbers', at an address that is used anew.
-FAR = 1 << 31
 MOST = 1 << 20  # numbers of a tensor that the host computes with
 COPY = "_vramtui_copy"  # the host's, with the tensor's version at that time
 SENT = ("to", "cpu", "cuda")
@@ -37,7 +43,6 @@ class HostCopies:
     def follow(self) -> None:
         """Keep copies from now on, and use them."""
         self._change(self._send, SENT)
-        self._change(self._read_list, ("tolist",))
         self._change(self._select, SELECTED)
         self._change(self._compute, (*COMPUTED, "__getitem__", "nonzero"))
 
@@ -51,22 +56,13 @@ class HostCopies:
             answer = act(tensor, *arguments, **named)
             if self._is_compiling() or type(answer) is not self._kind or answer is tensor:
                 return answer
-            if not answer.is_cuda:
-                return self._as_zeros(answer) if tensor.is_cuda and self._copy_of(tensor) is None else answer
-            if _is_small(answer):
-                copy = self._copy_of(tensor) if tensor.is_cuda else tensor.clone()
+            if answer.is_cuda and _is_small(answer):
+                copy = self.copy_of(tensor) if tensor.is_cuda else tensor.clone()
                 if copy is not None:
                     self._keep(answer, copy.to(answer.dtype))
             return answer
 
         return send
-
-    def _read_list(self, act: Any) -> Any:
-        @functools.wraps(act)
-        def read_list(tensor: Any) -> Any:
-            return act(tensor.cpu() if self._is_on_card(tensor) else tensor)
-
-        return read_list
 
     def _compute(self, act: Any) -> Any:
         @functools.wraps(act)
@@ -92,7 +88,7 @@ class HostCopies:
         @functools.wraps(act)
         def select(*arguments: Any, **named: Any) -> Any:
             copies = (
-                [] if self._is_compiling() else [self._copy_of(one) for one in flat(arguments) if self._is_mask(one)]
+                [] if self._is_compiling() else [self.copy_of(one) for one in flat(arguments) if self._is_mask(one)]
             )
             if not copies or any(copy is None for copy in copies):
                 return act(*arguments, **named)
@@ -110,7 +106,7 @@ class HostCopies:
 
         return select
 
-    def _copy_of(self, tensor: Any) -> Any:
+    def copy_of(self, tensor: Any) -> Any:
         """The host's copy of a tensor on the card, a tensor of the host itself; None where there is none."""
         if not tensor.is_cuda:
             return tensor
@@ -127,17 +123,10 @@ class HostCopies:
             return type(argument)(self._on_host(one) for one in argument)
         if type(argument) is not self._kind:
             return argument
-        copy = self._copy_of(argument)
+        copy = self.copy_of(argument)
         if copy is None:
             raise KeyError
         return copy
-
-    def _as_zeros(self, answer: Any) -> Any:
-        """What kernels would have computed, where it reads as what never was a whole number."""
-        if str(answer.dtype) == "torch.int64" and answer.numel() and int(answer.abs().max()) > FAR:
-            self._reads.count_here()
-            answer.zero_()
-        return answer
 
     def _is_on_card(self, one: Any) -> bool:
         return type(one) is self._kind and bool(one.is_cuda)
@@ -161,3 +150,80 @@ def flat(arguments: Any) -> Any:
             yield from flat(argument)
         else:
             yield argument
+
+
+_libraries: list[Any] = []  # of PyTorch, whose registrations end with them
+
+
+def count_choices(torch: Any, reads: Reads, copies: HostCopies) -> None:
+    """Answer what these operators of PyTorch's, and later of torchvision's, read of the card."""
+    if not hasattr(torch.library, "get_kernel"):
+        return
+    for name, (most, known) in COUNTED.items():
+        change(torch, f"aten::{name}", _count(reads, copies, most, known))
+    when_imported(
+        "torchvision.ops.boxes",
+        lambda _: change(torch, "torchvision::nms", _count(reads, copies, _first_size, None)),
+    )
+
+
+def change(torch: Any, name: str, act: Any) -> None:
+    """Let `act(kernel, keys, *arguments)` stand in the place of an operator's kernel of CUDA."""
+    try:
+        kernel = torch.library.get_kernel(name, "CUDA")
+    except RuntimeError:  # not in this release, or no kernel of CUDA's
+        return
+    owner, _, rest = name.partition("::")
+    library = torch.library.Library(owner, "IMPL")
+    _libraries.append(library)
+    with warnings.catch_warnings():  # that a kernel stood there
+        warnings.simplefilter("ignore")
+        library.impl(rest, functools.partial(act, kernel), "CUDA", with_keyset=True)
+
+
+def _count(reads: Reads, copies: HostCopies, most: Any, known: Any) -> Any:
+    """What runs a kernel whose reads are the number of places.
+
+    Args:
+        reads: the counts.
+        copies: what the host sent.
+        most: the arguments to as many places as there can be.
+        known: a host's copy of the first argument, and the others, to how many there are; None where that is not known.
+    """
+
+    def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+        if reads.is_known_next:
+            return kernel.call_boxed(keys, *arguments, **named)
+        copy = copies.copy_of(arguments[0]) if known is not None else None
+        if copy is None:
+            reads.count_here()
+        reads.know_next([most(*arguments, **named) if copy is None else known(copy, *arguments[1:], **named)])
+        try:
+            return kernel.call_boxed(keys, *arguments, **named)
+        finally:
+            reads.know_next([])
+
+    return run
+
+
+def _all(tensor: Any, *_: Any, **_named: Any) -> int:
+    return int(tensor.numel())
+
+
+def _first_size(tensor: Any, *_: Any, **_named: Any) -> int:
+    return int(tensor.shape[0])
+
+
+def _along(tensor: Any, dim: int, *_: Any, **_named: Any) -> int:
+    return int(tensor.shape[dim])
+
+
+COUNTED = {
+    "nonzero": (_all, lambda copy: int(copy.count_nonzero())),
+    "_unique": (_all, lambda copy, *_, **_named: len(copy.unique())),
+    "_unique2": (_all, lambda copy, *_, **_named: len(copy.unique())),
+    "unique_consecutive": (_all, None),
+    "unique_dim": (_along, lambda copy, dim, *_, **_named: copy.unique(dim=dim).shape[dim]),
+    "unique_dim_consecutive": (_along, None),
+    "repeat_interleave.Tensor": (_all, lambda copy, **_: int(copy.sum())),
+}

@@ -57,6 +57,11 @@ class Reads:
         """Let the whole numbers that are read next be these, by turns, which the host knows; none: no more."""
         self._known = itertools.cycle(numbers) if numbers else None
 
+    @property
+    def is_known_next(self) -> bool:
+        """Whether the host knows what is read next."""
+        return self._known is not None
+
     def is_of_torch(self, frame: Any) -> bool:
         """Whether a frame runs code of PyTorch's own."""
         return bool(frame.f_code.co_filename.startswith(self._torch))
@@ -67,9 +72,10 @@ class Reads:
 
     def read(self, to: int | None, size: int) -> None:
         """What the driver calls: `size` bytes of what kernels would have computed were read `to` an address."""
-        known = self._known if to and size in (4, 8) else None
+        known = self._known if to and size in (1, 4, 8) else None
         if to and known is not None:
-            ctypes.memmove(to, next(known).to_bytes(size, sys.byteorder), size)
+            number = 1 if size == 1 else next(known)  # a byte is a check, which holds
+            ctypes.memmove(to, number.to_bytes(size, sys.byteorder), size)
         else:
             self.count += 1
             self.own += self._is_own

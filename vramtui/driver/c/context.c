@@ -115,9 +115,7 @@ API CUresult cuCtxPushCurrent_v2(struct context *context) {
 API CUresult cuCtxPopCurrent_v2(struct context **context) {
   RETURN_IF(depth == 0, CUDA_ERROR_INVALID_CONTEXT);
   depth--;
-  if (context != NULL) {
-    *context = stack[depth];
-  }
+  TELL(context, stack[depth]);
   return CUDA_SUCCESS;
 }
 
@@ -197,12 +195,8 @@ ANSWER(cuCtxGetCacheConfig, (int *config), config, 0)
 ANSWER(cuCtxGetSharedMemConfig, (int *config), config, 1)
 ANSWER(cuCtxGetApiVersion, (struct context *context UNUSED, unsigned *version), version, 3020)
 API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-  if (least != NULL) {
-    *least = 0;
-  }
-  if (greatest != NULL) {
-    *greatest = -5;
-  }
+  TELL(least, 0);
+  TELL(greatest, -5);
   return CUDA_SUCCESS;
 }
 

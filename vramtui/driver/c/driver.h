@@ -26,6 +26,14 @@
     return 0;                                   \
   }
 
+/* What is answered where somebody wants it. */
+#define TELL(where, answer) \
+  do {                      \
+    if ((where) != NULL) {  \
+      *(where) = (answer);  \
+    }                       \
+  } while (0)
+
 /* One function under another name. Whoever looks it up there may pass arguments beside, which nobody reads. */
 #define ALSO(name, function) extern API __typeof__(function) name __attribute__((alias(#function)));
 /* Work that is done when it is given; what there is nothing to do for; and what is not modelled, and reported. */

@@ -113,22 +113,12 @@ API CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint6
   struct capture *capture = capture_of(stream);
   *status = capture != NULL;
   RETURN_IF(capture == NULL, CUDA_SUCCESS);
-  if (id != NULL) {
-    *id = capture->id;
-  }
-  if (graph != NULL) {
-    *graph = capture->graph;
-  }
   size_t last = capture->graph->count;
-  if (after != NULL) {
-    *after = last == 0 ? NULL : &capture->graph->nodes[last - 1];
-  }
-  if (edges != NULL) {
-    *edges = NULL;
-  }
-  if (count != NULL) {
-    *count = last > 0;
-  }
+  TELL(id, capture->id);
+  TELL(graph, capture->graph);
+  TELL(after, last == 0 ? NULL : &capture->graph->nodes[last - 1]);
+  TELL(edges, NULL);
+  TELL(count, last > 0);
   return CUDA_SUCCESS;
 }
 
@@ -176,9 +166,7 @@ API CUresult cuGraphExecDestroy(size_t *ready) {
 ANSWER(cuGraphExecGetFlags, (size_t *ready UNUSED, uint64_t *flags), flags, 0)
 API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **result) {
   *ready = graph->count;
-  if (result != NULL) {
-    result[0] = NULL;
-  }
+  TELL(result, NULL);
   return CUDA_SUCCESS;
 }
 

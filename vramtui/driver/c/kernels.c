@@ -71,9 +71,7 @@ static struct function *function_of(const void *host) {
 
 API void **__cudaRegisterFatBinary(void *image) {
   void **handle = malloc(sizeof *handle);
-  if (handle != NULL) {
-    *handle = image;
-  }
+  TELL(handle, image);
   return handle;
 }
 API void __cudaRegisterFatBinaryEnd(void **handle UNUSED) {}

@@ -1,5 +1,6 @@
 /* A card's memory, the host's, and what is copied between them. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -63,21 +64,42 @@ CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *addr
   return result;
 }
 
+/* The single values that the host copied, by address: a single value is known only where the host wrote that one alone;
+ * anything else may be a result. */
+#define MOST_VALUES 4096
+static struct {
+  CUdeviceptr address;
+  size_t size;
+} values[MOST_VALUES];
+
+/* What the host copied there is no more: it reads as zeros. */
+static void drop(uint64_t start, size_t size) {
+  uint64_t first = (start + 4095) / 4096 * 4096, last = (start + size) / 4096 * 4096;
+  memset((void *)start, 0, first < last ? first - start : size);
+  if (first < last) {
+    madvise((void *)first, last - first, MADV_DONTNEED);
+    memset((void *)last, 0, start + size - last);
+  }
+  for (size_t at = 0; at < MOST_VALUES; at++) {
+    values[at].size = values[at].address - start < size ? 0 : values[at].size;
+  }
+}
+
 /* What was kept of copies to a range goes with it: the next who gets these addresses reads zeros. */
 void forget(struct range *range) {
   if (range->kept) {
-    madvise((void *)range->start, range->size, MADV_DONTNEED);
+    drop(range->start, range->size);
     range->kept = false;
   }
 }
 
-CUresult give_memory(CUdeviceptr address) {
+static CUresult give(uint64_t address, enum kind kind, enum kind other) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   lock_memory();
   struct range *range = range_of(address);
-  if (range != NULL && range->start == address && (range->kind == DEVICE || range->kind == MANAGED)) {
+  if (range != NULL && range->start == address && (range->kind == kind || range->kind == other)) {
     forget(range);
-    if (range->kind == MANAGED) {
+    if (range->kind == MANAGED || range->kind == HOST) {
       munmap((void *)range->start, range->size);
     }
     discharge(range->device, range->charged);
@@ -87,6 +109,8 @@ CUresult give_memory(CUdeviceptr address) {
   unlock_memory();
   return result;
 }
+
+CUresult give_memory(CUdeviceptr address) { return give(address, DEVICE, MANAGED); }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
   struct context *context = current_context();
@@ -117,12 +141,8 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdevicep
   struct range *range = range_of(address);
   CUresult result = range == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
   if (range != NULL) {
-    if (start != NULL) {
-      *start = range->start;
-    }
-    if (size != NULL) {
-      *size = range->size;
-    }
+    TELL(start, range->start);
+    TELL(size, range->size);
   }
   unlock_memory();
   return result;
@@ -157,23 +177,8 @@ API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags
   return take_host((void **)address, size, MANAGED, context->device);
 }
 
-static CUresult give_host(void *address, enum kind kind) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  lock_memory();
-  struct range *range = range_of((uint64_t)address);
-  if (range != NULL && range->kind == kind && range->start == (uint64_t)address) {
-    if (kind == HOST) {
-      munmap(address, range->size);
-    }
-    remove_range(range);
-    result = CUDA_SUCCESS;
-  }
-  unlock_memory();
-  return result;
-}
-
-API CUresult cuMemFreeHost(void *address) { return give_host(address, HOST); }
-API CUresult cuMemHostUnregister(void *address) { return give_host(address, REGISTERED); }
+API CUresult cuMemFreeHost(void *address) { return give((uint64_t)address, HOST, HOST); }
+API CUresult cuMemHostUnregister(void *address) { return give((uint64_t)address, REGISTERED, REGISTERED); }
 
 API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNUSED) {
   lock_memory();
@@ -185,14 +190,6 @@ API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNU
 ANSWER(cuMemHostGetDevicePointer_v2, (CUdeviceptr *address, void *host, unsigned flags UNUSED), address,
        (CUdeviceptr)host)
 ANSWER(cuMemHostGetFlags, (unsigned *flags, void *host UNUSED), flags, 3)
-/* The single values that the host copied, by address. PyTorch gives an address to another tensor without a word to the
- * driver, so a single value is known only where the host wrote that one alone; anything else may be a result. */
-#define MOST_VALUES 4096
-static struct {
-  CUdeviceptr address;
-  size_t size;
-} values[MOST_VALUES];
-
 static size_t value_at(CUdeviceptr address) { return (address * 0x9e3779b97f4a7c15u >> 32) % MOST_VALUES; }
 
 static bool is_known_value(CUdeviceptr address, size_t size) {
@@ -247,7 +244,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
       values[value_at(to)].size = size;
     }
   } else if (target->kept) {
-    madvise((void *)((to + 4095) / 4096 * 4096), size / 4096 * 4096, MADV_DONTNEED);
+    drop(to, size);
   }
   unlock_memory();
   if (is_read) {
@@ -268,10 +265,30 @@ CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
       memcpy((char *)to + at * width, &value, width);
     }
   } else if (range->kept) {
-    madvise((void *)((to + 4095) / 4096 * 4096), size / 4096 * 4096, MADV_DONTNEED);
+    drop(to, size);
   }
   unlock_memory();
   return CUDA_SUCCESS;
+}
+
+/* PyTorch's allocator tells its profiler of each block that it takes and gives back, the latter with a negative size
+ * (c10::reportMemoryUsageToProfiler, c10/core/Allocator.h): what the host wrote there is not the next tensor's. */
+API void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *block, int64_t change, size_t allocated,
+                                                               size_t reserved, uint16_t device) {
+  static void (*tell)(void *, int64_t, size_t, size_t, uint16_t);
+  if (tell == NULL) {
+    void *library = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
+    *(void **)&tell = library == NULL ? NULL : dlsym(library, __func__);
+  }
+  lock_memory();
+  struct range *range = change < 0 && (device & 0xff) == 1 ? range_of((CUdeviceptr)block) : NULL; /* 1: a card's */
+  if (range != NULL && range->kept) {
+    drop((CUdeviceptr)block, (size_t)-change);
+  }
+  unlock_memory();
+  if (tell != NULL) {
+    tell(block, change, allocated, reserved, device);
+  }
 }
 
 /* CU_POINTER_ATTRIBUTE_… */

@@ -100,12 +100,8 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct mod
   }
   unlock_memory();
   RETURN_IF(found == NULL, CUDA_ERROR_OUT_OF_MEMORY);
-  if (address != NULL) {
-    *address = found->address;
-  }
-  if (size != NULL) {
-    *size = GLOBAL_SIZE;
-  }
+  TELL(address, found->address);
+  TELL(size, GLOBAL_SIZE);
   return CUDA_SUCCESS;
 }
 

@@ -105,9 +105,7 @@ API CUresult cuGetProcAddress_v2(const char *name, const void **function, int ve
                                  int *status) {
   const void *found = modelled(name, version);
   *function = found == NULL ? unmodelled(name) : found;
-  if (status != NULL) {
-    *status = 0; /* found */
-  }
+  TELL(status, 0); /* found */
   return CUDA_SUCCESS;
 }
 
@@ -148,9 +146,7 @@ API CUresult cuGetErrorString(CUresult code, const char **text) { return error_t
 
 /* A log that stays empty. */
 API CUresult cuLogsRegisterCallback(void *call UNUSED, void *data UNUSED, void **handle) {
-  if (handle != NULL) {
-    *handle = NULL;
-  }
+  TELL(handle, NULL);
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,91 @@
+"""How many places an operator takes on an emulated card, without PyTorch: a kernel here only reads that number."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramtui.probe.host_copies import count_choices
+from vramtui.probe.reads import FOLDER, Reads
+
+
+class Kernels:
+    """PyTorch's operators for CUDA: each reads its answer of the card, after a check of one byte."""
+
+    def __init__(self, reads: Reads) -> None:
+        self.reads, self.chosen = reads, dict[str, Any]()
+
+    def call_boxed(self, keys: str, *_: Any, **_named: Any) -> tuple[int, int]:
+        assert keys == "keys"
+        check, number = ctypes.c_byte(0), ctypes.c_int64(0)
+        self.reads.read(ctypes.addressof(check), 1)
+        self.reads.read(ctypes.addressof(number), 8)
+        return check.value, number.value
+
+    def get_kernel(self, name: str, key: str) -> Kernels:
+        assert key == "CUDA"
+        if name == "aten::_unique":
+            raise RuntimeError(name)
+        return self
+
+    def Library(self, owner: str, kind: str) -> Any:  # noqa: N802 - as PyTorch names it
+        assert (owner, kind) == ("aten", "IMPL")
+        return SimpleNamespace(impl=self.impl)
+
+    def impl(self, name: str, act: Any, key: str, *, with_keyset: bool) -> None:
+        assert (key, with_keyset) == ("CUDA", True)
+        self.chosen[name] = act
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    found = Kernels(Reads(SimpleNamespace(__file__="/site/torch/__init__.py")))
+    copies: Any = SimpleNamespace(copy_of=lambda tensor: tensor.copy)
+    count_choices(SimpleNamespace(library=found), found.reads, copies)
+    return found
+
+
+def computed(*shape: int) -> Any:
+    places = 1
+    for size in shape:
+        places *= size
+    return SimpleNamespace(shape=shape, numel=lambda: places, copy=None)
+
+
+def test_all_places_are_taken_where_values_were_computed(kernels: Kernels) -> None:
+    asked = {
+        "nonzero": (computed(4, 3),),
+        "unique_dim": (computed(4, 3), 1),
+        "repeat_interleave.Tensor": (computed(5),),
+    }
+    answers = {name: kernels.chosen[name]("keys", *given) for name, given in asked.items()}
+    assert answers == {"nonzero": (1, 12), "unique_dim": (1, 3), "repeat_interleave.Tensor": (1, 5)}
+    assert kernels.reads.count == 3  # each is told
+    assert kernels.call_boxed("keys") == (0, 0)  # what is read later is not known
+
+
+def test_what_the_host_sent_is_counted_as_it_is(kernels: Kernels) -> None:
+    sent = computed(4)
+    sent.copy = SimpleNamespace(count_nonzero=lambda: 3, sum=lambda: 10, unique=lambda: [1, 2])
+    numbers = [kernels.chosen[name]("keys", sent)[1] for name in ("nonzero", "repeat_interleave.Tensor", "_unique2")]
+    assert numbers == [3, 10, 2]
+    assert kernels.reads.count == 0
+
+
+def test_a_number_that_is_known_already_is_left_alone(kernels: Kernels) -> None:
+    kernels.reads.know_next([7])
+    assert kernels.chosen["nonzero"]("keys", computed(4)) == (1, 7)
+    assert kernels.reads.is_known_next
+
+
+def test_operators_that_a_release_lacks_keep_their_own_answers(kernels: Kernels) -> None:
+    assert "_unique" not in kernels.chosen
+    assert "torchvision" not in sys.modules or "nms" not in kernels.chosen
+    older: Any = SimpleNamespace(library=SimpleNamespace())
+    count_choices(older, kernels.reads, older)
