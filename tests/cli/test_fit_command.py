@@ -55,11 +55,20 @@ def test_what_does_not_fit_is_told_how_it_would() -> None:
 
 
 @pytest.mark.slow
-def test_the_printed_settings_do_what_they_say() -> None:
-    done = RUNNER.invoke(program(), ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["qwen-2.5-0.5b-full", "--gpu", "T4"],
+        ["sdxl-pipeline", "--gpu", "RTX4090", "--set", "run.batch_size=4"],
+        ["flux-dev-pipeline", "--gpu", "RTX4090"],
+    ],
+    ids=lambda asked: asked[0],
+)
+def test_the_printed_settings_do_what_they_say(asked: list[str]) -> None:
+    done = RUNNER.invoke(program(), ["fit", *asked])
     assert done.exit_code == 1
     (settings,) = [line for line in done.stdout.splitlines() if line.strip().startswith("--set")]
-    again = RUNNER.invoke(program(), ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4", *shlex.split(settings)])
+    again = RUNNER.invoke(program(), ["fit", *asked, *shlex.split(settings)])
     assert again.exit_code == 0, again.stdout
     assert "No change needed." in again.stdout
 

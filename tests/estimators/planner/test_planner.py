@@ -32,6 +32,7 @@ from vramtui.estimators.planner.planner import Planner
 from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.library import PresetLibrary
 
+LIBRARY = PresetLibrary()
 MODEL = TransformerModel(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=512
 )
@@ -258,6 +259,17 @@ def test_what_is_done_already_is_not_offered() -> None:
     assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
 
 
+def test_a_pipeline_has_less_on_the_card_at_once() -> None:
+    pipeline = with_values(LIBRARY.get("sdxl-pipeline").preset.workload, {"run.batch_size": 4})
+    names = ["VAE in slices", "VAE in tiles", "one image at a time", "one part on the card", "one layer on the card"]
+    assert [one.name for one in mitigations_for(pipeline)] == names
+    done = {"run.batch_size": 1, "run.vae_slicing": True, "run.vae_tiling": True, "run.offload": "sequential"}
+    assert mitigations_for(with_values(pipeline, done)) == ()
+    assert adapted_modules(pipeline.model) == ("to_q", "to_k", "to_v", "to_out")
+    trained = LIBRARY.get("sd-3.5-large-lora").preset.workload
+    assert {"run.offload": "model"} in [one.changes for one in mitigations_for(trained)]
+
+
 def test_a_changed_shape_is_no_longer_the_cards() -> None:
     counted = with_values(TRAIN, {"model.parameters": 7})
     assert isinstance(counted.model, TransformerModel)
@@ -267,7 +279,6 @@ def test_a_changed_shape_is_no_longer_the_cards() -> None:
     assert (changed.num_hidden_layers, changed.parameters) == (3, None)
 
 
-LIBRARY = PresetLibrary()
 UNKNOWN_SHAPES = RuleModel | TorchModel | HuggingFaceModel
 MODELLED = [found.key for found in LIBRARY.all() if not isinstance(found.preset.model, UNKNOWN_SHAPES)]
 

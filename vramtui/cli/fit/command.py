@@ -251,7 +251,7 @@ def _toml(value: object) -> str:
     if isinstance(value, dict):
         inner = ", ".join(f"{key} = {_inner(part)}" for key, part in value.items())
         return f"'{{{inner}}}'"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _inner(value: object) -> str:

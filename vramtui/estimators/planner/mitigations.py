@@ -174,6 +174,8 @@ def mitigations_for(workload: Workload, gpus: int = 1, half: Half = "bf16") -> t
         offered += [*_inference(run, workload.model), *_shorter(run)]
     else:
         offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
+    if isinstance(workload.model, PipelineModel) and not isinstance(run, ServeRun):
+        offered += _parts_of_pipeline(run)
     offered += sharding_mitigations_for(workload, gpus)
     return tuple(sorted(offered, key=lambda one: one.weight))
 
@@ -265,12 +267,35 @@ def _inference(run: InferRun, model: Model) -> Iterator[Mitigation]:
             "flash attention", FREE, "costs nothing: the same result, mostly faster", run__attention="flash"
         )
     if run.batch_size > 1:
-        yield _mitigation("one sequence at a time", SLOWER, "fewer answers a second", run__batch_size=1)
+        name = "one image at a time" if isinstance(model, PipelineModel) else "one sequence at a time"
+        yield _mitigation(name, SLOWER, "fewer answers a second", run__batch_size=1)
     if run.precision in {"fp32", "tf32"}:
         cost = "8 bits of mantissa, as most models are published"
         yield _mitigation("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
     if isinstance(model, TransformerModel):
         yield from _quantized(run, model)
+
+
+def _parts_of_pipeline(run: TrainRun | InferRun) -> Iterator[Mitigation]:
+    """Less of a pipeline on the card at once, as diffusers has it."""
+    is_whole = run.offload in {None, "none"}
+    if isinstance(run, TrainRun):
+        if is_whole:
+            cost = "text encoders and VAE go back to host memory, and come again for each batch"
+            yield _mitigation("denoiser alone on the card", SLOWER + 3, cost, run__offload="model")
+        return
+    if run.batch_size > 1 and not run.vae_slicing:
+        cost = "a little slower: images are decoded one after another (enable_slicing)"
+        yield _mitigation("VAE in slices", FREE + 1, cost, run__vae_slicing=True)
+    if not run.vae_tiling:
+        cost = "a little slower, and tiles of large images may show (enable_tiling)"
+        yield _mitigation("VAE in tiles", FREE + 2, cost, run__vae_tiling=True)
+    if is_whole:
+        cost = "slower: each part comes over the bus when it is its turn (enable_model_cpu_offload)"
+        yield _mitigation("one part on the card", SLOWER + 1, cost, run__offload="model")
+    if run.offload != "sequential":
+        cost = "many times slower: each layer comes over the bus (enable_sequential_cpu_offload)"
+        yield _mitigation("one layer on the card", SLOWER + 16, cost, run__offload="sequential")
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:

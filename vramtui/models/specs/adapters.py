@@ -4,7 +4,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, PipelineModel, UNetModel
 from vramtui.core.schema.workload import Lora
 from vramtui.models.kinds.linear import LinearModule, linear_parts
 from vramtui.models.spec import ModelSpec, Parameter
@@ -49,7 +49,7 @@ def adapted_modules(model: Model) -> tuple[str, ...]:
     """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
     if isinstance(model, TransformerModel):
         return tuple(linear_parts(attention_of(model)))
-    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
+    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel | PipelineModel) else ()
 
 
 def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
