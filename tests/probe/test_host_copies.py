@@ -120,6 +120,7 @@ def test_a_mask_that_the_host_sent_selects_and_counts_as_on_a_card(reads: Reads)
 def test_what_is_compared_of_it_is_known_too(reads: Reads) -> None:
     labels = Tensor([5, 0, 9, 1]).cuda()
     assert labels[labels > 4].numel() == int((labels > 4).sum()) == 2
+    assert (labels > 4).tolist() == [1, 0, 1, 0]
     assert reads.count == 0
 
 

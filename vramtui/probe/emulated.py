@@ -7,7 +7,7 @@ from typing import Any
 
 from . import socket_dir
 from .guards import ANSWERED, answer_guards
-from .host_copies import MOST, HostCopies, count_choices, flat
+from .host_copies import HostCopies, count_choices
 from .import_hook import when_imported
 from .reads import FOLDER, Reads, read_ones
 
@@ -25,12 +25,12 @@ def prepare(torch: Any) -> Reads:
     scaler.get_scale = lambda self: self._init_scale if self.is_enabled() else 1.0
     reads = Reads(torch)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
-    _know_objects(torch, reads)
     copies = HostCopies(torch, reads)
+    _know_objects(torch, copies)
     copies.follow()
     count_choices(torch, reads, copies)
     _let_go_of_collectives(torch)
-    when_imported("transformers.masking_utils", functools.partial(_know_masks, torch, reads))
+    when_imported("transformers.masking_utils", functools.partial(_know_masks, copies))
     when_imported("triton.runtime.autotuner", _time_one)
     if os.environ.get(socket_dir.VALUES) == "ones":
         read_ones(torch, reads)
@@ -70,13 +70,13 @@ def _let_go_of_collectives(torch: Any) -> None:
     register_optimizer_step_post_hook(wait)
 
 
-def _know_objects(torch: Any, reads: Reads) -> None:
+def _know_objects(torch: Any, copies: HostCopies) -> None:
     """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
     if torch.distributed.is_available():
         from torch.distributed import distributed_c10d
 
         for name in OBJECTS:
-            _replace(distributed_c10d, name, _by_host(torch, reads))
+            _replace(distributed_c10d, name, copies.follow_within)
             _replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
         barrier = _met_by_host(distributed_c10d)
         distributed_c10d.barrier = torch.distributed.barrier = barrier
@@ -114,10 +114,10 @@ def _size(path: str) -> int:
         return 0
 
 
-def _know_masks(torch: Any, reads: Reads, masking: Any) -> None:
+def _know_masks(copies: HostCopies, masking: Any) -> None:
     """So with transformers' padding masks: whether one hides anything decides which attention is taken."""
     for name in MASKS:
-        _replace(masking, name, _by_host(torch, reads))
+        _replace(masking, name, copies.follow_within)
 
 
 def _time_one(module: Any) -> None:
@@ -151,64 +151,6 @@ def _time_one(module: Any) -> None:
 def _replace(module: Any, name: str, change: Any) -> None:
     if hasattr(module, name):
         setattr(module, name, change(getattr(module, name)))
-
-
-def _by_host(torch: Any, reads: Reads) -> Any:
-    """What makes a function compute with small tensors of whole numbers on the host as well as on the card."""
-    from torch.overrides import TorchFunctionMode
-
-    def is_card(one: Any) -> bool:
-        return type(one) is torch.Tensor and one.is_cuda
-
-    def is_small(one: Any) -> bool:
-        return one.numel() <= MOST and not one.is_floating_point() and not one.is_complex()
-
-    class ByHost(TorchFunctionMode):
-        """Writes what the host computed where the card's answer would stand."""
-
-        def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-            named = named or {}
-            there = [one for one in flat((arguments, tuple(named.values()))) if is_card(one)]
-            is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
-            if is_sent or not there or not all(is_small(one) for one in there):
-                return call(*arguments, **named)
-            (words, more), is_known = reads.bring(
-                lambda: (
-                    _on_host(arguments, is_card),
-                    {name: _on_host((one,), is_card)[0] for name, one in named.items()},
-                )
-            )
-            known = call(*words, **more) if is_known else None
-            answer = call(*arguments, **named)
-            if is_known and is_card(answer) and not any(_is_view(answer, one) for one in there):
-                answer.copy_(known)
-            return answer
-
-    def change(act: Any) -> Any:
-        @functools.wraps(act)
-        def acted(*arguments: Any, **named: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return act(*arguments, **named)
-            with ByHost():
-                return act(*arguments, **named)
-
-        return acted
-
-    return change
-
-
-def _is_view(one: Any, other: Any) -> bool:
-    """Whether they are of one storage, where what is known lies already."""
-    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
-
-
-def _on_host(arguments: Any, is_card: Any) -> Any:
-    """The arguments with copies of what lies on the card."""
-    copied = (
-        _on_host(one, is_card) if isinstance(one, (list, tuple)) else one.cpu() if is_card(one) else one
-        for one in arguments
-    )
-    return list(copied) if isinstance(arguments, list) else tuple(copied)
 
 
 def _true_on_card(torch: Any, check: Any) -> Any:

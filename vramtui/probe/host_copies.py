@@ -26,8 +26,8 @@ SENT = ("to", "cpu", "cuda")
 SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
 COMPUTED = (
     "__add__", "__and__", "__eq__", "__ge__", "__gt__", "__invert__", "__le__", "__lt__", "__mul__", "__ne__", "__or__",
-    "__sub__", "__xor__", "clone", "count_nonzero", "eq", "flatten", "ge", "gt", "le", "logical_and",
-    "logical_not", "logical_or", "lt", "max", "min", "ne", "reshape", "sum", "unbind", "view",
+    "__sub__", "__xor__", "bool", "clone", "count_nonzero", "eq", "flatten", "ge", "gt", "int", "le", "logical_and",
+    "logical_not", "logical_or", "long", "lt", "max", "min", "ne", "reshape", "sum", "unbind", "view",
 )  # fmt: skip
 
 
@@ -43,8 +43,37 @@ class HostCopies:
     def follow(self) -> None:
         """Keep copies from now on, and use them."""
         self._change(self._send, SENT)
+        self._change(self._list, ("tolist",))
         self._change(self._select, SELECTED)
         self._change(self._compute, (*COMPUTED, "__getitem__", "nonzero"))
+
+    def follow_within(self, act: Any) -> Any:
+        """`act`, all of whose calls are followed, functions of `torch` too, and of all that the host wrote to the card:
+        what other ranks sent has no copy.
+        """
+        from torch.overrides import TorchFunctionMode
+
+        copies = self
+
+        class ByHost(TorchFunctionMode):
+            """Passes each call on."""
+
+            def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+                named = named or {}
+                there = [one for one in flat((arguments, tuple(named.values()))) if copies._is_on_card(one)]
+                is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
+                if is_sent or not there or not all(map(_is_small, there)):
+                    return call(*arguments, **named)
+                return copies._answer(call, arguments, named, there)
+
+        @functools.wraps(act)
+        def follow(*arguments: Any, **named: Any) -> Any:
+            if self._is_compiling():
+                return act(*arguments, **named)
+            with ByHost():
+                return act(*arguments, **named)
+
+        return follow
 
     def _change(self, change: Any, names: tuple[str, ...]) -> None:
         for name in names:
@@ -56,33 +85,55 @@ class HostCopies:
             answer = act(tensor, *arguments, **named)
             if self._is_compiling() or type(answer) is not self._kind or answer is tensor:
                 return answer
-            if answer.is_cuda and _is_small(answer):
-                copy = self.copy_of(tensor) if tensor.is_cuda else tensor.clone()
-                if copy is not None:
-                    self._keep(answer, copy.to(answer.dtype))
+            copy = self.copy_of(tensor) if tensor.is_cuda else None
+            if not answer.is_cuda and copy is not None:
+                answer.copy_(copy)
+            elif answer.is_cuda and _is_small(answer) and (copy is not None or not tensor.is_cuda):
+                self._keep(answer, (tensor.clone() if copy is None else copy).to(answer.dtype))
             return answer
 
         return send
 
+    def _list(self, act: Any) -> Any:
+        @functools.wraps(act)
+        def list_numbers(tensor: Any) -> Any:
+            copy = None if self._is_compiling() or not self._is_on_card(tensor) else self.copy_of(tensor)
+            return act(tensor if copy is None else copy)
+
+        return list_numbers
+
     def _compute(self, act: Any) -> Any:
         @functools.wraps(act)
         def compute(*arguments: Any, **named: Any) -> Any:
-            answer = act(*arguments, **named)
-            parts = answer if type(answer) is tuple else (answer,)
-            if self._is_compiling() or not all(self._is_on_card(one) and _is_small(one) for one in parts):
-                return answer
-            try:
-                copy = act(*self._on_host(arguments), **named)
-            except KeyError:
-                return answer
-            copies = copy if type(answer) is tuple else (copy,)
-            for at, one in enumerate(parts):
-                if one.numel() == 1 and not self._torch.cuda.is_current_stream_capturing():  # the job may read it
-                    one.data.copy_(copies[at])
-                self._keep(one, copies[at])
-            return answer
+            return self._answer(act, arguments, named)
 
         return compute
+
+    def _answer(self, act: Any, arguments: Any, named: Any, within: Any = None) -> Any:
+        """What `act` answers, with what the host computes of copies; `within` are the card's tensors among the
+        arguments of a call of a function that is followed as a whole.
+        """
+        answer = act(*arguments, **named)
+        parts = answer if type(answer) is tuple else (answer,)
+        is_whole = within is not None
+        if self._is_compiling() or not all(self._is_on_card(one) and (is_whole or _is_small(one)) for one in parts):
+            return answer
+        try:
+            words = self._on_host(arguments, is_whole)
+            more = {name: self._on_host(one, is_whole) for name, one in named.items()}
+        except KeyError:
+            return answer
+        copy = act(*words, **more)
+        copies = copy if type(answer) is tuple else (copy,)
+        is_capturing = self._torch.cuda.is_current_stream_capturing()
+        for at, one in enumerate(parts):
+            known = copies[at]
+            is_new = is_whole and not any(_is_view(one, other) for other in within)
+            if (is_new or one.numel() == 1) and not is_capturing:  # the job may read it, or send it to another rank
+                one.data.copy_(known)
+            if _is_small(one) and not known.is_cuda:
+                self._keep(one, known)
+        return answer
 
     def _select(self, act: Any) -> Any:
         @functools.wraps(act)
@@ -117,14 +168,21 @@ class HostCopies:
         if not tensor.requires_grad:
             setattr(tensor, COPY, (_version(tensor), copy))
 
-    def _on_host(self, argument: Any) -> Any:
-        """An argument with copies in place of the card's tensors; KeyError where one has none."""
+    def _on_host(self, argument: Any, is_brought: bool) -> Any:
+        """An argument with copies in place of the card's tensors; KeyError where one has none.
+
+        Args:
+            argument: of a call, or several.
+            is_brought: whether what has no copy is read from the card, where the host had written all of it.
+        """
         if type(argument) in (list, tuple):
-            return type(argument)(self._on_host(one) for one in argument)
+            return type(argument)(self._on_host(one, is_brought) for one in argument)
         if type(argument) is not self._kind:
             return argument
-        copy = self.copy_of(argument)
-        if copy is None:
+        copy, is_known = self.copy_of(argument), True
+        if copy is None and is_brought:
+            copy, is_known = self._reads.bring(argument.cpu)
+        if copy is None or not is_known:
             raise KeyError
         return copy
 
@@ -137,6 +195,11 @@ class HostCopies:
 
 def _is_small(tensor: Any) -> bool:
     return tensor.numel() <= MOST and not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def _is_view(one: Any, other: Any) -> bool:
+    """Whether they are of one storage, where what is known lies already."""
+    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
 def _version(tensor: Any) -> int:
