@@ -111,7 +111,8 @@ def test_several_cards_share_what_one_cannot_hold() -> None:
 @pytest.mark.parametrize(
     ("preset", "gpus", "said"),
     [
-        ("llama-3.1-8b-lora", "4", "calculated with tensor parallel over 4 (--set parallel.tensor=4)"),
+        ("llama-3.1-8b-lora", "4", "calculated with FSDP over 4 (--fsdp 4)"),
+        ("llama-3.1-8b-infer", "4", "calculated with tensor parallel over 4 (--set parallel.tensor=4)"),
         ("resnet-50-train", "3", "calculated with FSDP over 3 (--fsdp 3)"),
         ("llama-3.1-70b-fsdp", "128", "calculated for 128 (--set parallel.data=128)"),
         ("llama-3.1-70b-fsdp", "8", "calculated for 8 (--set parallel.data=8)"),

@@ -24,7 +24,7 @@ from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.keys import check_has_size, key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
-from vramtui.estimators.planner.shared_jobs import SharedJob, least_shared
+from vramtui.estimators.planner.shared_jobs import SharedJob, shared_job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +302,7 @@ def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: s
 
 
 def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | None:
-    """The fewest cards that hold it: as its preset spreads it, or shared as needs the least of each."""
+    """The fewest cards that hold it: as its preset spreads it, or else by FSDP or tensor parallel."""
     from vramtui.estimators.methods import DEFAULT
 
     ranks = (workload.parallel or Parallel()).ranks
@@ -311,7 +311,7 @@ def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | 
         return SharedJob("", ranks, workload, answer)
     within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
     for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
-        job = least_shared(DEFAULT, workload, device, count, linked=count <= per_node)
+        job = shared_job(DEFAULT, workload, device, count, linked=count <= per_node)
         if job is not None and job.answer.fits:
             return job
     return None

@@ -13,7 +13,7 @@ from vramtui.core.schema.workload import Parallel
 
 def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
     """The preset on so many GPUs: with other data-parallel ranks where it is spread already, else by FSDP or tensor
-    parallel, whichever needs less of each. What is done is said on standard error.
+    parallel (`shared_job`). What is done is said on standard error.
 
     Raises:
         UserError: it cannot be spread so.
@@ -41,12 +41,12 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
 
 def _spread(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
     from vramtui.estimators.methods import DEFAULT
-    from vramtui.estimators.planner.shared_jobs import least_shared
+    from vramtui.estimators.planner.shared_jobs import shared_job
 
     name = printable(preset_file.key)
-    least = least_shared(DEFAULT, preset_file.preset.workload, device, gpus)
-    if least is None:
+    shared = shared_job(DEFAULT, preset_file.preset.workload, device, gpus)
+    if shared is None:
         raise UserError(f"{name} cannot be shared over {gpus} GPUs, by neither FSDP nor tensor parallel")
-    sys.stderr.write(f"vramtui: {name} is for one GPU; calculated with {least.words} ({least.settings})\n")
-    preset = msgspec.structs.replace(preset_file.preset, parallel=least.workload.parallel, measured=None)
+    sys.stderr.write(f"vramtui: {name} is for one GPU; calculated with {shared.words} ({shared.settings})\n")
+    preset = msgspec.structs.replace(preset_file.preset, parallel=shared.workload.parallel, measured=None)
     return msgspec.structs.replace(preset_file, preset=preset)

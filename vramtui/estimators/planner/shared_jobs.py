@@ -1,4 +1,4 @@
-"""A job over several cards: by FSDP or tensor parallel, whichever needs less of each."""
+"""A job over several cards: training by FSDP, answers by tensor parallel, or by the other where that alone fits."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.schema.workload import Parallel, Workload
+from vramtui.core.schema.workload import Parallel, TrainRun, Workload
 from vramtui.estimators.planner.card_table import can_share, over_fsdp
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.planner import FitResult
@@ -34,11 +34,13 @@ class SharedJob(NamedTuple):
         return f"{self.way} over {self.cards}" if self.way else ""
 
 
-def least_shared(
+def shared_job(
     estimator: Estimator, workload: Workload, device: Device, cards: int, *, linked: bool = True
 ) -> SharedJob | None:
-    """The way to spread a job that no preset spreads yet over so many cards that needs the least of each; None where
-    there is none.
+    """How to spread a job that no preset spreads yet over so many cards; None where it cannot be.
+
+    Of the ways that fit it is the usual one: torchrun's FSDP for training, where each card has its own batch, else
+    tensor parallel. Where none fits it is the usual one of those that can be estimated.
 
     Args:
         estimator: what answers.
@@ -55,7 +57,8 @@ def least_shared(
         if linked or way == FSDP
     )
     known = [one for one in ways if one.answer.process is not None]
-    return min(known, key=lambda one: one.answer.process or 0, default=None)
+    usual = FSDP if isinstance(workload.run, TrainRun) else TENSOR
+    return min(known, key=lambda one: (not one.answer.fits, one.way != usual), default=None)
 
 
 def _ways(workload: Workload, cards: int) -> Iterator[tuple[str, Workload]]:
