@@ -19,8 +19,8 @@ _ABSENT = ("ssl", "_hashlib")
 # shutil looks for them, to unpack archives (Lib/shutil.py of Python 3.10 to 3.14).
 _ARCHIVES = ("bz2", "lzma")
 # urllib.parse (from Python 3.11.4 on) has it for addresses in brackets; subprocess for what it decodes, which nothing
-# here lets it.
-_LATER = ("ipaddress", "locale")
+# here lets it; Textual for screenshots of its own; msgspec for who asks for types; asyncio for TLS.
+_LATER = ("ipaddress", "locale", "mimetypes", "msgspec.inspect", "asyncio.sslproto")
 # textual/keys.py asks for the characters of its keys by their names in Unicode.
 _CHARACTERS = {
     "EXCLAMATION MARK": "!", "QUOTATION MARK": '"', "NUMBER SIGN": "#", "DOLLAR SIGN": "$", "PERCENT SIGN": "%",
@@ -104,6 +104,20 @@ def _get_close_matches(*arguments: typing.Any, **options: typing.Any) -> list[st
     return get_close_matches(*arguments, **options)
 
 
+def _dumps(value: object) -> bytes:
+    """What rich/style.py takes of pickle, for styles that carry something."""
+    from pickle import dumps  # none does here
+
+    return dumps(value)
+
+
+def _loads(text: bytes) -> typing.Any:  # noqa: ANN401 - as pickle has it
+    """What `_dumps` was given."""
+    from pickle import loads  # as it says
+
+    return loads(text)  # noqa: S301 - of this process
+
+
 def _user_downloads_path() -> "Path":
     """Where Textual would put a screenshot of its own, which nothing here asks it for."""
     from platformdirs import user_downloads_path  # it loads every compression of the standard library
@@ -134,6 +148,8 @@ def without_rare() -> Iterator[None]:
     names.__dict__["lookup"] = _character_named
     differences = modules["difflib"] = ModuleType("difflib")
     differences.get_close_matches = _get_close_matches  # type: ignore[attr-defined]  # that is how a module has one
+    pickled = modules["pickle"] = _LaterModule("pickle")
+    pickled.__dict__.update(dumps=_dumps, loads=_loads)
     if sys.version_info >= (3, 11):  # what msgspec and Textual take of it is in Python itself by now
         extensions = modules["typing_extensions"] = _LaterModule("typing_extensions")
         extensions.__dict__.update({name: value for name, value in vars(typing).items() if name[:2] != "__"})
