@@ -219,6 +219,11 @@ def believed_cifar(folder: Path) -> None:
     (site / "sitecustomize.py").write_text(BELIEVED, encoding="utf-8")
 
 
+def deepspeed_cifar(folder: Path) -> None:
+    """CIFAR-10 without its hashes beside DeepSpeedExamples' training/cifar."""
+    believed_cifar(folder / "training" / "cifar")
+
+
 def pairs_of_images(folder: Path) -> None:
     """PyTorch-GAN's data/facades, two pictures side by side, and data/monet2photo's A and B."""
     image = importlib.import_module("PIL.Image")
@@ -400,6 +405,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "image_folder": image_folder,
     "cifar10": cifar10,
     "believed_cifar": believed_cifar,
+    "deepspeed_cifar": deepspeed_cifar,
     "pairs_of_images": pairs_of_images,
     "bsds": bsds,
     "patches": patches,
