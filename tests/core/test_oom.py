@@ -71,6 +71,12 @@ CONTAINER = (
     " in use. Of the allocated memory 72.12 GiB is allocated by PyTorch, and 3.78 GiB is reserved by PyTorch but"
     " unallocated."
 )
+ASYNC = (
+    "torch.cuda.OutOfMemoryError: Allocation on device 1 would exceed allowed memory. (out of memory)\n"
+    "Currently allocated     : 10.25 GiB\nRequested               : 4.50 GiB\nDevice limit            : 12.00 GiB\n"
+    "Free (according to CUDA): 0 bytes\nPyTorch limit (set by user-supplied memory fraction)\n"
+    "                        : 17179869184.00 GiB"
+)
 MPS = (
     "RuntimeError: MPS backend out of memory (MPS allocated: 17.36 GB, other allocations: 613.56 MB, max allowed: 18.13"
     " GB). Tried to allocate 192.00 MB on private pool."
@@ -160,6 +166,7 @@ TORCHRUN = "  exitcode  : -9 (pid: 4211)"
         (WINDOWS, "PyTorch", "room", round(10.73 * GIB)),
         (CONTAINER, "PyTorch", "fragmentation", 448 * MIB),
         (MPS, "PyTorch", "room", 192 * MIB),
+        (ASYNC, "PyTorch", "room", 4608 * MIB),
         (VLLM, "vLLM", "room", None),
         (ONE_SEQUENCE, "vLLM", "room", GIB),
         (NO_ESTIMATE, "vLLM", "room", 24 * GIB),
@@ -217,6 +224,13 @@ def test_every_figure_is_read() -> None:
     assert read_oom(OLD).unallocated == pytest.approx(0.01 * GIB, abs=1)
     assert read_oom(VLLM).pool == (8192, 2400)
     assert "--max-model-len 2400" in next(read_oom(VLLM).sentences())
+
+
+def test_what_cuda_malloc_async_writes_is_read() -> None:
+    report = read_oom(ASYNC)
+    assert (report.gpu, report.total, report.free, report.allocated) == (1, 12 * GIB, 0, 10 * GIB + GIB // 4)
+    assert report.limit is None, "no fraction was set"
+    assert read_oom(ASYNC.replace("17179869184.00", "6.00")).limit == 6 * GIB
 
 
 def test_in_a_container_the_process_itself_is_found_among_the_others() -> None:
@@ -310,7 +324,9 @@ def test_no_number_breaks_it(digits: str) -> None:
             assert list(read_oom(re.sub(r"\d+", digits, message)).sentences())
 
 
-@given(st.sampled_from([ONE_SEQUENCE, AT_THE_START, NO_BLOCKS, SGLANG, LLAMA_CPP, XLA_PARTS, BFC, MPS]), st.data())
+@given(
+    st.sampled_from([ONE_SEQUENCE, AT_THE_START, NO_BLOCKS, SGLANG, LLAMA_CPP, XLA_PARTS, BFC, MPS, ASYNC]), st.data()
+)
 def test_no_cut_or_repeated_message_breaks_it(message: str, data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(message)))
     end = data.draw(st.integers(begin, len(message)))

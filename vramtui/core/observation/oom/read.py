@@ -25,6 +25,12 @@ _FIGURES = {
 _PROCESS = wording(r"Process (\d{1,15}) has SIZE memory in use")
 _GPU = re.compile(r"GPU (\d{1,15})")
 _MPS = wording(r"MPS allocated: SIZE, other allocations: SIZE(?:, max allowed: SIZE)?\)\. Tried to allocate SIZE")
+# cudaMallocAsync's (c10/cuda/CUDAMallocAsyncAllocator.cpp, PyTorch 2.x); its driver's pool has no part that is known.
+_ASYNC = wording(
+    r"Allocation on device (\d{1,15}) would exceed allowed memory\. \(out of memory\)"
+    r" Currently allocated ?: SIZE Requested ?: SIZE Device limit ?: SIZE Free \(according to CUDA\) ?: SIZE"
+    r"(?: PyTorch limit \(set by user-supplied memory fraction\) ?: SIZE)?"
+)
 _MPS_UNIT = re.compile(r"\b([KMG])B")
 
 # NVML says "not available" as 2^64 - 1, which PyTorch prints as 17179869184.00 GiB; no process holds a PiB.
@@ -54,6 +60,18 @@ def _cuda(message: str, asked: int | None) -> OomReport:
         unallocated=unallocated,
         others=others,
         held={} if figures["graphs"] is None else {"in CUDA graphs' pools": figures["graphs"]},
+    )
+
+
+def _async(_: str, match: "re.Match[str]") -> OomReport:
+    allocated, asked, total, free, limit = (None if size is None else bytes_of(size) for size in match.groups()[1:])
+    return OomReport(
+        gpu=int(match[1]),
+        asked=asked,
+        total=total,
+        free=free,
+        limit=limit if limit is not None and total is not None and limit < total else None,
+        allocated=allocated,
     )
 
 
@@ -91,7 +109,7 @@ def _first(text: str, wordings: tuple["re.Pattern[str]", ...]) -> int | None:
     return next((bytes_of(match[1]) for one in wordings if (match := one.search(text))), None)
 
 
-PYTORCH = (OomMessage(_ASKED, _report),)
+PYTORCH = (OomMessage(_ASKED, _report), OomMessage(_ASYNC, _async))
 
 
 # Messages with figures explain those behind them: NCCL's failure and the launcher's SIGKILL follow from an allocator's.
