@@ -88,6 +88,8 @@ def settings(typed: str) -> dict[str, Any]:
         ("--train --checkpointing none", "run.checkpointing", "none"),
         ("--attn-implementation sdpa", "run.attention", "flash"),
         ("--kv-cache-dtype fp8", "run.kv_cache", "fp8"),
+        ("--serve llama.cpp --parallel 4", "run.max_num_seqs", 4),
+        ("--serve --max-total-tokens 8k", "run.max_model_len", 8192),
         ("--tp 2", "parallel.tensor", 2),
         ("--pp 2", "parallel.pipeline", 2),
         ("--fsdp 8", "parallel.strategy", "fsdp"),

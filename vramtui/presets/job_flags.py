@@ -20,7 +20,7 @@ from vramtui.core.schema.workload import (
     ServeRun,
     TrainRun,
 )
-from vramtui.presets.importers.flags import ATTENTIONS, CACHES, DTYPES, OPTIMIZERS, spelled_option, whole
+from vramtui.presets.importers.flags import ATTENTIONS, CACHES, DTYPES, OPTIMIZERS, names_of, spelled_option, whole
 
 KINDS = {"train": "training", "infer": "inference", "serve": "a server"}
 QUANTIZATIONS = {
@@ -61,7 +61,7 @@ class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
         words: values as people write them, in lower case with dashes, and as a preset does.
         alone: the value of a flag that stands alone.
         more: keys that go with it.
-        spellings: other names of the same option, of libraries and other programs.
+        spellings: other names that people give the option; those that scripts and servers have are known as well.
     """
 
     name: str
@@ -95,20 +95,16 @@ FLAGS = (
     JobFlag(
         name="batch-size", short="b", metavar="N", help="Sequences at once on one GPU; requests of a server.",
         key="run.batch_size", serve_key="run.max_num_seqs",
-        spellings=("batch", "bs", "micro-batch-size", "per-device-train-batch-size", "train-batch-size",
-                   "max-num-seqs", "max-batch-size", "users", "concurrency", "concurrent", "requests", "num-requests"),
+        spellings=("users", "concurrency", "concurrent", "requests", "num-requests"),
     ),
     JobFlag(
         name="seq-len", short="s", metavar="TOKENS", help="Tokens in each sequence: 4096, 32k; a server's longest.",
         key="run.sequence_length", serve_key="run.max_model_len",
-        spellings=("seq", "seqlen", "sequence", "seq-length", "sequence-len", "sequence-length", "context",
-                   "context-len", "context-length", "ctx", "ctx-len", "ctx-size", "max-model-len", "max-seq-len",
-                   "max-seq-length", "max-length", "max-len", "model-max-length", "cutoff-len", "block-size", "tokens",
-                   "num-ctx", "n-ctx", "c"),
+        spellings=("seqlen", "sequence", "context", "context-len", "ctx", "tokens", "num-ctx", "n-ctx"),
     ),
     JobFlag(
         name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
-        words=DTYPES, spellings=("dtype", "torch-dtype"),
+        words=DTYPES, spellings=("torch-dtype",),
     ),
     JobFlag(name="bf16", help="As a Trainer's: autocast over fp32 weights in training, bf16 weights otherwise."),
     JobFlag(name="fp16", help="The same in fp16."),
@@ -125,34 +121,34 @@ FLAGS = (
     JobFlag(
         name="quant", metavar="TYPE", help="Weights as 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
         key="run.quantization", words=QUANTIZATIONS,
-        spellings=("quantization", "quantize", "quantisation", "bits", "gguf", "q"),
+        spellings=("quantisation", "bits", "gguf"),
     ),
     JobFlag(
         name="optimizer", metavar="NAME", help="adamw, adamw_8bit, adafactor, muon, sgd …", kind="train",
-        key="run.optimizer", words=SPELT_OPTIMIZERS, spellings=("optim", "optimiser"),
+        key="run.optimizer", words=SPELT_OPTIMIZERS, spellings=("optimiser",),
     ),
     JobFlag(
         name="checkpointing", metavar="[HOW]", help="Activations made again: full, selective, none.", kind="train",
         key="run.checkpointing", words=CHECKPOINTINGS, alone="full",
-        spellings=("gradient-checkpointing", "grad-checkpointing", "activation-checkpointing", "checkpoint"),
+        spellings=("grad-checkpointing", "checkpoint"),
     ),
     JobFlag(
         name="attention", metavar="KERNEL", help="flash, efficient, cudnn, or eager, which keeps the scores.",
         key="run.attention", words={name.replace("_", "-"): known for name, known in ATTENTIONS.items()}, alone="flash",
-        spellings=("attn", "attn-implementation", "attn-impl", "flash-attn"),
+        spellings=("attn", "attn-impl"),
     ),
     JobFlag(
         name="kv-cache", metavar="TYPE", help="Keys and values kept as fp8, int8 …", key="run.kv_cache",
         words={name.replace("_", "-"): known for name, known in CACHES.items()},
-        spellings=("kv-cache-dtype", "kv-cache-type", "kv-dtype", "kv-quant", "cache-type", "cache-type-k"),
+        spellings=("kv-cache-type", "kv-dtype", "kv-quant", "cache-type"),
     ),
     JobFlag(
         name="tp", metavar="N", help="Tensor parallel over so many GPUs.", key="parallel.tensor",
-        spellings=("tensor-parallel", "tensor-parallel-size", "tp-size", "num-shard"),
+        spellings=("tensor-parallel",),
     ),
     JobFlag(
         name="pp", metavar="N", help="Pipeline parallel over so many GPUs.", key="parallel.pipeline",
-        spellings=("pipeline-parallel", "pipeline-parallel-size", "pp-size"),
+        spellings=("pipeline-parallel",),
     ),
     JobFlag(
         name="fsdp", metavar="N", help="Weights, gradients and states sharded over so many GPUs.", kind="train",
@@ -164,7 +160,12 @@ FLAGS = (
                    "num-gpus-per-node", "n"),
     ),
 )  # fmt: skip
-BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, flag.short, *flag.spellings) if name}
+BY_NAME = {
+    name.replace("_", "-"): flag
+    for flag in FLAGS
+    for name in (flag.name, flag.short, *flag.spellings, *(() if flag.more else names_of(flag.key, flag.serve_key)))
+    if name
+}
 # Flags of which one at most is given, and what they set.
 EXCLUSIVE = (
     dict.fromkeys(("precision", *AUTOCAST), "the precision"),

@@ -335,6 +335,15 @@ def spelled_option(name: str, value: str) -> tuple[str, str] | None:
     return (option[0], spelt) if option is not None and spelt is not None else None
 
 
+def names_of(*keys: str) -> list[str]:
+    """The names of options that take one of these keys' values, of scripts and of servers; of adapters there are none,
+    whose values are spelt in ways of their own.
+    """
+    tables = (SHARED, *(FLAGS[server] for server in SERVERS))
+    options = ((name, key) for table in tables for name, (key, _) in table.items() if name not in _ADAPTERS)
+    return [name for name, key in (*options, *OWN.items()) if key in keys]
+
+
 def is_checkpointing_off(name: str, value: str) -> bool:
     """Whether an option or a file's key says that no activations are made again."""
     if name == "disable_gradient_checkpointing":  # LLaMA-Factory's
