@@ -68,7 +68,10 @@ def test_a_prediction_stands_beside_what_is_observed() -> None:
     assert holding.peak is not None
     found = by_name(metrics_of(snapshot, {holding.key: "train"}))
     own = {"uuid": holding.key.gpu_uuid, "preset": holding.preset or "", "kind": "train"}
-    assert value(found["vramtui_predicted_memory_bytes"], part="process", **own) == holding.estimate.process
+    parts, whole = found["vramtui_predicted_memory_bytes"], found["vramtui_predicted_memory_total_bytes"]
+    assert value(whole, **own) == holding.estimate.process
+    for labels, total in whole.samples:
+        assert sum(number for of_part, number in parts.samples if of_part[: len(labels)] == labels) == total
     expected = holding.peak.bytes / holding.estimate.process - 1
     assert value(found["vramtui_prediction_error_ratio"], **own) == pytest.approx(expected)
     assert value(found["vramtui_process_memory_bytes"], **own) == holding.process.used_memory
@@ -83,6 +86,24 @@ def test_a_crowd_is_a_bounded_number_of_series_and_no_byte_is_lost() -> None:
         assert value(found, user="u500") == 500 * MIB
         assert value(found, user="other") > 0
         assert ("pid" in found.labels) == per_process
+
+
+@pytest.mark.parametrize(
+    ("container", "labels"),
+    [
+        ("pod team/train-0", {"namespace": "team", "pod": "train-0", "container": ""}),
+        ("pod train-0", {"namespace": "", "pod": "train-0", "container": ""}),
+        ("docker trainer", {"namespace": "", "pod": "", "container": "docker trainer"}),
+        (None, {"namespace": "", "pod": "", "container": ""}),
+    ],
+)
+def test_a_pod_has_labels_of_its_own(container: str | None, labels: dict[str, str]) -> None:
+    snapshot = crowd(1)
+    (holding,) = snapshot.holdings
+    process = msgspec.structs.replace(holding.process, container=container)
+    snapshot = msgspec.structs.replace(snapshot, holdings=(msgspec.structs.replace(holding, process=process),))
+    found = by_name(metrics_of(snapshot, {}, per_process=True))
+    assert value(found["vramtui_process_memory_bytes"], pid="1", **labels) == MIB
 
 
 def test_beside_dcgm_exporter_its_names_are_left_to_it() -> None:

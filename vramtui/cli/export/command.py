@@ -47,7 +47,7 @@ class ExportOptions:
     dcgm: Annotated[
         bool, typer.Option("--dcgm/--no-dcgm", help="Also what DCGM tells, under its names; not beside dcgm-exporter.")
     ] = True
-    per_process: Annotated[bool, typer.Option("--per-process", help="Labels for each pid and container.")] = False
+    per_process: Annotated[bool, typer.Option("--per-process", help="Labels for each pid, pod and container.")] = False
     once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False
     certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None

@@ -10,8 +10,8 @@ import msgspec
 
 from vramtui import __version__
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.ledger import LINES
-from vramtui.core.observation.readings import Gpu, ProcessKey, usable_gpus
+from vramtui.core.estimate.ledger import LEAVES
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, usable_gpus
 from vramtui.core.observation.snapshot import Holding, Snapshot
 
 MOST_GROUPS = 64  # of processes on one GPU; the smallest beyond that are added up
@@ -19,6 +19,7 @@ OTHER = "other"
 DCGM_LABELS = ("gpu", "UUID", "device", "modelName", "Hostname", "pci_bus_id")
 GPU_LABELS = ("gpu", "uuid", "Hostname")
 PROCESS_LABELS = (*GPU_LABELS, "user", "preset", "kind")
+SINGLE_LABELS = ("pid", "namespace", "pod", "container")  # the last three as dcgm-exporter has them in Kubernetes
 
 
 class MetricFamily(msgspec.Struct, frozen=True):
@@ -51,6 +52,7 @@ NAMES = (
     "vramtui_process_memory_bytes",
     "vramtui_process_memory_peak_bytes",
     "vramtui_predicted_memory_bytes",
+    "vramtui_predicted_memory_total_bytes",
     "vramtui_prediction_error_ratio",
     "vramtui_build_info",
     "vramtui_sample_timestamp_seconds",
@@ -66,6 +68,7 @@ class _Group(msgspec.Struct, kw_only=True):
     used: int = 0
     peak: int = 0
     predicted: dict[str, int] = {}
+    predicted_total: int | None = None
     compared: int = 0
     compared_predicted: int = 0
 
@@ -75,6 +78,8 @@ class _Group(msgspec.Struct, kw_only=True):
         self.peak += other.peak
         self.compared += other.compared
         self.compared_predicted += other.compared_predicted
+        if other.predicted_total is not None:
+            self.predicted_total = (self.predicted_total or 0) + other.predicted_total
         for part, size in other.predicted.items():
             self.predicted[part] = self.predicted.get(part, 0) + size
 
@@ -102,8 +107,8 @@ def metrics_of(
     Args:
         snapshot: the moment.
         kinds: `train`, `infer` or `serve` of each process that runs a preset.
-        per_process: labels for the pid and the container (pod, Slurm job) of processes; series then come and go
-            with them.
+        per_process: labels for the pid of processes and for their pod with its namespace, or else their container or
+            Slurm job; series then come and go with them.
         with_dcgm: also what dcgm-exporter tells; not where one runs on the same host.
     """
     host = snapshot.sample.host.name
@@ -114,7 +119,7 @@ def metrics_of(
         for name, text, value in (_DCGM if with_dcgm else ())
     )
     groups = [group for gpu in gpus for group in _groups(snapshot, gpu, kinds, per_process=per_process)]
-    labels = (*PROCESS_LABELS, "pid", "container") if per_process else PROCESS_LABELS
+    labels = (*PROCESS_LABELS, *SINGLE_LABELS) if per_process else PROCESS_LABELS
     own = (build_metric(), _taken_at(snapshot.sample.taken_at), up_metric(up=True))
     return (*dcgm, *_gpu_metrics(gpus, host), *_process_metrics(groups, labels), *own)
 
@@ -159,9 +164,14 @@ def _process_metrics(groups: Sequence[_Group], labels: tuple[str, ...]) -> Itera
     )
     yield MetricFamily(
         "vramtui_predicted_memory_bytes",
-        "What presets predict for processes at their peak, by part; part=process is the whole.",
+        "What presets predict for processes at their peak, by part.",
         (*labels, "part"),
         _values(((*group.labels, part), size) for group in groups for part, size in group.predicted.items()),
+    )
+    yield family(
+        "vramtui_predicted_memory_total_bytes",
+        "All of it: what the parts add up to.",
+        ((group.labels, group.predicted_total) for group in groups),
     )
     yield family(
         "vramtui_prediction_error_ratio",
@@ -181,15 +191,14 @@ def _groups(snapshot: Snapshot, gpu: Gpu, kinds: Mapping[ProcessKey, str], *, pe
             continue
         own = (holding.process.user or "", holding.preset or "", kinds.get(holding.key, ""))
         labels = (*_gpu_labels(gpu, snapshot.sample.host.name), *own)
-        process = holding.process
-        group = _group(holding, (*labels, str(process.pid), process.container or "") if per_process else labels)
+        group = _group(holding, (*labels, *_single(holding.process)) if per_process else labels)
         if group.labels in groups:
             groups[group.labels].add(group)
         else:
             groups[group.labels] = group
     in_order = sorted(groups.values(), key=lambda group: -group.used)
     if len(in_order) > MOST_GROUPS:
-        last = (OTHER, OTHER, "", OTHER, "") if per_process else (OTHER, OTHER, "")
+        last = (OTHER, OTHER, "", OTHER, "", "", "") if per_process else (OTHER, OTHER, "")
         rest = _Group(labels=(*_gpu_labels(gpu, snapshot.sample.host.name), *last))
         for group in in_order[MOST_GROUPS - 1 :]:
             rest.add(group)
@@ -197,9 +206,19 @@ def _groups(snapshot: Snapshot, gpu: Gpu, kinds: Mapping[ProcessKey, str], *, pe
     yield from in_order
 
 
+def _single(process: Process) -> tuple[str, str, str, str]:
+    """The values of SINGLE_LABELS for a process."""
+    container = process.container or ""
+    kind, _, name = container.partition(" ")
+    if kind != "pod":
+        return str(process.pid), "", "", container
+    namespace, _, pod = name.rpartition("/")
+    return str(process.pid), namespace, pod, ""
+
+
 def _group(holding: Holding, labels: tuple[str, ...]) -> _Group:
     estimate, peak = holding.estimate, holding.peak.bytes if holding.peak else None
-    parts = {} if estimate is None else {line: getattr(estimate.ledger, line) for line in LINES}
+    parts = {} if estimate is None else {line: getattr(estimate.ledger, line) for line in LEAVES}
     known: dict[str, int] = {line: size for line, size in parts.items() if size is not None}
     is_compared = estimate is not None and peak is not None
     return _Group(
@@ -207,7 +226,8 @@ def _group(holding: Holding, labels: tuple[str, ...]) -> _Group:
         count=1,
         used=holding.process.used_memory or 0,
         peak=peak or 0,
-        predicted={**known, "process": estimate.process} if estimate is not None else {},
+        predicted=known,
+        predicted_total=None if estimate is None else estimate.process,
         compared=(peak or 0) if is_compared else 0,
         compared_predicted=estimate.process if is_compared and estimate is not None else 0,
     )

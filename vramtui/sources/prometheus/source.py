@@ -178,7 +178,7 @@ def _figure(text: str) -> float:
 PAST_SECONDS, PAST_STEP = 900.0, 15.0
 SILENT = 90.0  # seconds since a scrape after which a host is down: three of the longest usual interval
 LEAST = 5.0  # seconds between two questions: nobody scrapes much more often
-NO_GPUS = "It scrapes no dcgm-exporter: there is no series DCGM_FI_DEV_FB_USED."
+NO_GPUS = "There is no series DCGM_FI_DEV_FB_USED: it scrapes no dcgm-exporter, nor `vramtui export` without --no-dcgm."
 
 
 class PrometheusFleet:
