@@ -48,29 +48,25 @@ LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")
 ORDER = os.environ.get("TEST_ORDER", "")  # a seed; without one tests run in the order of their files
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CASES = 2  # of each test, in the fast tier
 GARBAGE = 2_000  # objects after which new ones are looked through, as in the dashboard
-# Some 30 s and more each: begun last, one of them would run alone at the end (`make test` keeps this order).
+# Some five seconds and more each, the longest first: one that began last would run alone at the end (`make test` keeps
+# this order).
 LONGEST = (
-    "test_printed_commands.py",
-    "test_plugin.py",
-    "test_jobs.py",
-    "test_item_edits.py",
-    "test_plan.py",
-    "test_editor_pictures.py",
-    "test_keys.py",
-    "test_screenshots.py",
-    "test_run_command.py",
-    "test_trace_command.py",
-    "test_workloads.py",
-    "test_traced_golden_runs.py",
-    "test_editor.py",
-    "test_history_screen.py",
-    "test_plan_changes.py",
-    "test_lab_command.py",
-    "test_dashboard.py",
-    "test_traced_as_it_is.py",
-)
+    "test_printed_commands.py", "test_plugin.py", "test_jobs.py", "test_outside_values.py", "test_odd_terminals.py",
+    "test_screenshots.py", "test_lab_command.py", "test_one_answer.py", "test_workloads.py", "test_plan.py",
+    "test_articles.py", "test_collectives.py", "test_fit_command.py", "test_traced_as_it_is.py", "test_names.py",
+    "test_run_command.py", "test_traced_golden_runs.py", "test_recording.py", "test_api.py",
+    "test_trace_command.py", "test_dashboard.py", "test_presets_bundled.py", "test_editor.py", "test_drafts.py",
+    "test_plan_changes.py", "test_differential.py", "test_history_screen.py", "test_trace_handed_over.py",
+    "test_painting.py", "test_commands.py", "test_fuzz.py", "test_hosts.py", "test_every_screen.py", "test_keys.py",
+    "test_recording_key.py", "test_data_loader.py", "test_interpreters.py", "test_planner.py",
+    "test_values_of_the_host.py", "test_item_edits.py", "test_kept_runs.py", "test_decoders_built.py",
+    "test_editor_files.py", "test_kernels_of_others.py", "test_scripts.py", "test_nvidia_smi.py", "test_sshd.py",
+    "test_values.py", "test_replay.py", "test_emulated.py", "test_wheel.py", "test_wrong_input.py",
+    "test_stream.py", "test_editor_pictures.py",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,6 +106,21 @@ def reset_ignored_signals() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A command takes the signals that end it for as long as its process lives. One that runs within this process,
+    `export` in its test, would take them from all tests after it: an interrupt that one of these sends was lost.
+    """
+    held, handlers = signal.pthread_sigmask(signal.SIG_BLOCK, ()), [signal.getsignal(number) for number in ENDING]
+    try:
+        return (yield)
+    finally:
+        for number, handler in zip(ENDING, handlers, strict=True):
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
