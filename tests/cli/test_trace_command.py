@@ -128,12 +128,11 @@ def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() 
 ASKS = "import torch\nwidth = int(input('How wide? '))\nx = torch.ones(width, 256, device='cuda')\n"
 
 
-@pytest.mark.parametrize("width", [2, 4096])
-def test_a_script_reads_what_is_piped_into_the_trace(folder: Path, width: int) -> None:
+def test_a_script_reads_what_is_piped_into_the_trace(folder: Path) -> None:
     write(folder, "asks.py", ASKS)
     command = [sys.executable, "-m", "vramtui", "trace", "--json", "asks.py"]
-    done = subprocess.run(command, input=f"{width}\n", cwd=folder, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["peak_allocated"] == width * 1024
+    done = subprocess.run(command, input="4096\n", cwd=folder, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["peak_allocated"] == 4096 * 1024
 
 
 @pytest.mark.usefixtures("warm_children")

@@ -130,8 +130,7 @@ SPAWNED = """
 """
 
 
-@pytest.mark.parametrize("join", [True, False])
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(("size", "join"), [(1, True), (4, True), (4, False)])
 def test_of_processes_that_are_spawned_the_first_is_traced(tmp_path: Path, size: int, join: bool) -> None:
     result = traced(tmp_path, SPAWNED.format(join=join), None, str(size))
     net = 512 * 513 * 4
