@@ -93,9 +93,10 @@ class Studio:
             now[0] += 1
             self._samples.append(self._demo.read())
         self._presets = PresetLibrary(user_folder=HERE / "none")
+        told = demo_jobs(self._demo)  # once, as its clock stands still from now on
         self._services = Services(
             tracer=ChildTracer(Path(tempfile.mkdtemp())),
-            jobs=partial(demo_jobs, self._demo),
+            jobs=lambda: told,
             runs=DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml")),
         )
 

@@ -194,6 +194,7 @@ def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("warm_traces")
 @pytest.mark.parametrize("key", ["tiny-llama-traced", "tiny-mlp-traced"])
 def test_those_can_be_traced_as_they_stand(key: str) -> None:
     if key == "tiny-llama-traced":

@@ -1,6 +1,7 @@
 """What is wrong with a preset's tables, in sentences: every key is walked against the Structs of the core."""
 
 import datetime as dt
+import operator
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -190,10 +191,9 @@ def _title(struct: inspect.StructType, key: Key) -> str:
 
 
 def _check_plain(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
-    full = dotted(key)
     if isinstance(kind, inspect.LiteralType):
         if value not in kind.values or isinstance(value, bool):
-            yield Fault(key, _not_one_of(full, value, [str(known) for known in kind.values]))
+            yield Fault(key, _not_one_of(dotted(key), value, [str(known) for known in kind.values]))
     elif isinstance(kind, (inspect.VarTupleType, inspect.ListType)):
         yield from _check_list(value, kind, key)
     elif isinstance(kind, inspect.DictType):
@@ -201,19 +201,18 @@ def _check_plain(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]
     elif isinstance(kind, (inspect.IntType, inspect.FloatType)):
         yield from _check_number(value, kind, key)
     elif isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
-        yield Fault(key, f"{full} is {describe(value)}, true or false is needed")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, true or false is needed")
     elif isinstance(kind, inspect.StrType):
         yield from _check_text(value, kind, key)
 
 
 def _check_text(value: object, kind: inspect.StrType, key: Key) -> Iterator[Fault]:
-    full = dotted(key)
     if not isinstance(value, str):
-        yield Fault(key, f"{full} is {describe(value)}, text in quotes is needed")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, text in quotes is needed")
     elif len(value) < (kind.min_length or 0):
-        yield Fault(key, f"{full} is empty")
+        yield Fault(key, f"{dotted(key)} is empty")
     elif kind.max_length is not None and len(value) > kind.max_length:
-        yield Fault(key, f"{full} is {len(value)} characters long; at most {kind.max_length} are allowed")
+        yield Fault(key, f"{dotted(key)} is {len(value)} characters long; at most {kind.max_length} are allowed")
 
 
 def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fault]:
@@ -225,36 +224,34 @@ def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fau
 
 
 def _check_list(value: object, kind: inspect.VarTupleType | inspect.ListType, key: Key) -> Iterator[Fault]:
-    full = dotted(key)
     if not isinstance(value, (list, tuple)):
-        yield Fault(key, f"{full} is {describe(value)}, a list is needed, as in [1, 2]")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, a list is needed, as in [1, 2]")
         return
     if kind.min_length is not None and len(value) < kind.min_length:
-        yield Fault(key, f"{full} has {len(value)} entries; it must have at least {kind.min_length}")
+        yield Fault(key, f"{dotted(key)} has {len(value)} entries; it must have at least {kind.min_length}")
     if kind.max_length is not None and len(value) > kind.max_length:
-        yield Fault(key, f"{full} has {len(value)} entries; it must have at most {kind.max_length}")
+        yield Fault(key, f"{dotted(key)} has {len(value)} entries; it must have at most {kind.max_length}")
     wrong = (fault for at, part in enumerate(value) for fault in _check(part, kind.item_type, (*key, at)))
     yield from islice(wrong, MOST_UNKNOWN)
 
 
 def _check_number(value: object, kind: inspect.IntType | inspect.FloatType, key: Key) -> Iterator[Fault]:
-    full = dotted(key)
     whole = isinstance(kind, inspect.IntType)
     wanted = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted):
-        yield Fault(key, f"{full} is {describe(value)}, a {'whole ' if whole else ''}number is needed")
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, a {'whole ' if whole else ''}number is needed")
         return
     if not isinstance(value, (int, float)):
         raise TypeError("numbers only")
-    shown = describe(value)
-    if kind.ge is not None and value < kind.ge:
-        yield Fault(key, f"{full} is {shown}; it must be at least {kind.ge}")
-    elif kind.gt is not None and value <= kind.gt:
-        yield Fault(key, f"{full} is {shown}; it must be more than {kind.gt}")
-    elif kind.le is not None and value > kind.le:
-        yield Fault(key, f"{full} is {shown}; it must be at most {kind.le}")
-    elif kind.lt is not None and value >= kind.lt:
-        yield Fault(key, f"{full} is {shown}; it must be less than {kind.lt}")
+    for bound, is_beyond, words in (
+        (kind.ge, operator.lt, "at least"),
+        (kind.gt, operator.le, "more than"),
+        (kind.le, operator.gt, "at most"),
+        (kind.lt, operator.ge, "less than"),
+    ):
+        if bound is not None and is_beyond(value, bound):
+            yield Fault(key, f"{dotted(key)} is {describe(value)}; it must be {words} {bound}")
+            return
 
 
 def _not_one_of(full: str, value: object, known: list[str]) -> str:
