@@ -74,6 +74,7 @@ class GpuPanel(Wheeled[View]):
         each = _lines_each(-(-len(view.bars) // columns), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each * columns))
         names = _names(view.bars, room - BESIDE_NAME)
+        figures = max((len(_memory_text(bar.gpu)) for bar in view.bars if bar.gpu.memory.total), default=0)
         shown = list(zip(view.bars, names, strict=True))[self._first :]
         down = -(-len(shown) // columns)
         is_cut = down * each > height
@@ -82,7 +83,7 @@ class GpuPanel(Wheeled[View]):
         self._owners = []
         for at in range(down):
             row = shown[at : down * columns : down]
-            bars = [_bar_lines(bar, name, palette, room, each) for bar, name in row]
+            bars = [_bar_lines(bar, name, palette, (room, figures), each) for bar, name in row]
             lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*bars, strict=True)]
             self._owners += [tuple(bar.gpu.uuid for bar, _ in row)] * each
         if is_cut:
@@ -150,8 +151,17 @@ def _name(gpu: Gpu, instance: str) -> str:
     return printable(" ".join(filter(None, ("└", instance, f"MIG {gpu.mig_profile}"))) if gpu.mig_profile else gpu.name)
 
 
-def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) -> list[Strip]:
-    gpu = bar.gpu
+def _bar_lines(bar: GpuBar, name: str, palette: Palette, room: tuple[int, int], each: int) -> list[Strip]:
+    """The line or two of one GPU.
+
+    Args:
+        bar: what is shown of it.
+        name: its own, as wide as all names.
+        palette: the colours.
+        room: columns of the line, and those of the longest memory, so that all bars end in one column.
+        each: how many lines it has.
+    """
+    gpu, (width, longest) = bar.gpu, room
     mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
     head: list[Piece] = [
         ("▸" if bar.chosen else " ", mark),
@@ -161,20 +171,20 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) 
     used = 4 + cell_len(name) + 1
     if gpu.state != "ok":
         return _lost_lines(bar, head, palette, width, each)
-    memory = _memory_text(gpu)
+    text = _memory_text(gpu)
+    memory = right(text, max(longest, len(text)))
     fewer = _fewer(_figures(gpu, palette))
     figures = fewer[0]
+    left = width - used - len(memory) - 2
     if each == 1:
-        room = width - used - len(memory) - 2
-        figures = next((some for some in fewer if room - _width(some) >= BAR_LEAST), fewer[-1])
-        room -= _width(figures)
+        figures = next((some for some in fewer if left - _width(some) >= BAR_LEAST), fewer[-1])
+        left -= _width(figures)
         return [
-            strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong), *figures], width, palette.text)
+            strip([*head, *_track(bar, palette, left), (f" {memory}", palette.strong), *figures], width, palette.text)
         ]
-    room = width - used - len(memory) - 2
     second = [(" " * (used + 1), palette.text), *figures]
     return [
-        strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong)], width, palette.text),
+        strip([*head, *_track(bar, palette, left), (f" {memory}", palette.strong)], width, palette.text),
         strip(second, width, palette.text),
     ]
 
@@ -224,7 +234,8 @@ def _memory_text(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, palette: Palette) -> list[list[Piece]]:
-    """Utilisation, power and temperature; a dash where one is not known (the details say why).
+    """Utilisation, power and temperature; a dash where one is not known (the details say why), and nothing where it is
+    told of a whole card alone.
 
     What changes is of one colour: to begin another takes as many bytes as four figures.
     """
@@ -232,6 +243,8 @@ def _figures(gpu: Gpu, palette: Palette) -> list[list[Piece]]:
     power = "–" if gpu.power_watts is None else f"{gpu.power_watts:.0f}"
     limit = "" if gpu.power_limit_watts is None else f"/{gpu.power_limit_watts:.0f}"
     heat = "–" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius}"
+    if gpu.mig_parent is not None and (gpu.utilization, gpu.power_watts, gpu.temperature_celsius) == (None, None, None):
+        return [[(" " * width, palette.text)] for width in (6, 10, 7)]
     hot = (gpu.temperature_celsius or 0) >= 85
     return [
         [(f" {percent:>3}", palette.text), (" %", palette.dim)],
