@@ -138,8 +138,11 @@ def test_mitigations_say_what_they_free() -> None:
     assert (effects["full checkpointing"].frees, effects["full checkpointing"].fits) == (1200, True)
     assert effects["full checkpointing"].largest == 4
     assert effects["flash attention"].frees == 400
-    assert effects["one sequence at a time"].largest is None
-    assert effects["one sequence at a time"].changes == {"run.batch_size": 1, "run.gradient_accumulation_steps": 4}
+    for size in (1, 2):
+        passes = effects[f"micro-batches of {size}"]
+        assert passes.largest is None
+        assert passes.changes == {"run.batch_size": size, "run.gradient_accumulation_steps": 4 // size}
+        assert (passes.process, passes.fits) == (1000 * (1 + size), True)
     assert effects["LoRA of rank 16"].frees == 900
 
 
@@ -148,11 +151,10 @@ def test_mitigations_say_what_they_free() -> None:
     [
         (5000, []),
         (4600, ["flash attention"]),
-        (3800, ["full checkpointing"]),
-        (3400, ["flash attention", "full checkpointing"]),
-        (2000, ["one sequence at a time"]),
-        (1600, ["flash attention", "full checkpointing", "one sequence at a time"]),
-        (1100, ["flash attention", "full checkpointing", "one sequence at a time", "pure bf16"]),
+        (3800, ["micro-batches of 2"]),
+        (2900, ["micro-batches of 1"]),
+        (1600, ["flash attention", "full checkpointing", "micro-batches of 1"]),
+        (1100, ["flash attention", "full checkpointing", "micro-batches of 1", "pure bf16"]),
         (299, None),
     ],
 )
@@ -257,6 +259,13 @@ def test_what_is_done_already_is_not_offered() -> None:
     )
     assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
     assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
+
+
+@pytest.mark.parametrize(("batch", "room", "size"), [(12, 9000, 6), (12, 6500, 4), (7, 7999, 1), (7, 8000, None)])
+def test_a_micro_batch_is_the_largest_part_that_fits(batch: int, room: int, size: int | None) -> None:
+    planner = Planner(Known(), with_values(TRAIN, {"run.batch_size": batch}), card(room))
+    sizes = {one.changes["run.batch_size"] for one in planner.mitigations if "run.batch_size" in one.changes}
+    assert sizes == {1, size or 1}
 
 
 def test_a_pipeline_has_less_on_the_card_at_once() -> None:

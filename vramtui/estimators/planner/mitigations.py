@@ -155,13 +155,16 @@ def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigati
         yield make_mitigation(f"context parallel over {gpus} cards", SLOWER + 2, cost, {"parallel.context": gpus})
 
 
-def mitigations_for(workload: Workload, gpus: int = 1, half: Half = "bf16") -> tuple[Mitigation, ...]:
+def mitigations_for(
+    workload: Workload, gpus: int = 1, half: Half = "bf16", micro_batch: int = 1
+) -> tuple[Mitigation, ...]:
     """The changes that `workload` leaves room for, cheapest first; a rule knows none of them.
 
     Args:
         workload: the job as it is.
         gpus: how many cards there are.
         half: the 16 bits that the cards compute in; bf16 on one that emulates it has no efficient attention.
+        micro_batch: samples at once by which a training step may be gone through, beside one at a time.
     """
     if isinstance(workload.model, RuleModel):
         return ()
@@ -169,6 +172,7 @@ def mitigations_for(workload: Workload, gpus: int = 1, half: Half = "bf16") -> t
     offered: list[Mitigation] = []
     if isinstance(run, TrainRun):
         offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
+        offered += _micro_batches(run, micro_batch)
         offered += [*_rounder(run, half, decoder=decoder), *_fewer_trained(run, workload.model, half), *_shorter(run)]
     elif isinstance(run, InferRun):
         offered += [*_inference(run, workload.model), *_shorter(run)]
@@ -207,13 +211,19 @@ def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     if run.checkpointing != "full":
         cost = "about a third more time: every layer runs forward twice"
         yield _mitigation("full checkpointing", SLOWER, cost, run__checkpointing="full")
-    if run.batch_size > 1:
+
+
+def _micro_batches(run: TrainRun, size: int) -> Iterator[Mitigation]:
+    """A step in several passes whose gradients add up; batch norm sees the samples of one pass."""
+    for at_once in {size, 1} - {run.batch_size}:
+        passes = run.batch_size // at_once
+        slower = "slower: too little at once to fill the card" if at_once == 1 else "a little slower"
         yield _mitigation(
-            "one sequence at a time",
-            SLOWER + 2,
-            "slower: the same step from pieces too small to fill the card",
-            run__batch_size=1,
-            run__gradient_accumulation_steps=run.batch_size * run.gradient_accumulation_steps,
+            f"micro-batches of {at_once:,}",
+            SLOWER + 2 if at_once == 1 else SLOWER - 2,
+            f"{slower}; the gradients of {passes:,} passes make a step",
+            run__batch_size=at_once,
+            run__gradient_accumulation_steps=passes * run.gradient_accumulation_steps,
         )
 
 

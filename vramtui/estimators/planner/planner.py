@@ -1,6 +1,7 @@
 """What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -12,10 +13,10 @@ from vramtui.core.estimate.devices import BF16, Device, check_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
-from vramtui.core.schema.workload import Workload, own_length
+from vramtui.core.schema.workload import TrainRun, Workload, own_length
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.planner.keys import other_keys, usual_key, value_at, with_values
-from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
+from vramtui.estimators.planner.mitigations import Half, Mitigation, mitigations_for
 
 MOST_CHANGES = 4
 # A nearer estimate is below the other by less than this; so many sets of changes are decided by it.
@@ -165,7 +166,21 @@ class Planner:
         self._answers: dict[Workload, FitResult] = {}
         self._exact_answers: dict[Workload, FitResult] = {}
         self._most_ranks = max(gpus, _ranks(workload))
-        self._mitigations = mitigations_for(workload, gpus, "bf16" if device.capability >= BF16 else "fp16")
+        self._gpus = gpus
+
+    @cached_property
+    def mitigations(self) -> tuple[Mitigation, ...]:
+        """The changes that are looked at, cheapest first."""
+        half: Half = "bf16" if self._device.capability >= BF16 else "fp16"
+        return mitigations_for(self._workload, self._gpus, half, self._micro_batch())
+
+    def _micro_batch(self) -> int:
+        """The largest part of a training step's batch that fits, by which it can be gone through; 1 where none does."""
+        run = self._workload.run
+        if not isinstance(run, TrainRun) or run.batch_size == 1 or self.now.fits:
+            return 1
+        most = min(self.edge("run.batch_size").largest or 1, run.batch_size // 2)
+        return next(size for size in range(most, 0, -1) if run.batch_size % size == 0)
 
     def plan(self, key: str | None = None) -> Plan:
         """Everything at once; the largest batch where no `key` is given, or a server's longest context.
@@ -237,7 +252,7 @@ class Planner:
     def cheapest(self) -> tuple[Mitigation, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
         tries = MOST_NEAR
-        for mitigations in _by_cost(self._mitigations):
+        for mitigations in _by_cost(self.mitigations):
             workload = _changed(self._workload, *mitigations)
             if _ranks(workload) > self._most_ranks:
                 continue
@@ -262,7 +277,7 @@ class Planner:
         now = self.now
         own = self._answer(self._workload).process if self._exact_estimator is not None else None
         usual = Correction(before, own) if own else None
-        for mitigation in self._mitigations:
+        for mitigation in self.mitigations:
             workload = _changed(self._workload, mitigation)
             then = self._exact(workload)
             if then.process is None:
