@@ -15,19 +15,13 @@ from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # works from a checkout that is not installed
+
+from vramtui.estimators.traced.process.cudnn_answers import scratch_of
+
 MEASURED = Path(__file__).parents[1] / "vramtui" / "estimators" / "torch_facts" / "convolutions_h200.json"
 PLANE = 2
 """Dimensions of a picture."""
-
-
-def scratch_of(call: Callable[[], object], result: int) -> int:
-    """Bytes that a call asks for beside its result, whose bytes are known."""
-    before: int = torch.cuda.memory_stats()["requested_bytes.all.current"]
-    torch.cuda.reset_peak_memory_stats()
-    kept = call()
-    peak: int = torch.cuda.memory_stats()["requested_bytes.all.peak"]
-    del kept
-    return int(peak - before - result)
 
 
 def workspaces(

@@ -32,7 +32,7 @@ SHORT = {
     "a command of the command line": """
         cli/convert cli/history/report cli/schema""",
     "an experiment's own process, or a library's own adapter": """
-        cli/run/shielded
+        cli/run/shielded driver/run_python
         estimators/traced/experiments/marks estimators/traced/experiments/native
         integrations/accelerate""",
     "loaded only where it is asked for, apart from what is loaded at once": """

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import convolutions  # noqa: E402 - works from a checkout that is not installed
+from vramtui.estimators.traced.process.cudnn_answers import scratch_of  # noqa: E402 - as above
 
 IMAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MOST_NUMBERS = 600_000_000  # of an input or a result
@@ -155,14 +156,14 @@ def cases() -> list[Case]:
 def twice(call: Callable[[], object], result: int) -> Any:  # noqa: ANN401 - two figures
     """What the first call of a convolution asks for, which tries, and the second."""
     torch.cuda.empty_cache()
-    return [convolutions.scratch_of(call, result) for _ in range(2)]
+    return [scratch_of(call, result) for _ in range(2)]
 
 
 def measure(at: int, options: argparse.Namespace) -> None:
     """Every `WORKERS`th case from `at` on."""
     end = time.monotonic() + options.seconds
     torch.backends.cudnn.benchmark = options.benchmark
-    how = twice if options.benchmark else convolutions.scratch_of
+    how = twice if options.benchmark else scratch_of
     with (options.out / f"{at}.jsonl").open("w", encoding="utf-8") as file:
         for form, row in json.loads((options.out / "cases.json").read_bytes())[at::WORKERS]:
             if time.monotonic() > end:

@@ -42,7 +42,13 @@ FAR_NOTE = (
     "bounded: no convolution near that at {} was measured{}: of 3,000 that no rule had seen {:.0%} of the workspaces "
     "of such were right within 5 % or 1 MiB, {:.0%} were larger, {:.0%} by more than input, weight and output together"
 )
-RIGHT, LARGER, MUCH_LARGER = 0.76, 0.15, 0.03
+OF_RULE = (0.76, 0.15, 0.03)
+ASKED_NOTE = (
+    "bounded: no convolution near that at {} was measured{}: cuDNN was asked for its workspace without a device; of "
+    "3,000 that nobody had measured {:.0%} of the workspaces of such were right within 5 % or 1 MiB, {:.0%} were "
+    "larger, {:.0%} by more than input, weight and output together"
+)
+OF_ASKED = (0.90, 0.05, 0.00)
 
 # PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, generate_and_filter_plans and run_single_conv, read in 2.2 and in a
 # later one with the same lines: kernels that ask for more than `get_available_workspace` are left out, which is the
@@ -81,7 +87,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     """
     memory = call.memory
     tensor, weight = shapes
-    stride, padding, dilation, transposed, _, groups = how
+    stride, padding, dilation, transposed, output_padding, groups = how
     limits, release = card_limits(memory.device), release_of(torch.__version__)
     convolution = ConvolutionCall(
         shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
@@ -95,24 +101,47 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         channels_last=_in_channels_last(tensor, weight),
     )
     nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
-    if not nbytes and _leaves_its_kernel(convolution, limits):
+    card = measured_card(limits.capability, limits.multiprocessors)
+    leaves = not nbytes and _leaves_its_kernel(convolution, limits)
+    answer = None
+    if is_measured is None or (card is not REAL and (leaves or not is_measured or torch.backends.cudnn.benchmark)):
+        room = memory.allocator.largest_available if torch.backends.cudnn.benchmark else 0
+        answer = memory.cudnn.answer(convolution, at, output_padding=output_padding, room=room)
+    if answer is not None:
+        nbytes = answer[0]
+    elif leaves:
         nbytes = deterministic_workspace(convolution.convolved(limits, release), convolution.plain(at))
         is_measured = is_measured and not nbytes
-    card = measured_card(limits.capability, limits.multiprocessors)
-    if card not in (None, REAL) and not is_without_device():
+    if card is not REAL and not is_without_device() and (card is not None or answer is not None):
         memory.warn(MODEL_NOTE)
-    if not is_measured:
+    if answer is None or card is REAL:
+        _say_how_near(memory, is_measured, card, is_asked=answer is not None)
+    if torch.backends.cudnn.benchmark:
+        _try_all(call, convolution.convolved(limits, release), convolution.plain(at), answer or (nbytes, None))
+    if nbytes:
+        call.drop(call.scratch(nbytes))
+
+
+def _say_how_near(memory: Any, is_measured: bool | None, card: str | None, *, is_asked: bool) -> None:
+    """Note what the workspace was taken from, where it was not measured.
+
+    Args:
+        memory: takes the notes.
+        is_measured: for this very convolution; None where none is near.
+        card: whose measured workspaces there are.
+        is_asked: whether cuDNN itself was asked without a device.
+    """
+    if is_measured:
+        return
+    if not is_asked:
         memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
-        memory.unseen_share = CUDNN_SHARE
+    memory.unseen_share = CUDNN_SHARE
     if is_measured is None:
         other = "" if card is not None else " on such a card"
         memory.bounded = True
         line = memory.user_line() or "a line of a library"
-        memory.warn(FAR_NOTE.format(line, other, RIGHT, LARGER, MUCH_LARGER), same=FAR_NOTE)
-    if torch.backends.cudnn.benchmark:
-        _try_all(call, convolution.convolved(limits, release), convolution.plain(at), nbytes)
-    if nbytes:
-        call.drop(call.scratch(nbytes))
+        note, shares = (ASKED_NOTE, OF_ASKED) if is_asked else (FAR_NOTE, OF_RULE)
+        memory.warn(note.format(line, other, *shares), same=note)
 
 
 def _leaves_its_kernel(convolution: ConvolutionCall, limits: CardLimits) -> bool:
@@ -125,7 +154,7 @@ def _leaves_its_kernel(convolution: ConvolutionCall, limits: CardLimits) -> bool
     return asked and is_tf32 and is_flat and not convolution.channels_last
 
 
-def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
+def _try_all(call: Any, convolved: Any, at: Direction, asked: tuple[int, int | None]) -> None:
     """What `torch.backends.cudnn.benchmark` does at the first call: the largest workspace of all kernels is taken, each
     is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
     A kernel that asks for more than the card has is none of them.
@@ -136,12 +165,12 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     if (convolved, at) in memory.convolutions_tried:
         return
     memory.convolutions_tried.add((convolved, at))
-    tried = tried_workspace(convolved, at)
+    measured = tried_workspace(convolved, at) if asked[1] is None else (asked[1], True)
     room = memory.allocator.largest_available
     note = BENCHMARK_NOTE.format(format_bytes(room))
     memory.warn(note, same=BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
     memory.bounded = True
-    nbytes = asked if tried is None or tried[0] > room else max(asked, tried[0])
+    nbytes = asked[0] if measured is None or measured[0] > room else max(asked[0], measured[0])
     if nbytes:
         call.drop(call.scratch(nbytes))
     memory.allocator.empty_cache()
