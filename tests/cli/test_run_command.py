@@ -224,7 +224,7 @@ def test_a_job_that_does_not_fit_is_told_why_and_what_would_have(environment: di
     assert figures["cached but unusable"] == "200.00 MiB"
     assert figures["also on the card"] == "16.00 GiB"
     assert "pid 1 " in told
-    assert "what would have fitted" in told
+    assert "What would have fitted: " in told
     assert "of the 8.0 GiB that it could have" in told
     assert "run." in told
     (kept,) = history(environment)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
+    from vramtui.core.estimate.devices import Device
     from vramtui.core.observation.oom.report import OomReport
     from vramtui.core.schema.preset import PresetFile
     from vramtui.estimators.planner.planner import Plan
@@ -103,19 +104,28 @@ def _plan(preset_file: "PresetFile", report: "OomReport", gpu: str | None) -> "P
     Raises:
         UserError: the preset cannot be planned, or nothing says how much memory there was.
     """
-    import msgspec
-
     from vramtui.core.estimate.devices import DEFAULT_CARD, card
-    from vramtui.estimators.analytic import ANALYTIC
-    from vramtui.estimators.methods import DEFAULT
-    from vramtui.estimators.planner.planner import Planner
 
     device = card(gpu or DEFAULT_CARD)
     total = report.total or (device.total_memory if gpu is not None else None)
     if total is None:
         raise UserError("the message does not say how much memory the card has; name it with --gpu")
-    room = max(total - (report.others_hold or 0), 1)
-    device = msgspec.structs.replace(device, total_memory=room)
+    return plan_within(preset_file, device, total - (report.others_hold or 0))
+
+
+def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan":
+    """What the planner would change so that a job needs at most `room` bytes of a card.
+
+    Raises:
+        UserError: the preset cannot be planned.
+    """
+    import msgspec
+
+    from vramtui.estimators.analytic import ANALYTIC
+    from vramtui.estimators.methods import DEFAULT
+    from vramtui.estimators.planner.planner import Planner
+
+    device = msgspec.structs.replace(device, total_memory=max(room, 1))
     return Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).plan()
 
 
@@ -141,22 +151,24 @@ def _lines(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | 
     if report.line:
         yield f"  asked for at {printable(report.line)}"
     if plan is not None and preset_file is not None:
-        yield from _advice(printable(preset_file.key), plan)
+        yield from advice_lines(printable(preset_file.key), plan)
     elif report.of_gpu_memory and report.cause != "neighbour":
         yield "With --preset NAME this names the change that would have fitted."
 
 
-def _advice(name: str, plan: "Plan") -> "Iterator[str]":
+def advice_lines(name: str, plan: "Plan") -> "Iterator[str]":
+    """Say which changes of the preset `name` the planner would have made."""
     from vramtui.cli.fit.command import settings_of
     from vramtui.core.base.units import format_bytes
 
+    had = f"of the {format_bytes(plan.room, 1)} that it could have"
     if plan.cheapest is None:
-        yield f"No set of changes to {name} makes it fit into {format_bytes(plan.room)}."
+        yield f"No set of changes to {name} makes it fit into {format_bytes(plan.room, 1)}."
     elif not plan.cheapest:
-        yield f"{name} {plan.fit.sentence}: the job is larger than its preset says."
+        yield f"{name} should need {format_bytes(plan.process)} {had}: the job is larger than its preset says."
     else:
         names = " and ".join(mitigation.name for mitigation in plan.cheapest)
-        yield f"What would have fitted: {names} ({format_bytes(plan.cheapest_process)})."
+        yield f"What would have fitted: {names} ({format_bytes(plan.cheapest_process)} {had})."
         yield f"  {settings_of(plan.cheapest)}"
 
 

@@ -71,41 +71,15 @@ def _advice(rank: RankResult, finished: CompletedRun, others: tuple[Process, ...
     if finished.preset is None:
         yield "  with --preset NAME this report names the change that would have fitted"
         return
-    from vramtui.estimators.analytic import ANALYTIC
-    from vramtui.estimators.methods import DEFAULT
-    from vramtui.estimators.planner.planner import Planner
+    from vramtui.cli.oom import advice_lines, plan_within  # only where a job ran out of memory
 
-    taken = sum(process.used_memory or 0 for process in others)
-    room = max(1, rank.device.total_memory - taken)
-    device = msgspec.structs.replace(rank.device, total_memory=room)
+    name, taken = printable(finished.preset.key), sum(process.used_memory or 0 for process in others)
     try:
-        plan = Planner(ANALYTIC, finished.preset.preset.workload, device, exact=DEFAULT).plan()
+        plan = plan_within(finished.preset, rank.device, rank.device.total_memory - taken)
     except UserError as error:
-        yield f"  {printable(finished.preset.key)} cannot be planned: {printable(str(error))}"
+        yield f"  {name} cannot be planned: {printable(str(error))}"
         return
-    had = f"of the {format_bytes(room, 1)} that it could have"
-    if plan.cheapest is None:
-        yield f"  no set of changes to {printable(finished.preset.key)} makes it fit into {format_bytes(room, 1)}"
-    elif not plan.cheapest:
-        yield f"  the preset should need {format_bytes(plan.process)} {had}: the job is larger than its preset says"
-    else:
-        yield f"  what would have fitted: {' and '.join(mitigation.name for mitigation in plan.cheapest)}"
-        yield f"  ({format_bytes(plan.cheapest_process)} {had}):"
-        for mitigation in plan.cheapest:
-            for key, value in mitigation.changes.items():
-                yield f"    {key} = {_toml(value)}"
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return str(value)
+    yield from (f"  {line}" for line in advice_lines(name, plan))
 
 
 def _from_message(job: ObservedJob, device: int) -> OomReport | None:
