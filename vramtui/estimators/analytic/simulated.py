@@ -1,6 +1,5 @@
 """The analytic estimate with what the caching allocator keeps beside it, from a simulation instead of a share."""
 
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -8,6 +7,7 @@ from hashlib import blake2b
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
@@ -106,7 +106,7 @@ def _key(workload: Workload, device: Device, scratch: tuple[object, ...], total:
     return blake2b(msgspec.msgpack.encode(asked), digest_size=32).digest()
 
 
-_PEAKS: OrderedDict[bytes, Peaks] = OrderedDict()
+_PEAKS: Latest[bytes, Peaks] = Latest(KEPT)
 
 
 def forget_peaks() -> None:
@@ -133,8 +133,6 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
     peaks = _PEAKS.get(asked)
     if peaks is None:
         peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)
-        while len(_PEAKS) > KEPT:
-            _PEAKS.popitem(last=False)
     return peaks
 
 
