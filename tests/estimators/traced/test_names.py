@@ -56,6 +56,42 @@ def test_data_parallel_runs_on_the_one_card(tmp_path: Path) -> None:
     assert peaks[0] == peaks[1]
 
 
+def test_data_parallel_copies_from_the_host_on_a_stream_of_its_own(tmp_path: Path) -> None:
+    """Peaks of PyTorch 2.13's CUDA build on a stubbed driver (A100): the copies fall into segments of their own."""
+    result = traced(
+        tmp_path,
+        """
+        import torch
+        from torch import nn
+        net = nn.DataParallel(nn.Sequential(nn.Linear(1000, 3000), nn.ReLU(), nn.Linear(3000, 10))).cuda()
+        optimizer, loss = torch.optim.Adam(net.parameters()), nn.DataParallel(nn.CrossEntropyLoss())
+        for i in range(3):
+            rows = 64 + i * 128
+            off = loss(net(torch.randn(rows, 1000)), torch.zeros(rows).long()).mean()
+            optimizer.zero_grad()
+            off.backward()
+            optimizer.step()
+        """,
+    )
+    assert (result.peak_allocated, result.peak_reserved) == (80_620_032, 111_149_056)
+
+
+def test_modules_run_side_by_side_on_the_one_card(tmp_path: Path) -> None:
+    traced(
+        tmp_path,
+        """
+        import torch
+        from torch.nn.parallel import gather, parallel_apply, replicate, scatter
+        net = torch.nn.Linear(4, 4).cuda()
+        out = gather(parallel_apply(replicate(net, [0]), scatter(torch.rand(8, 4), [0])), 0)
+        assert out.shape == (8, 4) and out.is_cuda
+        with torch.cuda.Stream() as stream:
+            assert torch.accelerator.current_stream() is stream
+        assert torch.accelerator.current_stream() is torch.cuda.default_stream()
+        """,
+    )
+
+
 def test_a_model_on_the_card_is_sharded_without_a_mesh(tmp_path: Path) -> None:
     code = """
         import torch, torch.distributed as dist

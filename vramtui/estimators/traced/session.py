@@ -17,6 +17,7 @@ from vramtui.estimators.traced.accounting.categories import Categories
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.phases import PhaseTracker
 from vramtui.estimators.traced.accounting.recorder import TraceRecorder
+from vramtui.estimators.traced.accounting.workspaces import Workspaces
 from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types
 from vramtui.estimators.traced.device.asked_cudnn import AskedCudnn
 from vramtui.estimators.traced.device.cuda_api import simulated_card
@@ -25,7 +26,6 @@ from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
 from vramtui.estimators.traced.dispatch import decompositions as steering
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
-from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.experiments.marks import Marks
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (

@@ -53,9 +53,10 @@ class Whereabouts:
         """How many modules this thread is inside."""
         return len(self._stack())
 
-    def running(self) -> int:
-        """The id of the innermost module that this thread is inside."""
-        return self._stack()[-1]
+    def running(self) -> int | None:
+        """The id of the innermost module that this thread is inside; None in a thread that is inside none."""
+        stack = self._stack()
+        return stack[-1] if stack else None
 
     def locate(self, entry: StorageEntry) -> None:
         """Fill in an entry's module and line."""

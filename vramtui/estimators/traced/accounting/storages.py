@@ -2,12 +2,20 @@
 
 import weakref
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.estimators.traced.device.device import SIM
+
+
+class Chances(Enum):
+    """What of chances a tensor holds."""
+
+    PLAIN = "themselves"
+    LOGARITHMS = "their logarithms"
 
 
 class StorageEntry:
@@ -26,6 +34,10 @@ class StorageEntry:
         guessed: whether those follow from data that nobody has.
         is_filled: of conditions, or numbers made of them, whether they were put there uncomputed, all False.
         below: of integers, the number below which all of them are, none of them negative; None where none is known.
+        chances: whether each row is one of chances, or of their logarithms; None where it is neither.
+        ruled_out: a condition for each number, whether code has made it so low that it is not the largest; None where
+            none is.
+        low: what it put there.
         places: of a mask that nobody knows, how many places a write through it had values for; None where none was.
     """
 
@@ -34,10 +46,12 @@ class StorageEntry:
         "birth",
         "block",
         "category",
+        "chances",
         "death",
         "guessed",
         "is_filled",
         "line",
+        "low",
         "mirror",
         "module",
         "nbytes",
@@ -45,6 +59,7 @@ class StorageEntry:
         "phase",
         "places",
         "ref",
+        "ruled_out",
         "size",
     )
 
@@ -63,6 +78,9 @@ class StorageEntry:
         self.is_filled = False
         self.below: int | None = None
         self.places: int | None = None
+        self.chances: Chances | None = None
+        self.ruled_out: torch.UntypedStorage | None = None
+        self.low = 0.0
         self.mirror: torch.UntypedStorage | None = None
         self.ref: Any = None
 

@@ -1,6 +1,7 @@
 """The card that a trace runs on, and `torch.cuda` as the code sees it: memory figures come from the simulation."""
 
 import contextlib
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import torch.cuda.amp.common
 import torch.cuda.nvtx
 import torch.cuda.profiler
 import torch.cuda.streams
+import torch.nn.parallel
 import torch.profiler
+from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
@@ -185,12 +188,25 @@ class SimStream:
         self.device = device or CUDA_DEVICE
         self.priority = priority
         self.stream_id = self.cuda_stream = SimStream.count
+        self._contexts = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        stream: Any = self
+        self._contexts.enter_context(torch.cuda.stream(stream))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """The stream that was current before is so again."""
+        self._contexts.close()
 
     def synchronize(self) -> None:
         """Return at once: nothing runs on a simulated card."""
 
     def query(self) -> bool:
         return True
+
+    def is_capturing(self) -> bool:
+        return False
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -345,6 +361,10 @@ def _accelerator(patches: Patches, cards: int) -> None:
     patches.set(accelerator, "is_available", lambda: True)
     patches.set(accelerator, "device_count", lambda: cards)
     patches.set(accelerator, "current_device_index", lambda: 0)
+    patches.set(accelerator, "set_device_index", lambda _device: None)
+    patches.set(accelerator, "device_index", lambda _device: contextlib.nullcontext())
+    for name in ("current_stream", "set_stream"):
+        patches.set(accelerator, name, getattr(torch.cuda, name))
     patches.set(accelerator, "synchronize", torch.cuda.synchronize)
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
@@ -356,13 +376,16 @@ def _data_parallel(patches: Patches) -> None:
     torch's CPU build has none of it.
     """
 
-    def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, _streams: Any = None) -> tuple[Any, ...]:
+    def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, streams: Any = None) -> tuple[Any, ...]:
         parts = tensor.split(sizes, dim) if sizes is not None else tensor.chunk(1, dim)
-        return tuple(part.to("cuda") for part in parts)
+        with torch.cuda.stream(streams[0] if streams else None):
+            return tuple(part.to("cuda") for part in parts)
 
     def gather(tensors: list[torch.Tensor], dim: int, _destination: Any = None) -> torch.Tensor:
         return torch.cat([tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors], dim)
 
+    background = functools.cache(SimStream)
+    patches.set(torch.nn.parallel._functions, "_get_stream", lambda _device: background())
     patches.set(torch._C, "_scatter", scatter)
     patches.set(torch._C, "_gather", gather)
     patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))

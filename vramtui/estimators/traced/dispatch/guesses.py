@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.accounting.storages import StorageBook
+from vramtui.estimators.traced.accounting.storages import Chances, StorageBook, StorageEntry
 
 _aten: Any = torch.ops.aten
 _ORDERS = {_aten.sort, _aten.argsort, _aten.topk}
@@ -23,9 +23,15 @@ _MOVES = {
     _aten.index, _aten.index_select, _aten.gather, _aten._to_copy, _aten.clone, _aten.masked_select, _aten.repeat,
     _aten.flip, _aten.roll, _aten.stack, _aten.cat, _aten._unsafe_view, _aten.masked_fill, _aten.unique_consecutive,
 }  # fmt: skip
+_CHANCES = {_aten._softmax: Chances.PLAIN, _aten._log_softmax: Chances.LOGARITHMS}
+_OF_CHANCES = {
+    (_aten.exp, Chances.LOGARITHMS): Chances.PLAIN, (_aten.log, Chances.PLAIN): Chances.LOGARITHMS,
+    **{(packet, kind): kind for packet in (_aten._to_copy, _aten.clone, _aten._unsafe_view) for kind in Chances},
+}  # fmt: skip
 _NEVER = {_aten.isnan, _aten.isinf, _aten.isposinf, _aten.isneginf}
 _CHOOSE = {_aten.nonzero, _aten.index, _aten.masked_select}
 _COMPARISONS = {_aten.eq: True, _aten.ne: False}
+_KEEP_CHANCES = {packet for packet, _kind in _OF_CHANCES}
 OperatorCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
@@ -68,7 +74,7 @@ def places_of(call: OperatorCall, out: Any, tensor: torch.Tensor, *, computed: b
     if not _are_places(func, out, tensor):
         return None
     if func.overloadpacket in _ORDERS and not computed and tensor.dim():
-        dim = (_dim(call) or 0) % tensor.dim()
+        dim = (dim_of(call) or 0) % tensor.dim()
         shape = [-1 if i == dim else 1 for i in range(tensor.dim())]
         return torch.arange(tensor.shape[dim]).view(shape).expand(tensor.shape)
     below = _below_of_places(call)
@@ -132,6 +138,35 @@ def below(book: StorageBook, call: OperatorCall, out: Any, tensor: torch.Tensor)
     return _below_of_places(call) if _are_places(func, out, tensor) else None
 
 
+def note_chances(book: StorageBook, call: OperatorCall, fresh: list[tuple[torch.Tensor, StorageEntry]]) -> None:
+    """Remember of each new tensor in `fresh` whether an operator gave chances, or their logarithms."""
+    packet = call[0].overloadpacket
+    kind = _CHANCES.get(packet)
+    if kind is None and packet in _KEEP_CHANCES and call[1]:
+        entry = book.find(call[1][0])
+        kind = None if entry is None or entry.chances is None else _OF_CHANCES.get((packet, entry.chances))
+    if kind is not None:
+        for _tensor, entry in fresh:
+            entry.chances = kind
+
+
+def chance_rows(entry: StorageEntry, value: torch.Tensor, ruled_out: torch.Tensor | None) -> torch.Tensor:
+    """Chances, or their logarithms, in the shape of `value`: as even in a row as powers of two allow whose sum is one,
+    which is what code asks of them that draws by them.
+
+    Args:
+        entry: of the tensor that has them.
+        value: a real tensor.
+        ruled_out: the places that have none.
+    """
+    left = torch.ones(value.shape) if ruled_out is None else (~ruled_out).float()
+    number = left.sum(-1, keepdim=True).clamp(min=1)
+    whole = torch.exp2(torch.log2(number).ceil())
+    twice = left.cumsum(-1) <= whole - number
+    rows = left * (1 + twice.float()) / whole
+    return (rows if entry.chances is Chances.PLAIN else rows.log()).to(value.dtype)
+
+
 def _below_of(book: StorageBook, tensor: torch.Tensor) -> int | None:
     entry = book.find(tensor)
     return None if entry is None else entry.below
@@ -141,13 +176,13 @@ def _below_of_places(call: OperatorCall) -> int | None:
     given = call[1][0] if call[1] else None
     if not isinstance(given, torch.Tensor):
         return None
-    dim = _dim(call)
+    dim = dim_of(call)
     if dim is None:
         return given.numel()
     return given.shape[dim] if given.dim() else 1
 
 
-def _dim(call: OperatorCall) -> int | None:
+def dim_of(call: OperatorCall) -> int | None:
     """The dimension along which it looks, by its schema; the last one where it names none."""
     func, args, kwargs = call
     for i, argument in enumerate(func._schema.arguments):

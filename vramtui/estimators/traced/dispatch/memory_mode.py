@@ -25,7 +25,7 @@ from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.device.device import SIM, inside, is_sim, to_sim
-from vramtui.estimators.traced.dispatch import values
+from vramtui.estimators.traced.dispatch import ruled_out, values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.decompositions import find_body, find_maker
@@ -116,7 +116,9 @@ class Call:
             out = self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             self.memory.only_once()
-            real = values.exact_result(self.memory.book, (self.func, self.args, self.kwargs))
+            # Lengths stay on the host, whose results would all go to the card.
+            is_packed = self.func is torch.ops.aten._pack_padded_sequence.default
+            real = None if is_packed else values.exact_result(self.memory.book, (self.func, self.args, self.kwargs))
             if real is not None:
                 return fakes_like(real, self.args)
             bound = bounded(self)
@@ -344,6 +346,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         count_writes(func, args)
         self._host_draws.note(func, kwargs, out)
         values.propagate(self.memory.book, call.fresh, (func, args, kwargs), out)
+        ruled_out.follow(self.memory.book, (func, args, kwargs), out)
         return out
 
 

@@ -116,7 +116,22 @@ def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with plainly():
         value = value_of(book, tensor)
+        entry = book.find(tensor)
+        ruled_out = ruled_out_of(entry, tensor)
+        if entry is not None and (value is None or entry.guessed) and tensor.numel() > 1:
+            filled = _guess(tensor.dtype).expand(tensor.shape) if value is None else value
+            if entry.chances is not None:
+                return guesses.chance_rows(entry, filled, ruled_out)
+            return filled if ruled_out is None else filled.masked_fill(ruled_out, entry.low)
         return _guess(tensor.dtype).expand(tensor.shape) if value is None else value
+
+
+def ruled_out_of(entry: StorageEntry | None, tensor: torch.Tensor) -> torch.Tensor | None:
+    """The conditions, which can be written into, of which places of `tensor` are ruled out; None where none is."""
+    if entry is None or entry.ruled_out is None:
+        return None
+    out = torch.empty(0, dtype=torch.bool)
+    return out.set_(entry.ruled_out, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 def _guess(dtype: torch.dtype) -> torch.Tensor:
@@ -136,6 +151,7 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
     mutable = _mutable.get(id(func))
     if mutable is None:
         mutable = _mutable[id(func)] = func._schema.is_mutable
+    guesses.note_chances(book, call, fresh)
     small = [(tensor, entry) for tensor, entry in fresh if _small(tensor)]
     if not small and not mutable:
         return

@@ -37,11 +37,11 @@ class CallRecorder:
 
     Args:
         structure: of the module that is called.
-        running: tells the id of the innermost module that runs.
+        running: tells the id of the innermost module that this thread is inside; None where it is inside none.
         outside: the user's line that the call was reached from.
     """
 
-    def __init__(self, structure: ModuleStructure, running: Callable[[], int], outside: str) -> None:
+    def __init__(self, structure: ModuleStructure, running: Callable[[], int | None], outside: str) -> None:
         self.events: list[Birth | int] = []  # an allocation, or which one is given back
         self.entries: list[StorageEntry] = []
         self.valid = True
@@ -49,11 +49,15 @@ class CallRecorder:
         self._places: dict[int, int] = {}  # by the number of the event that made it
 
     def born(self, entry: StorageEntry) -> None:
-        """Note an allocation."""
+        """Note an allocation. One of another thread, as autograd's are, leaves the call without a record."""
+        module = self._running()
+        if module is None:
+            self.valid = False
+            return
         self._places[entry.birth] = len(self.entries)
         self.entries.append(entry)
         line = None if entry.line == self._outside else entry.line
-        self.events.append(Birth(entry, self._structure.place(self._running()), line))
+        self.events.append(Birth(entry, self._structure.place(module), line))
 
     def died(self, entry: StorageEntry) -> None:
         """Memory is given back; what the call has not taken itself makes the record useless."""
