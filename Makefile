@@ -23,10 +23,10 @@ test: $(VENV)/.installed-dev ## All checks and all tests (some 10 minutes on two
 collected: $(VENV)/.installed-dev ## Compile the tests
 	@$(BIN)/pytest -q -n 0 --collect-only > /dev/null 2>&1 || true # whoever runs them says what is wrong
 
-# Four workers on two cores: a third of the time a test waits for a clock or another process.
+# Five workers on two cores: a third of the time a test waits for a clock or another process.
 # On a machine that is busy with something else such a wait can be too short, so what failed runs once more, alone.
 tests: $(VENV)/.installed-dev ## All tests
-	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder || \
+	$(BIN)/pytest -q -n 5 --dist loadfile --no-loadscope-reorder || \
 		{ echo "These failed beside others; they run once more, alone:"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
