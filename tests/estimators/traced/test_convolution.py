@@ -91,3 +91,31 @@ def test_kernels_that_are_not_deterministic_are_left_out_where_that_is_set(
     text = ONE.replace("ROW", repr(row)).replace("SETTING", setting).replace("FOLLOWED", repr(is_followed))
     path.write_text(text, encoding="utf-8")
     trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))
+
+
+# A view in channels-last order and a weight that is not, as where features come last: bytes beside the gradients that
+# are asked for, of the input, the weight and the bias, of which headers of cuDNN's are less than a kilobyte.
+PARTS = {"True, False, False": 13_056, "False, True, False": 0, "False, False, True": 10_601_216}
+OF_PARTS = """
+import torch
+x = torch.randn(50, 207, 10, 16, device="cuda").permute(0, 3, 1, 2)
+weight = torch.randn(64, 16, 1, 3, device="cuda")
+gradient = torch.empty_like(torch.nn.functional.conv2d(x, weight))
+how = [64], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [PART]
+before = torch.cuda.memory_allocated()
+torch.cuda.reset_peak_memory_stats()
+results = [one for one in torch.ops.aten.convolution_backward(gradient, x, weight, *how) if one is not None]
+taken = torch.cuda.max_memory_allocated() - before - sum(one.nbytes for one in results)
+if abs(taken - EXPECTED) > 1024:
+    raise ValueError(taken)
+"""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_weight_is_copied_and_a_bias_summed_in_channels_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setenv("VRAMTUI_CUDNN_WITHOUT_DEVICE", "1")
+    path = tmp_path / "script.py"
+    path.write_text(OF_PARTS.replace("PART", part).replace("EXPECTED", str(PARTS[part])), encoding="utf-8")
+    trace(TraceRequest(path=str(path), function=None, arguments=(), device=card("H200"), steps=3))

@@ -198,16 +198,19 @@ def _laid_out(value: Any, *, channels_last: bool) -> Any:
     return torch.ops.aten.empty_like.default(value, memory_format=form)
 
 
-def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> None:
-    """The copy of an input, or of an output's gradient, that is not as cuDNN wants it, as `sum` gives an expanded one.
+def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> Any:
+    """The copy of an input, a weight or an output's gradient that is not as cuDNN wants it, as `sum` gives an expanded
+    one; None where there is none.
 
-    PyTorch 2.13, aten/src/ATen/native/Convolution.cpp: `input.contiguous(backend_memory_format)`.
+    PyTorch 2.13, aten/src/ATen/native/Convolution.cpp: `input.contiguous(backend_memory_format)`, and
+    cudnn/ConvShared.cpp: `weight->contiguous(layout)` for the output and the input's gradient.
     """
     form = torch.contiguous_format
     if channels_last:
         form = torch.channels_last if tensor.dim() < _SPATIAL_3D else torch.channels_last_3d
-    if not tensor.is_contiguous(memory_format=form):
-        call.scratch(tensor.numel() * tensor.element_size())
+    if tensor.is_contiguous(memory_format=form):
+        return None
+    return call.scratch(tensor.numel() * tensor.element_size())
 
 
 def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -238,6 +241,7 @@ def convolution(call: Any) -> Any:
         channels_last = _in_channels_last(tensor, weight)
         _copied(call, tensor, channels_last=channels_last)
         out = call.take(_laid_out(call.untracked(), channels_last=channels_last))
+        _copied(call, weight, channels_last=channels_last)
         _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
         return out
     out = call.run()
@@ -266,8 +270,19 @@ def _gradients(call: Any, out: Any) -> Any:
         if isinstance(value, torch.Tensor):
             call.take(value)
             if at and cudnn:
+                copy = _copied(call, weight, channels_last=channels_last) if at == "input" else None
                 _workspace(call, grad, (tensor, weight), call.args[4:10], at)
+                if copy is not None:
+                    call.drop(copy)
+    if cudnn and isinstance(out[2], torch.Tensor):
+        _sum_bias(call, grad, out[2])
     return out
+
+
+def _sum_bias(call: Any, grad: torch.Tensor, out: torch.Tensor) -> None:
+    """The gradient of a bias: a sum over all but the channels, which takes much of channels-last ones."""
+    others = tuple(i for i in range(grad.dim()) if i != 1)
+    partial(call, grad, others, out, accumulator=accumulator_bytes(grad.dtype))
 
 
 @kernel("convolution_backward")
@@ -295,6 +310,5 @@ def convolution_backward(call: Any) -> Any:
     call.drop(*columns)
     if out[2] is not None:
         call.take(out[2])
-        others = tuple(i for i in range(grad.dim()) if i != 1)
-        partial(call, grad, others, out[2], accumulator=accumulator_bytes(grad.dtype))
+        _sum_bias(call, grad, out[2])
     return out
