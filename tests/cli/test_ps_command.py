@@ -246,7 +246,7 @@ def test_sums_are_comma_separated_values_too(by: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--sort", "memory"], "there is no column 'memory'"),
+        (["--sort", "memroy"], "there is no column 'memroy'"),
         (["--filter", "pid:abc"], "a pid is a number"),
         (["--json", "--top", "1"], "--json has every process"),
     ],

@@ -29,6 +29,7 @@ MEDIUM, TALL = 28, 42
 MEDIUM_GRAPH = 10
 # Rows of header, keys, two frames, a heading and a foot; of the processes; and of the GPUs where both are too many.
 AROUND_LISTS, LEAST_ROWS, LEAST_GPUS = 8, 8, 5
+LOW_GRAPH = 8  # rows that few processes leave to the graph in a low terminal that shows no predictions
 BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
 
 
@@ -80,6 +81,7 @@ class Watch(ViewScreen):
         &.-tall #graph { height: 30%; }
         &.-narrow.-low.page-processes #estimate, &.-narrow.-medium.page-processes #estimate { display: none; }
         &.-narrow.-low.page-processes #graph { display: none; }
+        &.-narrow.-low.page-processes.-roomy #graph { display: block; }
         &.-narrow.page-estimate #estimate { height: 1fr; }
         &.-narrow.page-estimate #left { height: auto; }
         &.-narrow.page-estimate #table, &.-narrow.page-estimate #graph { display: none; }
@@ -119,7 +121,12 @@ class Watch(ViewScreen):
         _set_height(banner, banner.lines_for(view, width), border=0)
         is_beside = has_panel(view) and not self.has_class("-folded")
         panel_width = next(taken for least, taken in BESIDE.items() if width >= least) if is_beside else 0
-        _set_height(gpus, gpus.lines_for(view, width - panel_width - 2, _most_gpus(height)), border=2)
+        lines = gpus.lines_for(view, width - panel_width - 2, _most_gpus(height))
+        _set_height(gpus, lines, border=2)
+        used = lines + banner.lines_for(view, width) + len(view.rows) + AROUND_LISTS
+        self.set_class(view.is_monitor and used + LOW_GRAPH <= height, "-roomy")
+        if view.is_monitor and self.has_class("page-estimate"):
+            self.remove_class("page-estimate").add_class("page-processes")
         super().show(view, palette)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -131,6 +138,8 @@ class Watch(ViewScreen):
         """Turn the page; in a wide terminal fold the estimate away, or show it again."""
         if self.has_class("-narrow"):
             super().action_page()
+            if self._state.is_monitor and self.has_class("page-estimate"):
+                super().action_page()
         else:
             self.toggle_class("-folded")
             self.call_after_refresh(self.watch_view, self.view)

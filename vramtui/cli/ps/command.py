@@ -19,6 +19,8 @@ from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_problems, p
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.snapshot import Snapshot
 
+MEMORY = ("memory", "mem")  # what the column NOW is called elsewhere, in this program's own frames among others
+
 
 @dataclass(frozen=True, kw_only=True)
 class PsOptions:
@@ -37,7 +39,9 @@ class PsOptions:
     user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's processes.")] = None
     sort: Annotated[
         str,
-        typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.", autocompletion=sort_keys),
+        typer.Option(
+            help="Sort by a column, as now (memory), peak, user or time; numbers fall.", autocompletion=sort_keys
+        ),
     ] = ""
     top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None
     filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
@@ -69,7 +73,9 @@ def show_processes(options: PsOptions) -> None:
             raise UserError("--traffic is for the table and --json; --csv has processes alone")
         from vramtui.cli.ps.selection import check
 
-        asked = Selection(sort=options.sort.lower(), top=options.top, words=words, by=options.by, as_csv=options.csv)
+        sort = options.sort.lower()
+        sort = "now" if sort in MEMORY else sort
+        asked = Selection(sort=sort, top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
         source = options.source
         other = source.demo or source.replay or options.feed
