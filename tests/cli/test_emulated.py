@@ -234,6 +234,7 @@ def test_a_job_that_was_ended_by_the_time_is_said_to_be_bounded(code: int) -> No
     finished = msgspec.structs.replace(run.finished, code=code)
     run = msgspec.structs.replace(run, finished=finished, steps=5, ended_after=30.0)
     assert (run.verdict, run.bounded, document_of(run)["ended_after"]) == ("fits", True, 30.0)
+
     verdict, note = lines_of(run, alone=True)
     assert verdict.endswith("spare; it was ended after 30 s")
     assert note == (
@@ -293,3 +294,12 @@ def test_what_ran_on_an_emulated_card_is_the_prediction_of_the_real_run() -> Non
     assert scored.error == pytest.approx(1 / 12)
     (alone,) = completed_runs(run.finished, (real,), "host", None, (other,))
     assert (alone.method, alone.error) == ("", None)
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [(3, "fits"), (4, None), (None, None)])
+def test_processes_that_fail_once_another_was_done_do_not_fail_the_job(steps: int | None, verdict: str | None) -> None:
+    run = emulated()
+    finished = msgspec.structs.replace(run.finished, code=1)
+    run = msgspec.structs.replace(run, finished=finished, steps=steps)
+    assert run.verdict == verdict
+    assert any("one process was ended after 3 steps" in one for one in lines_of(run, alone=True)) == (steps == 3)

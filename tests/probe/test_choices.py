@@ -51,11 +51,12 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     return found
 
 
-def computed(*shape: int) -> Any:
+def computed(*shape: int, base: Any = None) -> Any:
     places = 1
     for size in shape:
         places *= size
-    return SimpleNamespace(shape=shape, numel=lambda: places, copy=None)
+    given = {"shape": shape, "numel": lambda: places, "copy": None, "dtype": "torch.int64"}
+    return SimpleNamespace(**given, _base=base, is_inference=lambda: False)
 
 
 def test_all_places_are_taken_where_values_were_computed(kernels: Kernels) -> None:
@@ -89,3 +90,24 @@ def test_operators_that_a_release_lacks_keep_their_own_answers(kernels: Kernels)
     assert "torchvision" not in sys.modules or "nms" not in kernels.chosen
     older: Any = SimpleNamespace(library=SimpleNamespace())
     count_choices(older, kernels.reads, older)
+
+
+def test_checks_of_computed_arguments_hold(kernels: Kernels) -> None:
+    assert kernels.chosen["normal.Tensor_Tensor"]("keys", computed(4), computed(4)) == (1, 0)
+    assert kernels.reads.count == 0
+    assert not kernels.reads.is_known_next
+
+
+def test_a_class_has_its_share(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, compared, reduced = computed(16, 2, 8), computed(16, 2), computed(16)
+    for name, answer in (("one_hot", whole), ("eq.Scalar", compared), ("any.dim", reduced)):
+        monkeypatch.setattr(Kernels, "call_boxed", lambda *_, answer=answer: answer)
+        kernels.chosen[name]("keys", compared, 0)
+    monkeypatch.undo()
+    count = kernels.chosen["nonzero"]
+    assert count("keys", computed(2, 16, base=whole))[1] == 4
+    assert [count("keys", one)[1] for one in (compared, reduced)] == [32, 16]
+    monkeypatch.setattr(Kernels, "call_boxed", lambda *_: compared)
+    kernels.chosen["eq.Scalar"]("keys", compared, 3)
+    monkeypatch.undo()
+    assert count("keys", compared)[1] == 1

@@ -89,3 +89,30 @@ print(tuner.run(), tuner.run())
 def test_triton_times_the_first_configuration_that_fits() -> None:
     ran = subprocess.run([sys.executable, "-c", TUNING], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["timed too large", "timed fits"] * 2 + ["fits fits"]
+
+
+COMPILING = """
+from types import SimpleNamespace
+from vramtui.probe import emulated
+class AlgorithmSelectorCache:
+    def pick_deterministic_choice(self, choices):
+        return next((one for one in choices if one.startswith("extern")), choices[0])
+    def __call__(self, name, choices, layout=None):
+        return name, choices, layout
+class CachingAutotuner:
+    def __init__(self, configs, custom_kernel):
+        self.configs, self.custom_kernel = configs, custom_kernel
+emulated._select_one(SimpleNamespace(AlgorithmSelectorCache=AlgorithmSelectorCache))
+emulated._configure_one(SimpleNamespace(CachingAutotuner=CachingAutotuner))
+select = AlgorithmSelectorCache()
+print(select("mm", ["triton", "extern"], layout=1), select("mm", ["triton", "triton 2"]), select("mm", []))
+print(CachingAutotuner([1, 2], False).configs, CachingAutotuner([1, 2], custom_kernel=True).configs)
+"""
+
+
+def test_compiling_takes_the_first_of_what_a_card_would_time() -> None:
+    ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == [
+        "('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)",
+        "[1] [1, 2]",
+    ]

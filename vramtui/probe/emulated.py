@@ -32,6 +32,8 @@ def prepare(torch: Any) -> Reads:
     _let_go_of_collectives(torch)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, copies))
     when_imported("triton.runtime.autotuner", _time_one)
+    when_imported("torch._inductor.select_algorithm", _select_one)
+    when_imported("torch._inductor.runtime.triton_heuristics", _configure_one)
     if os.environ.get(socket_dir.VALUES) == "ones":
         read_ones(torch, reads)
     reads.begin()
@@ -146,6 +148,39 @@ def _time_one(module: Any) -> None:
 
     _replace(module.Autotuner, "run", begin)
     _replace(module.Autotuner, "_bench", measure)
+
+
+def _select_one(module: Any) -> None:
+    """So does `mode="max-autotune"` of `torch.compile`: the library's own kernel where that is among the choices, else
+    the first (`AlgorithmSelectorCache`, torch/_inductor/select_algorithm.py, 2.10 and 2.13).
+    """
+
+    def choose(call: Any) -> Any:
+        @functools.wraps(call)
+        def choose_one(self: Any, name: Any, choices: Any, *arguments: Any, **named: Any) -> Any:
+            one = [self.pick_deterministic_choice(choices)] if len(choices) > 1 else choices
+            return call(self, name, one, *arguments, **named)
+
+        return choose_one
+
+    _replace(module.AlgorithmSelectorCache, "__call__", choose)
+
+
+def _configure_one(module: Any) -> None:
+    """And each kernel that Inductor writes is compiled in the first of its configurations (`CachingAutotuner`,
+    torch/_inductor/runtime/triton_heuristics.py, 2.13); what a job wrote itself may not fit the card in that one.
+    """
+
+    def build(begin: Any) -> Any:
+        @functools.wraps(begin)
+        def begin_with_one(self: Any, *arguments: Any, **named: Any) -> None:
+            begin(self, *arguments, **named)
+            if not self.custom_kernel:
+                self.configs = self.configs[:1]
+
+        return begin_with_one
+
+    _replace(module.CachingAutotuner, "__init__", build)
 
 
 def _replace(module: Any, name: str, change: Any) -> None:

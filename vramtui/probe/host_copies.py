@@ -215,6 +215,8 @@ def flat(arguments: Any) -> Any:
             yield argument
 
 
+CLASSES = "_vramtui_classes"  # on what `one_hot` gave: how many there are
+PLACES = "_vramtui_places"  # on a mask: how many hold
 _libraries: list[Any] = []  # of PyTorch, whose registrations end with them
 
 
@@ -224,6 +226,11 @@ def count_choices(torch: Any, reads: Reads, copies: HostCopies) -> None:
         return
     for name, (most, known) in COUNTED.items():
         change(torch, f"aten::{name}", _count(reads, copies, most, known))
+    change(torch, "aten::one_hot", _know_classes)
+    change(torch, "aten::eq.Scalar", functools.partial(_know_places, copies))
+    change(torch, "aten::any.dim", _pass_places)
+    for name in CHECKED:
+        change(torch, f"aten::{name}", functools.partial(_pass_checks, reads))
     when_imported(
         "torchvision.ops.boxes",
         lambda _: change(torch, "torchvision::nms", _count(reads, copies, _first_size, None)),
@@ -269,8 +276,46 @@ def _count(reads: Reads, copies: HostCopies, most: Any, known: Any) -> Any:
     return run
 
 
+def _pass_checks(reads: Reads, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+    """Let a kernel's checks of its arguments hold: each reads one byte."""
+    reads.know_next([0])
+    try:
+        return kernel.call_boxed(keys, *arguments, **named)
+    finally:
+        reads.know_next([])
+
+
 def _all(tensor: Any, *_: Any, **_named: Any) -> int:
     return int(tensor.numel())
+
+
+def _likely(tensor: Any) -> int:
+    """All places, or what the operators below know of a mask: its share of a class, or what was compared."""
+    base = None if tensor.is_inference() else tensor._base  # noqa: SLF001 - PyTorch's own name for it
+    classes = getattr(tensor if base is None else base, CLASSES, 1)
+    return int(getattr(tensor, PLACES, -(-tensor.numel() // classes)))
+
+
+def _know_classes(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+    """`one_hot`: each class has its share, as tokens have of a router's experts."""
+    answer = kernel.call_boxed(keys, *arguments, **named)
+    setattr(answer, CLASSES, answer.shape[-1])
+    return answer
+
+
+def _know_places(copies: HostCopies, kernel: Any, keys: Any, tensor: Any, other: Any) -> Any:
+    """`classes == number`, of classes that were computed: zeros are all of class 0, and each other class has one."""
+    answer = kernel.call_boxed(keys, tensor, other)
+    if "int" in str(tensor.dtype) and copies.copy_of(tensor) is None:
+        setattr(answer, PLACES, answer.numel() if other == 0 else min(answer.numel(), 1))
+    return answer
+
+
+def _pass_places(kernel: Any, keys: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:
+    answer = kernel.call_boxed(keys, tensor, *arguments, **named)
+    if hasattr(tensor, PLACES):
+        setattr(answer, PLACES, min(answer.numel(), getattr(tensor, PLACES)))
+    return answer
 
 
 def _first_size(tensor: Any, *_: Any, **_named: Any) -> int:
@@ -282,7 +327,7 @@ def _along(tensor: Any, dim: int, *_: Any, **_named: Any) -> int:
 
 
 COUNTED = {
-    "nonzero": (_all, lambda copy: int(copy.count_nonzero())),
+    "nonzero": (_likely, lambda copy: int(copy.count_nonzero())),
     "_unique": (_all, lambda copy, *_, **_named: len(copy.unique())),
     "_unique2": (_all, lambda copy, *_, **_named: len(copy.unique())),
     "unique_consecutive": (_all, None),
@@ -290,3 +335,5 @@ COUNTED = {
     "unique_dim_consecutive": (_along, None),
     "repeat_interleave.Tensor": (_all, lambda copy, **_: int(copy.sum())),
 }
+# Those that refuse a negative standard deviation.
+CHECKED = ("normal.Tensor_Tensor", "normal.float_Tensor")

@@ -83,6 +83,11 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         return max((job.beat.step for job in self.finished.jobs if job.beat is not None), default=0)
 
     @property
+    def fails_once_done(self) -> bool:
+        """Whether a process that was done with its steps was ended, and others failed for want of it."""
+        return bool(self.finished.code) and self.steps is not None and self.steps_taken >= self.steps
+
+    @property
     def bounded(self) -> bool:
         """Whether memory may differ on a card: by a value that was read, a library that is missing, or an early end."""
         if self.ended_after is not None or self.unplaced > 0:
@@ -105,7 +110,8 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         if self.out_of_memory is not None:
             return "does not fit"
         fit = self.fit
-        return None if fit is None or (self.finished.code and self.ended_after is None) else fit.verdict
+        is_cut_short = self.ended_after is not None or self.fails_once_done
+        return None if fit is None or (self.finished.code and not is_cut_short) else fit.verdict
 
     @property
     def fit(self) -> Fit | None:
@@ -125,6 +131,8 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         """Why the job may not have done what it does on a card, though it did not fail."""
         if self.ended_after is not None:
             yield f"it was ended after {self.ended_after:g} s"
+        elif self.fails_once_done:
+            yield f"one process was ended after {self.steps} steps, and the job with {self.finished.code}"
         if self.times_caught:
             largest = max((oom.asked for oom in self.caught), default=None)
             size = "" if largest is None else f" of {format_bytes(largest)}"
