@@ -1,6 +1,7 @@
 """What stands in the frame of the GPUs."""
 
-from vramtui.app.state.view import View
+from tests.app import scenes
+from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette
 from vramtui.app.watch.gpu_panel import GpuPanel, host_line
 from vramtui.core.base.colours import DARK
@@ -31,3 +32,15 @@ def test_a_host_that_does_not_answer_is_not_said_to_be_asked_for_the_first_time(
     assert asked.strip() == "asking the driver …"
     assert failed.strip() == "no answer; asking again …"
     assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))
+
+
+def test_all_bars_end_in_one_column_and_an_instance_has_its_memory_alone() -> None:
+    palette = Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
+    sample = scenes.divided()
+    view = View(sample=sample, bars=tuple(GpuBar(gpu=gpu, predicted=None, chosen=False) for gpu in sample.gpus))
+    for width in (60, 78, 118):
+        lines = [line.text for line in GpuPanel().build(view, palette, width, 12)]
+        bars = [line for line in lines if "▌" in line]
+        assert len({line.index("▌") for line in bars}) == 1, lines
+        instance = next(line for line in lines if "MIG" in line)
+        assert instance.rstrip().endswith("GiB")
