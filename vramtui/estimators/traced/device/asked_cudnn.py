@@ -26,7 +26,7 @@ _START = Path(__file__).parents[1] / "process" / "start.py"
 _DRIVER, ANSWERS = "vramtui.driver.run_python", "vramtui.estimators.traced.process.cudnn_answers"
 _MEMORY = 1 << 40
 """Bytes of the emulated card: cuDNN leaves out what finds no room, and the job's own tensors are not there."""
-_PATIENCE = 120.0
+_PATIENCE = 600.0
 """Seconds for an answer on a machine with much to do."""
 READY = b"ready\n"
 Answer = tuple[int, int]
