@@ -1245,6 +1245,97 @@ def corpus_with_vocabulary(clone: Path) -> None:
         (folder / f"corpus.{part}.txt").write_text("".join(" ".join(f"w{at}" for at in row) + "\n" for row in rows))
 
 
+def ripples(clone: Path) -> None:
+    """1,500 people's 40 ratings each of MovieLens' films, 60,000 triples on these, and both prepared (RippleNet)."""
+    folder = clone / "data" / "movie"
+    rows = [line.split("\t") for line in (folder / "item_index2entity_id_rehashed.txt").read_text().splitlines()]
+    films, entities = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    rated = (f"{who}::{film}::{ROLL.integers(1, 6)}::97\n" for who in range(1, 1501) for film in ROLL.choice(films, 40))
+    (folder / "ratings.dat").write_text("".join(rated))
+    for part in ("kg_part1_rehashed.txt", "kg_part2_rehashed.txt"):
+        triples = (f"{one}\trel{ROLL.integers(12)}\t{ROLL.integers(60_000)}\n" for one in ROLL.choice(entities, 30_000))
+        (folder / part).write_text("".join(triples))
+    subprocess.run([sys.executable, "preprocess.py", "--dataset", "movie"], check=True, cwd=clone / "src")
+
+
+def sessions_beside(clone: Path) -> None:
+    """3,000 and 500 sessions of 1 to 11 clicks on 309 articles, beside the clone (TAGNN)."""
+    folder = clone.parent / "datasets" / "sample"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 3000), ("test", 500)):
+        clicks = [ROLL.integers(1, 310, ROLL.integers(1, 12)).tolist() for _ in range(count)]
+        (folder / f"{part}.txt").write_bytes(pickle.dumps((clicks, ROLL.integers(1, 310, count).tolist())))
+
+
+def ett_in_dataset(clone: Path) -> None:
+    """ETTh1 and ETTm1 under dataset/ (SegRNN, FreTS)."""
+    columns = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
+    days(clone / "dataset" / "ETTh1.csv", columns, 17420, dt.timedelta(hours=1))
+    days(clone / "dataset" / "ETTm1.csv", columns, 69680, dt.timedelta(minutes=15))
+
+
+def electricity(clone: Path) -> None:
+    """What 321 clients used in 3,000 hours (Koopa)."""
+    columns = [*map(str, range(320)), "OT"]
+    days(clone / "dataset" / "electricity" / "electricity.csv", columns, 3000, dt.timedelta(hours=1))
+
+
+def faces_with_perception(clone: Path) -> None:
+    """48 pictures where CelebA-HQ's are, and LPIPS' weights (DiT-PyTorch)."""
+    for number in range(48):
+        image(clone / "data" / "CelebAMask-HQ" / "CelebA-HQ-img" / f"{number}.jpg", 256, 256)
+    perceived(clone, clone / "model" / "weights" / "v0.1")
+
+
+def classes_for_pspnet(clone: Path) -> None:
+    """VOC2007's folders with 64 pictures and their classes, and random weights of the net (pspnet-pytorch)."""
+    _pictures_with_classes(clone)
+    sizes = {"num_classes": 21, "backbone": "mobilenet", "downsample_factor": 16}
+    file = "pspnet_mobilenetv2.pth"
+    _weights_of_net(clone, "nets.pspnet", "PSPNet", file, **sizes, pretrained=False, aux_branch=False)
+
+
+def boxes_for_ssd(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (ssd-pytorch)."""
+    _lists_with_boxes(clone)
+    _weights_of_net(clone, "nets.ssd", "SSD300", "ssd_weights.pth", num_classes=21, backbone_name="vgg")
+
+
+def boxes_for_retinanet(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (retinanet-pytorch)."""
+    _lists_with_boxes(clone)
+    _weights_of_net(clone, "nets.retinanet", "retinanet", "retinanet_resnet50.pth", num_classes=20, phi=2)
+
+
+def boxes_for_yolov5(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolov5-pytorch)."""
+    _lists_with_boxes(clone)
+    masks = [[6, 7, 8], [3, 4, 5], [0, 1, 2]]
+    _weights_of_net(clone, "nets.yolo", "YoloBody", "yolov5_s.pth", anchors_mask=masks, num_classes=20, phi="s")
+
+
+def mixtures(clone: Path) -> None:
+    """60 and 12 mixtures of two voices of four seconds, and their lists (TasNet)."""
+    soundfile = importlib.import_module("soundfile")
+    for part, count in (("tr", 60), ("cv", 12)):
+        for voice in ("mix", "s1", "s2"):
+            files = [clone / "made" / "wav" / part / voice / f"{number}.wav" for number in range(count)]
+            files[0].parent.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                soundfile.write(file, ROLL.uniform(-0.5, 0.5, 32_000).astype(np.float32), 8000)
+            (clone / "made" / part).mkdir(parents=True, exist_ok=True)
+            (clone / "made" / part / f"{voice}.json").write_text(json.dumps([(str(file), 32_000) for file in files]))
+    (clone / "made" / "out").mkdir(exist_ok=True)
+
+
+def bytes_of_example(clone: Path) -> None:
+    """95 million random bytes where the example's enwik8 stands (reformer-pytorch, performer-pytorch)."""
+    folder = clone / "examples" / "enwik8_simple" / "data"
+    folder.mkdir(exist_ok=True)
+    with gzip.open(folder / "enwik8.gz", "wb", compresslevel=1) as file:
+        file.write(ROLL.integers(32, 127, 95_000_000, dtype=np.uint8).tobytes())
+
+
 def _install_older(clone: Path, *packages: str) -> None:
     """Put `packages` into made/old, which goes before what is installed."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
@@ -1268,7 +1359,9 @@ MAKERS = {
                 colors, reviews, drugs_and_targets, nine_atoms, flowers, bytes_of_wikipedia, boxes_of_voc, glands,
                 spoofs, older_gym, older_mujoco, boxes_for_yolox, classes_for_segformer, digits_with_perception,
                 characters, places_rated, orbitals, speeds_with_hours, molecules_in_space, black_or_white,
-                faces_in_folder, corpus_with_vocabulary)
+                faces_in_folder, corpus_with_vocabulary, ripples, sessions_beside, ett_in_dataset, electricity,
+                faces_with_perception, classes_for_pspnet, boxes_for_ssd, boxes_for_retinanet, boxes_for_yolov5,
+                mixtures, bytes_of_example)
 }  # fmt: skip
 
 
