@@ -13,6 +13,7 @@ from vramtui.core.base.units import (
     format_column,
     format_duration,
     format_gib,
+    format_gib_narrow,
     format_in,
     format_percent,
     format_short,
@@ -27,6 +28,22 @@ from vramtui.core.base.units import (
 )
 def test_a_byte_count_takes_the_largest_unit_that_fits(count: int | None, text: str) -> None:
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "–"),
+        (0, "0.0"),
+        (51 * MIB, "0.05"),
+        (124 * MIB, "0.12"),
+        (1018 * MIB, "0.99"),
+        (1019 * MIB, "1.0"),
+        (76 * GIB, "76.0"),
+    ],
+)
+def test_less_than_a_gib_has_hundredths(count: int | None, text: str) -> None:
+    assert format_gib_narrow(count) == text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vramtui.app.state.view import HeldTotals, ProcessRow, RowId, SortColumn
-from vramtui.core.base.units import GIB, MIB, format_bytes
+from vramtui.core.base.units import MIB, format_bytes, format_gib_narrow
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, Sample, instance_names
@@ -133,16 +133,16 @@ def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
     return rows
 
 
-def as_shown(count: int) -> int:
-    """Tenths of a GiB, as sizes are shown: rows that show the same size keep their order while their bytes change."""
-    return round(10 * count / GIB)
+def as_shown(count: int) -> float:
+    """GiB as sizes are shown: rows that show the same size keep their order while their bytes change."""
+    return float(format_gib_narrow(count))
 
 
-def _display_count(count: int | None) -> int | None:
+def _display_count(count: int | None) -> float | None:
     return None if count is None else as_shown(count)
 
 
-def _by_gpu(row: ProcessRow) -> tuple[int, str, int, int]:
+def _by_gpu(row: ProcessRow) -> tuple[int, str, int, float]:
     return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -as_shown(row.now or 0))
 
 

@@ -15,7 +15,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, delta_text, filled, narrowed, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
 from vramtui.core.base.text import brief_command, printable, printable_line
-from vramtui.core.base.units import UNKNOWN, format_duration, format_gib
+from vramtui.core.base.units import UNKNOWN, format_duration, format_gib_narrow
 from vramtui.core.observation.readings import STATE_MARKS, gpu_name
 
 FULL = 84
@@ -210,7 +210,7 @@ def _cpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 def _host(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (format_gib(row.process.host_memory if row.process is not None else None), None)
+    return (format_gib_narrow(row.process.host_memory if row.process is not None else None), None)
 
 
 def _time(row: ProcessRow, palette: Palette, on: str) -> _Made:
@@ -234,11 +234,11 @@ def _user(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.kind == "unattributed" and worth_a_row(row):
-        return (format_gib(row.now), palette.ink("warning", on, bold=True))
+        return (format_gib_narrow(row.now), palette.ink("warning", on, bold=True))
     if row.kind == "process" and row.now is None:
         return ("N/A", palette.ink("warning", on))
     return (
-        format_gib(row.now),
+        format_gib_narrow(row.now),
         palette.ink("foreground", on, bold=True) if row.kind in ("process", "group") and row.age is None else None,
     )
 
@@ -246,13 +246,13 @@ def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
 def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     exact = row.learned is not None and row.learned.how != "sampled"
-    return ((EXACT if exact else "") + format_gib(row.peak), None)
+    return ((EXACT if exact else "") + format_gib_narrow(row.peak), None)
 
 
 def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.predicted is None:
         return (UNKNOWN, None)
-    return (row.mark + format_gib(row.predicted), palette.ink("prediction", on))
+    return (row.mark + format_gib_narrow(row.predicted), palette.ink("prediction", on))
 
 
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:

@@ -83,6 +83,11 @@ def format_gib(count: int | None, digits: int = 1) -> str:
     return UNKNOWN if count is None else f"{count / GIB:.{digits}f}"
 
 
+def format_gib_narrow(count: int | None) -> str:
+    """A byte count as a bare number of GiB, with hundredths where it is less than one: `75.6`, `0.12`."""
+    return format_gib(count, 2 if count and abs(count) < 0.995 * GIB else 1)
+
+
 def format_percent(fraction: float | None, digits: int = 1) -> str:
     """A signed percentage with a true minus sign: `+2.5 %`, `−0.5 %`, `0.0 %`."""
     if fraction is None:
