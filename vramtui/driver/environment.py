@@ -71,19 +71,21 @@ class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
         return ";".join((name.replace(";", " "), f"{major}{minor}", *numbers))
 
 
-def emulating(environment: Mapping[str, str], card: EmulatedCard, libraries: Path, reports: Path) -> dict[str, str]:
+def emulating(
+    environment: Mapping[str, str], card: EmulatedCard, libraries: Path, reports: Path | None
+) -> dict[str, str]:
     """`environment` in which CUDA finds the card and no other.
 
     Args:
         environment: the variables of the job as it would run.
         card: what it finds.
         libraries: the folder of the compiled driver.
-        reports: an empty folder for what the driver reports.
+        reports: an empty folder for what the driver reports; None where nobody reads it.
     """
     others = {key: value for key, value in environment.items() if key not in _CHOOSING}
     return others | {
         CARD: card.text,
-        REPORT: str(reports),
+        **({} if reports is None else {REPORT: str(reports)}),
         "LD_LIBRARY_PATH": _joined(str(libraries), others.get("LD_LIBRARY_PATH")),
         "LD_PRELOAD": _joined(str(libraries / DRIVER), others.get("LD_PRELOAD")),
         "TRITON_LIBCUDA_PATH": str(libraries),

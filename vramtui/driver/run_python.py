@@ -6,7 +6,6 @@ NAME and the numbers describe the card: its compute capability, bytes and multip
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from vramtui.core.estimate.devices import Device
@@ -22,7 +21,7 @@ def main() -> None:
     card = EmulatedCard(device=device, multiprocessors=int(multiprocessors))
     # Where the command line keeps a driver that it compiled; what is installed has one.
     libraries = build(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramtui")
-    environment = emulating(os.environ, card, libraries, Path(tempfile.mkdtemp()))
+    environment = emulating(os.environ, card, libraries, None)
     os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606 - our own module
 
 
