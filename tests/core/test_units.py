@@ -32,17 +32,9 @@ def test_a_byte_count_takes_the_largest_unit_that_fits(count: int | None, text: 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [
-        (None, "–"),
-        (0, "0.0"),
-        (51 * MIB, "0.05"),
-        (124 * MIB, "0.12"),
-        (1018 * MIB, "0.99"),
-        (1019 * MIB, "1.0"),
-        (76 * GIB, "76.0"),
-    ],
+    [(None, "–"), (0, "0.0"), (51 * MIB, "0.05"), (97 * MIB, "0.09"), (98 * MIB, "0.1"), (76 * GIB, "76.0")],
 )
-def test_less_than_a_gib_has_hundredths(count: int | None, text: str) -> None:
+def test_less_than_a_tenth_of_a_gib_has_hundredths(count: int | None, text: str) -> None:
     assert format_gib_narrow(count) == text
 
 

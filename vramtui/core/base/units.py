@@ -84,8 +84,11 @@ def format_gib(count: int | None, digits: int = 1) -> str:
 
 
 def format_gib_narrow(count: int | None) -> str:
-    """A byte count as a bare number of GiB, with hundredths where it is less than one: `75.6`, `0.12`."""
-    return format_gib(count, 2 if count and abs(count) < 0.995 * GIB else 1)
+    """A byte count as a bare number of GiB, with hundredths where it is less than a tenth: `75.6`, `0.1`, `0.05`.
+
+    With hundredths up to a whole GiB twice as much went to the terminal, for figures that move all the time.
+    """
+    return format_gib(count, 2 if count and abs(count) < 0.095 * GIB else 1)
 
 
 def format_percent(fraction: float | None, digits: int = 1) -> str:
