@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vramtui.app.state.view import HeldTotals, ProcessRow, RowId, SortColumn
-from vramtui.core.base.units import MIB, format_bytes, format_gib_narrow
+from vramtui.core.base.units import GIB, MIB, format_bytes, narrow_digits
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, Sample, instance_names
@@ -135,7 +135,7 @@ def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
 
 def as_shown(count: int) -> float:
     """GiB as sizes are shown: rows that show the same size keep their order while their bytes change."""
-    return float(format_gib_narrow(count))
+    return round(count / GIB, narrow_digits(count))
 
 
 def _display_count(count: int | None) -> float | None:

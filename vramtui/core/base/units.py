@@ -83,12 +83,17 @@ def format_gib(count: int | None, digits: int = 1) -> str:
     return UNKNOWN if count is None else f"{count / GIB:.{digits}f}"
 
 
-def format_gib_narrow(count: int | None) -> str:
-    """A byte count as a bare number of GiB, with hundredths where it is less than a tenth: `75.6`, `0.1`, `0.05`.
+def narrow_digits(count: int) -> int:
+    """Decimals of `format_gib_narrow`: hundredths of what tenths of a GiB would hardly show.
 
     With hundredths up to a whole GiB twice as much went to the terminal, for figures that move all the time.
     """
-    return format_gib(count, 2 if count and abs(count) < 0.095 * GIB else 1)
+    return 2 if count and abs(count) < 0.095 * GIB else 1
+
+
+def format_gib_narrow(count: int | None) -> str:
+    """A byte count as a bare number of GiB, with hundredths where it is less than a tenth: `75.6`, `0.1`, `0.05`."""
+    return UNKNOWN if count is None else format_gib(count, narrow_digits(count))
 
 
 def format_percent(fraction: float | None, digits: int = 1) -> str:
