@@ -12,7 +12,7 @@ from tests.app import scenes
 from tests.app.driver import dashboard, screen_text
 from tests.app.fakes import PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
-from vramtui.app.state.row import REMAINDERS, ProcessRows
+from vramtui.app.state.row import REMAINDERS, ProcessRows, as_shown
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, RowId, SortColumn
 from vramtui.core.base.units import GIB, MIB
@@ -329,6 +329,41 @@ def test_rows_that_show_the_same_size_keep_their_places() -> None:
 
     assert rows(100, 98, 103) == rows(98, 103, 100) == [1, 2, 3]
     assert rows(100, 98, 3000) == [3, 1, 2]
+
+
+@given(st.lists(st.integers(16, 4000), min_size=1, max_size=30))
+def test_a_place_follows_its_size_with_some_play(sizes: list[int]) -> None:
+    """It is left once another size is shown, three quarters of a digit away; what it goes by was shown once."""
+    seen, order, shown = History(), None, set()
+    for at, size in enumerate(sizes):
+        sample = scenes.sample(scenes.gpu(0, scenes.process(1, size * MIB, "x")), at=at)
+        seen.add(sample)
+        (row,) = ProcessRows(sample, seen, {}, {} if order is None else order)
+        assert row.order is not None
+        order = {row.id: row.order}
+        shown.add(as_shown(size * MIB))
+        assert row.order in shown
+        assert abs(size * MIB / GIB - row.order) < 0.075
+
+
+def test_sizes_that_go_to_and_fro_move_no_rows() -> None:
+    """0.15 GiB are shown as 0.1 or as 0.2; a process there stays where it is until it holds clearly less."""
+    seen, orders = History(), None
+
+    def pids(at: int, *used: int) -> list[int]:
+        nonlocal orders
+        cards = scenes.gpu(0, *(scenes.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
+        sample = scenes.sample(cards, at=at)
+        seen.add(sample)
+        listing = ProcessRows(sample, seen, {}, orders)
+        orders = listing.orders
+        return [row.process.pid for row in in_order(listing, "now") if row.process is not None]
+
+    assert pids(0, 120, 155, 160) == [2, 3, 1]
+    assert pids(1, 155, 152, 160) == [2, 3, 1]
+    assert pids(2, 152, 155, 152) == [2, 3, 1]
+    assert pids(3, 185, 120, 190) == [1, 3, 2]
+    assert pids(4, 185, 100, 90) == [1, 2, 3]
 
 
 def test_cards_of_one_uuid_are_each_shown() -> None:

@@ -130,7 +130,8 @@ class DashboardState:
             self.sort = "now"
         self._match_shown()
         whole = self._settings.bookkeeping
-        self._listing = ProcessRows(sample, self.history, self.history.answered, whole=whole)
+        before = self._listing.orders if self._listing is not None else None
+        self._listing = ProcessRows(sample, self.history, self.history.answered, before, whole=whole)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""

@@ -30,19 +30,32 @@ MOST_EXITED_SHOWN = 50
 SMALL = 32 * MIB
 # What nobody accounts for has a row of its own from here on; less of it is a CUDA context's rounding or two.
 WORTH_A_ROW = 256 * MIB
+# A place is left at that much of the last digit that is shown.
+PLAY = 0.75
 # On the same GPU: processes first, then what nobody owns, what the driver keeps, and those that are gone.
 REMAINDERS = frozenset({"instances", "note", "unattributed", "reserved"})
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
 
 
-def process_row(gpu: Gpu, process: Process, track: Track, age: float | None, now: float) -> ProcessRow:
-    """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds before `now`."""
-    peak, started = track.peak, process.started_at
+def process_row(
+    gpu: Gpu, process: Process, track: Track, age: float | None, now: float, *, order: float | None
+) -> ProcessRow:
+    """The row of a process.
+
+    Args:
+        gpu: that it is on.
+        process: as it was read.
+        track: its memory over time.
+        age: seconds since the GPU answered; None where it does.
+        now: seconds since the epoch.
+        order: GiB by which its place was found the last time; None where it is new.
+    """
+    peak, started, size = track.peak, process.started_at, process.used_memory
     return ProcessRow(
         "process",
         track.key,
         gpu,
-        process.used_memory,
+        size,
         None if peak is None else peak.bytes,
         process,
         age=age,
@@ -50,6 +63,7 @@ def process_row(gpu: Gpu, process: Process, track: Track, age: float | None, now
         learned=peak,
         fast_since=None if track.sampled_fast is None else track.close_since,
         fast_interval=track.fast_interval,
+        order=None if size is None else steady_size(size, order),
     )
 
 
@@ -138,12 +152,29 @@ def as_shown(count: int) -> float:
     return round(count / GIB, narrow_digits(count))
 
 
+def steady_size(count: int, before: float | None) -> float:
+    """GiB by which a row's place is found: as it is shown, but for one that is hardly past what the place went by
+    `before`. Of many processes some always go to and fro between two sizes, and each move shifts the rows between.
+
+    Rounding moves on at half of the last digit; a place does at three quarters.
+    """
+    shown = as_shown(count)
+    if before is None or shown == before:
+        return shown
+    digits = 2 if min(shown, before) < 0.095 else 1  # a step of the smaller of both
+    return before if abs(count / GIB - before) < PLAY * 10.0**-digits else shown
+
+
 def _display_count(count: int | None) -> float | None:
     return None if count is None else as_shown(count)
 
 
+def _size(row: ProcessRow) -> float | None:
+    return _display_count(row.now) if row.order is None else row.order
+
+
 def _by_gpu(row: ProcessRow) -> tuple[int, str, int, float]:
-    return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -as_shown(row.now or 0))
+    return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -(_size(row) or 0))
 
 
 def _pid(row: ProcessRow) -> int | None:
@@ -163,7 +194,7 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "gpu": _by_gpu,
     "user": _fact("user"),
     # What belongs to no process comes behind all that do: of eight GPUs it would fill the first screen.
-    "now": lambda row: None if row.kind in REMAINDERS else _display_count(row.now),
+    "now": lambda row: None if row.kind in REMAINDERS else _size(row),
     "peak": lambda row: _display_count(row.peak),
     "predicted": lambda row: _display_count(row.predicted),
     "delta": lambda row: row.fraction,
@@ -192,10 +223,12 @@ class ProcessRows(list[ProcessRow]):
         sample: what is shown.
         history: what was seen until then.
         answered: by uuid, when each GPU answered last and what it said.
+        before: GiB by which places of rows were found the last time, by the rows' ids.
         whole: nothing is folded: what drivers keep and small remainders have rows, too.
 
     Attributes:
         totals: what stands below the rows.
+        orders: GiB by which the places of these rows are found.
     """
 
     def __init__(
@@ -203,10 +236,12 @@ class ProcessRows(list[ProcessRow]):
         sample: Sample,
         history: History,
         answered: Mapping[str, tuple[float, Gpu]],
+        before: Mapping[RowId, float] | None = None,
         *,
         whole: bool = False,
     ) -> None:
         super().__init__()
+        places = before or {}
         folded: list[ProcessRow] = []
         users: dict[str | None, int] = {}
         alike = len({gpu.uuid for gpu in sample.gpus}) < len(sample.gpus)  # as a recording may say, or a broken driver
@@ -217,7 +252,8 @@ class ProcessRows(list[ProcessRow]):
             if alike or len(tracks) != len(processes) or "processes" in gpu.absent:
                 processes = [process for process in processes if process.pid in tracks]
             for process in processes:
-                self.append(process_row(gpu, process, tracks[process.pid], age, sample.taken_at))
+                track = tracks[process.pid]
+                self.append(process_row(gpu, process, track, age, sample.taken_at, order=places.get(track.key)))
                 if process.used_memory:
                     users[process.user] = users.get(process.user, 0) + process.used_memory
             grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
@@ -229,6 +265,7 @@ class ProcessRows(list[ProcessRow]):
         if names:
             self[:] = [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in self]
         self.totals = _totals(users, folded)
+        self.orders = {row.id: row.order for row in self if row.order is not None}
 
     def has(self, wanted: RowId) -> bool:
         """Whether there is such a row."""

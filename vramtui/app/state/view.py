@@ -38,7 +38,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     samples (seconds since the epoch; None where it is not), every `fast_interval` seconds.
     `gpus` and `user` are those of several processes under one row, the user where they have the same; `gpus` is also
     the name of a MIG instance that is not the only one of its size. `depth` is how
-    many processes of its tree stand above it. `is_assumed` says that not all of its settings are known, `is_quick`
+    many processes of its tree stand above it. `order` is the size in GiB by which its place is found, which follows
+    `now` with some play. `is_assumed` says that not all of its settings are known, `is_quick`
     that a nearer estimate will replace `predicted`.
     """
 
@@ -61,6 +62,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     gpus: str = ""
     user: str = ""
     depth: int = 0
+    order: float | None = None
     is_assumed: bool = False
     is_quick: bool = False
 
