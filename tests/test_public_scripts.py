@@ -97,8 +97,8 @@ def test_the_rounds_are_counted_by_their_list_and_their_rows() -> None:
     assert with_rounds(page, ROUNDS["script"], {}) == page
     chosen = [repository for field in ROUNDS["fields"].values() for repository in field]
     chosen += ROUNDS["further"]["repositories"] + ROUNDS["sixth_further"]["repositories"]
-    for fields in ("fourth_fields", "fifth_fields", "sixth_fields", "seventh_fields", "eighth_fields"):
-        chosen += [repository for field in ROUNDS[fields].values() for repository in field]
+    for number in ("fourth", "fifth", "sixth", "seventh", "eighth", "ninth"):
+        chosen += [repository for field in ROUNDS[f"{number}_fields"].values() for repository in field]
     assert {one["repository"] for one in ROUNDS["script"]} | set(ROUNDS["left_out"]) <= set(chosen)
     new = {"round": 3, "first": "answered", "name": "new", "repository": "a/b", "commit": "1234567"}
     row = {"allocated": 100 << 20, "reserved": 104 << 20, "true_allocated": 100 << 20, "true_reserved": 100 << 20}
