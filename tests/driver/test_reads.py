@@ -62,6 +62,25 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
     assert read_places(tmp_path)[0].words == "train.py:2 in main, 2 times: if loss.item() > 3:"
 
 
+@pytest.mark.parametrize(
+    ("path", "function", "inside"),
+    [
+        ("train.py", "<module>", "storage.py"),
+        ("train.py", "save", "serialization.py"),
+        ("safetensors/torch.py", "_to_ndarray", ""),
+        ("safetensors/torch.py", "_tobytes", ""),
+        ("transformers/trainer.py", "_save_optimizer_and_scheduler", "storage.py"),
+    ],
+)
+def test_a_checkpoint_that_is_written_decides_nothing(tmp_path: Path, path: str, function: str, inside: str) -> None:
+    """Each job of transformers' Trainer ends with one."""
+    file = tmp_path / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("torch.save(model.state_dict(), path)\n")
+    (tmp_path / "1.reads").write_text(json.dumps([[str(file), 1, function, inside, 84]]))
+    assert [place.decides for place in read_places(tmp_path)] == [False]
+
+
 def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path) -> None:
     """It may write there, and name any file as one of its own."""
     os.mkfifo(tmp_path / "1.reads")

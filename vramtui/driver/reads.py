@@ -15,18 +15,25 @@ from vramtui.models.readers.bounded import read_plain
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
-# sizes of pickled objects (which are known), learning rates, what a compiler tries out, reads of the
-# probe's own.
+# sizes of pickled objects (which are known), learning rates, what a compiler tries out, storages that `torch.save`
+# brings to the host (torch 2.13, serialization.py, `_save`), reads of the probe's own.
 HEALTHY = (
     "amp/grad_scaler.py", "nn/utils/clip_grad.py", "_tensor_str.py", "distributed/", "optim/adam", "optim/sgd",
-    "_inductor/", "_dynamo/", "vramtui",
+    "_inductor/", "_dynamo/", "storage.py", "serialization.py", "vramtui",
 )  # fmt: skip
 # What takes a value from the card in so many words; any other read tells an operator the size of its result.
 TAKING = frozenset({"item", "tolist", "cpu", "numpy", "to", "float", "int", "bool", "str", "format", "print", "round"})
 # Checks that hold, or do not, as in a healthy job, for what is computed reads as a number.
 CHECKS = frozenset({"isnan", "isinf", "isfinite", "allclose", "equal"})
-# Functions of libraries that log a loss and keep it for the next line of the log.
-LOGGING = frozenset({("transformers/trainer.py", "_maybe_log_save_evaluate")})
+# Functions of libraries that log a loss and keep it for the next line of the log, or write tensors to a file
+# (safetensors 0.8, `_tobytes` up to 0.7).
+KEEPING = frozenset(
+    {
+        ("transformers/trainer.py", "_maybe_log_save_evaluate"),
+        ("safetensors/torch.py", "_to_ndarray"),
+        ("safetensors/torch.py", "_tobytes"),
+    }
+)
 SHOWING = frozenset({"__str__", "__repr__", "__format__"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -75,7 +82,7 @@ def read_places(folder: Path) -> tuple[ReadPlace, ...]:
             code=_code(path, line),
             times=count,
             decides=not inside.startswith(HEALTHY)
-            and ("/".join(Path(path).parts[-2:]), function) not in LOGGING
+            and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
             and may_decide(_text(path), line),
         )
         for (path, line, function, inside), count in times.items()
