@@ -76,10 +76,10 @@ def mnist(folder: Path) -> None:
         *(child / "data" for child in folder.iterdir()),
     ):
         if root.parent.is_dir() and not root.parent.name.startswith("."):
-            _mnist_at(root / "MNIST" / "raw", pixels)
+            mnist_at(root / "MNIST" / "raw", pixels)
 
 
-def _mnist_at(raw: Path, pixels: np.random.Generator) -> None:
+def mnist_at(raw: Path, pixels: np.random.Generator) -> None:
     if (raw / "t10k-labels-idx1-ubyte").exists():
         return
     raw.mkdir(parents=True, exist_ok=True)
@@ -318,7 +318,7 @@ def modelnet(folder: Path) -> None:
 
 def fashion_mnist(folder: Path) -> None:
     """FashionMNIST, whose files are those of MNIST, under the home folder that the list gives."""
-    _mnist_at(folder / "data" / "fashion_mnist" / "FashionMNIST" / "raw", np.random.default_rng(0))
+    mnist_at(folder / "data" / "fashion_mnist" / "FashionMNIST" / "raw", np.random.default_rng(0))
 
 
 def windows_images(folder: Path) -> None:
@@ -381,7 +381,7 @@ def tutorials(folder: Path) -> None:
 def imagenette(folder: Path) -> None:
     """MNIST at the top, and Imagenette's imagenette2: ten kinds of 16 pictures, for each of two splits."""
     pixels = np.random.default_rng(0)
-    _mnist_at(folder / "MNIST" / "raw", pixels)
+    mnist_at(folder / "MNIST" / "raw", pixels)
     image = importlib.import_module("PIL.Image")
     for kind in IMAGENETTE:
         for split in ("train", "val"):

@@ -124,7 +124,7 @@ def make_data(script: dict[str, Any], root: Path, python: str) -> None:
         command = [python, str(HERE / "rounds_data.py"), script["data"], str(root)]
     else:
         call = (
-            "import sys; from pathlib import Path; from benchmarks.scripts.data import MAKERS; MAKERS[{!r}](Path({!r}))"
+            "import sys; from pathlib import Path; from benchmarks.scripts.fifth_data import ALL; ALL[{!r}](Path({!r}))"
         )
         command = [python, "-c", call.format(script["data"], str(root))]
     subprocess.run(command, check=True, cwd=HERE.parents[1])

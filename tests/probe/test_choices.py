@@ -18,7 +18,7 @@ class Kernels:
     """PyTorch's operators for CUDA: each reads its answer of the card, after a check of one byte."""
 
     def __init__(self, reads: Reads) -> None:
-        self.reads, self.chosen = reads, dict[str, Any]()
+        self.reads, self.chosen, self.written = reads, dict[str, Any](), list[Any]()
 
     def call_boxed(self, keys: str, *_: Any, **_named: Any) -> tuple[int, int]:
         assert keys == "keys"
@@ -37,6 +37,9 @@ class Kernels:
         assert (owner, kind) == ("aten", "IMPL")
         return SimpleNamespace(impl=self.impl)
 
+    def wrote(self, numbers: Any) -> None:
+        self.written.append(numbers)
+
     def impl(self, name: str, act: Any, key: str, *, with_keyset: bool) -> None:
         assert (key, with_keyset) == ("CUDA", True)
         self.chosen[name] = act
@@ -46,7 +49,7 @@ class Kernels:
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     found = Kernels(Reads(SimpleNamespace(__file__="/site/torch/__init__.py")))
-    copies: Any = SimpleNamespace(copy_of=lambda tensor: tensor.copy)
+    copies: Any = SimpleNamespace(copy_of=lambda tensor: tensor.copy, write=lambda _, numbers: found.wrote(numbers))
     count_choices(SimpleNamespace(library=found), found.reads, copies)
     return found
 
@@ -111,3 +114,53 @@ def test_a_class_has_its_share(kernels: Kernels, monkeypatch: pytest.MonkeyPatch
     kernels.chosen["eq.Scalar"]("keys", compared, 3)
     monkeypatch.undo()
     assert count("keys", compared)[1] == 1
+
+
+def histogram(classes: int, *, is_weighted: bool = False) -> Any:
+    answer = computed(classes)
+    answer.is_floating_point = lambda: is_weighted
+    answer.new_tensor = lambda numbers, **_: numbers
+    return answer
+
+
+@pytest.mark.parametrize("name", ["bincount", "histc"])
+@pytest.mark.parametrize(
+    ("tokens", "counts"), [(12, [3, 3, 3, 3]), (14, [4, 4, 3, 3]), (3, [1, 1, 1, 0]), (7, [7]), (0, [0, 0])]
+)
+def test_each_class_of_computed_ones_has_its_share_of_them(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, name: str, tokens: int, counts: list[int]
+) -> None:
+    monkeypatch.setattr(Kernels, "call_boxed", lambda *_: histogram(len(counts)))
+    kernels.chosen[name]("keys", computed(tokens), None, len(counts))
+    assert kernels.written == [counts]
+    assert kernels.reads.count == 1  # which is a guess
+
+
+def test_weights_are_no_classes(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Kernels, "call_boxed", lambda *_: histogram(4, is_weighted=True))
+    kernels.chosen["bincount"]("keys", computed(12), "weights")
+    monkeypatch.setattr(Kernels, "call_boxed", lambda *_: histogram(0))
+    kernels.chosen["bincount"]("keys", computed(0))
+    assert kernels.written == []
+    assert kernels.reads.count == 0
+
+
+def test_classes_that_the_host_sent_are_counted_as_they_are(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    sent = torch.tensor([0, 1, 1, 5])
+    sent.copy = sent
+    asked: list[Any] = []
+
+    def count(*_: Any) -> Any:
+        smallest, largest = ctypes.c_int64(9), ctypes.c_int64(9)
+        for number in (smallest, largest):
+            kernels.reads.read(ctypes.addressof(number), 8)
+        asked.append((smallest.value, largest.value))
+        return torch.zeros(7, dtype=torch.int64)
+
+    monkeypatch.setattr(Kernels, "call_boxed", count)
+    kernels.chosen["bincount"]("keys", sent, None, 7)
+    kernels.chosen["histc"]("keys", sent, 7, 0, 6)
+    assert asked == [(0, 5), (0, 5)]
+    assert [numbers.tolist() for numbers in kernels.written] == [[1, 2, 0, 0, 0, 1, 0]] * 2
+    assert kernels.reads.count == 0

@@ -26,8 +26,8 @@ SENT = ("to", "cpu", "cuda")
 SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
 COMPUTED = (
     "__add__", "__and__", "__eq__", "__ge__", "__gt__", "__invert__", "__le__", "__lt__", "__mul__", "__ne__", "__or__",
-    "__sub__", "__xor__", "bool", "clone", "count_nonzero", "eq", "flatten", "ge", "gt", "int", "le", "logical_and",
-    "logical_not", "logical_or", "long", "lt", "max", "min", "ne", "reshape", "sum", "unbind", "view",
+    "__sub__", "__xor__", "bool", "clone", "count_nonzero", "cumsum", "eq", "flatten", "ge", "gt", "int", "le",
+    "logical_and", "logical_not", "logical_or", "long", "lt", "max", "min", "ne", "reshape", "sum", "unbind", "view",
 )  # fmt: skip
 
 
@@ -164,6 +164,12 @@ class HostCopies:
         version, copy = getattr(tensor, COPY, (None, None))
         return copy if copy is not None and version == _version(tensor) else None
 
+    def write(self, tensor: Any, numbers: Any) -> None:
+        """Let a tensor on the card hold these numbers of the host."""
+        if not self._torch.cuda.is_current_stream_capturing():
+            tensor.copy_(numbers)
+            self._keep(tensor, numbers)
+
     def _keep(self, tensor: Any, copy: Any) -> None:
         if not tensor.requires_grad:
             setattr(tensor, COPY, (_version(tensor), copy))
@@ -227,6 +233,8 @@ def count_choices(torch: Any, reads: Reads, copies: HostCopies) -> None:
     for name, (most, known) in COUNTED.items():
         change(torch, f"aten::{name}", _count(reads, copies, most, known))
     change(torch, "aten::one_hot", _know_classes)
+    for name, known in HISTOGRAMS.items():
+        change(torch, f"aten::{name}", functools.partial(_share_places, reads, copies, known))
     change(torch, "aten::eq.Scalar", functools.partial(_know_places, copies))
     change(torch, "aten::any.dim", _pass_places)
     for name in CHECKED:
@@ -303,6 +311,30 @@ def _know_classes(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
     return answer
 
 
+def _share_places(reads: Reads, copies: HostCopies, known: Any, kernel: Any, keys: Any, *arguments: Any) -> Any:
+    """`bincount`, `histc` of whole numbers: what the host knows, else as many of each class, as of `one_hot`: by these
+    counts a router's experts are handed their tokens.
+    """
+    tensor, *others = arguments
+    copy = copies.copy_of(tensor)
+    if copy is not None and copy.numel():
+        reads.know_next([int(copy.min()), int(copy.max())])  # in this order (native/cuda/SummaryOps.cu, 2.13)
+    try:
+        answer = kernel.call_boxed(keys, *arguments)
+    finally:
+        reads.know_next([])
+    if answer.is_floating_point() or not answer.numel():  # weights, or numbers that are no classes
+        return answer
+    if copy is None:
+        reads.count_here()
+        each, more = divmod(tensor.numel(), answer.numel())
+        counts = answer.new_tensor([each + (at < more) for at in range(answer.numel())], device="cpu")
+    else:
+        counts = known(copy, *others).to(answer.dtype)
+    copies.write(answer, counts)
+    return answer
+
+
 def _know_places(copies: HostCopies, kernel: Any, keys: Any, tensor: Any, other: Any) -> Any:
     """`classes == number`, of classes that were computed: zeros are all of class 0, and each other class has one."""
     answer = kernel.call_boxed(keys, tensor, other)
@@ -334,6 +366,10 @@ COUNTED = {
     "unique_dim": (_along, lambda copy, dim, *_, **_named: copy.unique(dim=dim).shape[dim]),
     "unique_dim_consecutive": (_along, None),
     "repeat_interleave.Tensor": (_all, lambda copy, **_: int(copy.sum())),
+}
+HISTOGRAMS = {
+    "bincount": lambda copy, _=None, least=0: copy.bincount(minlength=least),
+    "histc": lambda copy, *others: copy.double().histc(*others),
 }
 # Those that refuse a negative standard deviation.
 CHECKED = ("normal.Tensor_Tensor", "normal.float_Tensor")
