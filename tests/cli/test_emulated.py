@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_a_job_that_fails_first_is_said_to_have_failed(python: str) -> None:
 def test_a_job_whose_time_is_over_is_ended(python: str) -> None:
     ran = run("--on", "RTX4090", "--timeout", "1", "--", python, "-c", "import time; time.sleep(200)")
     assert (ran.returncode, ran.stderr) == (2, "vramtui: the job was ended after 1 s, before it used CUDA\n")
+
+
+def test_a_job_ends_with_the_run_that_nobody_can_end_gently(python: str) -> None:
+    words = (sys.executable, "-m", "vramtui", "run", "--on", "RTX4090", "--", python, "-u", "-c")
+    script = "import os, time; print(os.getpid()); time.sleep(200)"
+    with subprocess.Popen([*words, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ran:
+        assert ran.stdout is not None
+        job = Path("/proc", ran.stdout.readline().strip(), "stat")
+        assert job.exists()
+        ran.kill()
+        ended = time.monotonic() + 60
+        while job.exists() and " Z " not in job.read_text() and time.monotonic() < ended:
+            time.sleep(0.1)
+        assert time.monotonic() < ended
 
 
 def test_the_document_is_alone_on_standard_output(python: str) -> None:

@@ -3,7 +3,9 @@
 It runs with nothing but this package in its path, so that no file of the job's folder stands in for one of Python's.
 """
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 from vramtui.estimators.traced.process.shield import protect
 
 CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.cli.run.shielded import main; main()"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 REFUSED = "shield"  # a file in the first folder that is kept: why nothing is thrown away
 
 
@@ -39,4 +42,5 @@ def main() -> None:
     missing = protect(scratch, folders, gpu_devices())
     if missing:
         Path(folders[0], REFUSED).write_text("\n".join(missing), encoding="utf-8")
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # nobody waits for its answer then
     os.execvp(command[0], command)  # noqa: S606 - the person's own command
