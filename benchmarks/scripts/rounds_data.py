@@ -1336,6 +1336,215 @@ def bytes_of_example(clone: Path) -> None:
         file.write(ROLL.integers(32, 127, 95_000_000, dtype=np.uint8).tobytes())
 
 
+def boxes_for_yolov7(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolov7-pytorch)."""
+    _lists_with_boxes(clone)
+    masks = [[6, 7, 8], [3, 4, 5], [0, 1, 2]]
+    _weights_of_net(clone, "nets.yolo", "YoloBody", "yolov7_weights.pth", anchors_mask=masks, num_classes=20, phi="l")
+
+
+def streets_in_datasets(clone: Path) -> None:
+    """Cityscapes' folders with 24 pictures of 2048x1024 in each of two parts (Fast-SCNN-pytorch)."""
+    for part in ("train", "val"):
+        for at in range(24):
+            root = clone / "datasets" / "citys"
+            image(root / "leftImg8bit" / part / "ulm" / f"ulm_{at:06}_leftImg8bit.png", 2048, 1024)
+            image(root / "gtFine" / part / "ulm" / f"ulm_{at:06}_gtFine_labelIds.png", 2048, 1024, 34)
+
+
+def spoken_characters(clone: Path) -> None:
+    """200 and 40 sayings of 400 to 700 frames in Kaldi's archives, with their characters (Speech-Transformer)."""
+    folder = clone / "egs" / "aishell" / "made"
+    folder.mkdir(parents=True, exist_ok=True)
+    kaldi = importlib.import_module("kaldi_io")
+    marks = ["<blank>", "<unk>", "<sos>", "<eos>", *map(chr, range(0x4E00, 0x4E00 + 4227))]
+    (folder / "train_chars.txt").write_text("".join(f"{mark} {at}\n" for at, mark in enumerate(marks)))
+    for part, count in (("train", 200), ("dev", 40)):
+        said = {}
+        archive = folder / f"{part}.ark"
+        with archive.open("wb") as file:
+            for at in range(count):
+                frames, letters = int(ROLL.integers(400, 700)), ROLL.integers(4, 4231, int(ROLL.integers(8, 20)))
+                file.write(f"u{at} ".encode())
+                place = file.tell()
+                kaldi.write_mat(file, ROLL.standard_normal((frames, 80)).astype(np.float32))
+                said[f"u{at}"] = {
+                    "input": [{"feat": f"{archive}:{place}", "name": "input1", "shape": [frames, 80]}],
+                    "output": [
+                        {
+                            "name": "target1",
+                            "shape": [len(letters), 4231],
+                            "text": "x",
+                            "token": "x",
+                            "tokenid": " ".join(map(str, letters)),
+                        }
+                    ],
+                    "utt2spk": "s",
+                }
+        (folder / f"{part}.json").write_text(json.dumps({"utts": said}))
+
+
+def freebase_of_237(clone: Path) -> None:
+    """272,115 random triples of FB15k-237's 14,541 entities and 237 relations, each of which occurs (TuckER)."""
+    folder = clone / "data" / "FB15k-237"
+    for part, count in (("train", 272_115), ("valid", 17_535), ("test", 20_466)):
+        heads, tails = ROLL.integers(0, 14_541, count), ROLL.integers(0, 14_541, count)
+        by = ROLL.integers(0, 237, count)
+        if part == "train":
+            heads[:14_541], by[:237] = np.arange(14_541), np.arange(237)
+        rows = (f"/m/{head}\t/r/{one}\t/m/{tail}\n" for head, one, tail in zip(heads, by, tails, strict=True))
+        (folder / f"{part}.txt").write_text("".join(rows))
+
+
+def posts(clone: Path) -> None:
+    """60,000 posts of 10,000 people to 984 places in a month, with 172 figures each (jodie).
+
+    made/site has a gpustat for the truth alone: the stubbed driver answers none of its questions.
+    """
+    (clone / "data").mkdir(exist_ok=True)
+    (clone / "saved_models" / "reddit").mkdir(parents=True, exist_ok=True)
+    times = np.sort(ROLL.uniform(0, 2_678_373, 60_000))
+    with (clone / "data" / "reddit.csv").open("w") as file:
+        file.write("user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n")
+        for at, when in enumerate(times):
+            who, place = (at, at % 984) if at < 10_000 else (int(ROLL.integers(10_000)), int(ROLL.integers(984)))
+            figures = ",".join(f"{one:.3f}" for one in ROLL.standard_normal(172))
+            file.write(f"{who},{place},{when:.1f},{int(ROLL.random() < 0.001)},{figures}\n")
+    (clone / "made" / "site").mkdir(parents=True, exist_ok=True)
+    (clone / "made" / "site" / "gpustat.py").write_text(
+        "class GPUStatCollection:\n    @classmethod\n    def new_query(cls):\n        return cls()\n\n"
+        "    def jsonify(self):\n        return {'gpus': [{'memory.used': 0}]}\n"
+    )
+
+
+def counted_cells(clone: Path) -> None:
+    """2,000 cells' counts of 3,000 genes (scDeepCluster)."""
+    (clone / "made").mkdir(exist_ok=True)
+    with importlib.import_module("h5py").File(clone / "made" / "data.h5", "w") as file:
+        file["X"] = ROLL.poisson(1.0, (2000, 3000)).astype(np.float32)
+
+
+def mnist_in_data(clone: Path) -> None:
+    """MNIST's files with noise where DL-Demos and VAE-CVAE-MNIST keep them."""
+    for root in ("data", "data/mnist"):
+        idx_images(clone / root / "MNIST" / "raw")
+
+
+def headlines(clone: Path) -> None:
+    """20,000 headlines with their classes, BERT's Chinese vocabulary in size and random weights (Bert-Chinese)."""
+    folder = clone / "bert_pretrain"
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(0x4E00, 0x4E00 + 21_123))]
+    (folder / "vocab.txt").write_text("\n".join(marks) + "\n")
+    sizes = {
+        "vocab_size": 21128,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "initializer_range": 0.02,
+    }
+    (folder / "bert_config.json").write_text(json.dumps(sizes))
+    sys.path.insert(0, str(clone))
+    made = importlib.import_module("pytorch_pretrained.modeling")
+    torch.save(made.BertModel(made.BertConfig.from_dict(sizes)).state_dict(), folder / "pytorch_model.bin")
+    rows = ("".join(map(chr, ROLL.integers(0x4E00, 0x9000, 20))) + f"\t{at % 10}\n" for at in range(20_000))
+    (clone / "THUCNews" / "data" / "train.txt").write_text("".join(rows))
+    (clone / "THUCNews" / "saved_dict").mkdir(exist_ok=True)
+
+
+def labelled_pictures(clone: Path) -> None:
+    """192 and 96 pictures with two boxes each beside them, and settings that name them (FastestDet)."""
+    made = clone / "made"
+    for part, count in (("train", 192), ("val", 96)):
+        names = [made / part / f"{at:06}.jpg" for at in range(count)]
+        for name in names:
+            image(name, 500, 375)
+            name.with_suffix(".txt").write_text("11 0.3 0.3 0.3 0.4\n14 0.6 0.6 0.3 0.5\n")
+        (made / f"{part}.txt").write_text("".join(f"{name}\n" for name in names))
+    text = (clone / "configs" / "coco.yaml").read_text()
+    for part in ("train", "val"):
+        text = re.sub(rf'"[^"]*/{part}2017.txt"', f'"{made}/{part}.txt"', text)
+    (made / "coco.yaml").write_text(text)
+
+
+def older_mujoco_for_gym(clone: Path) -> None:
+    """The MuJoCo that gym 0.26 knows (TD7)."""
+    _install_older(clone, "gym==0.25.2", "mujoco==2.3.7")
+
+
+def noisy_voices(clone: Path) -> None:
+    """240 and 24 sayings of two seconds, clean and noisy, and settings that name their lists (Wave-U-Net)."""
+    soundfile = importlib.import_module("soundfile")
+    made = clone / "made"
+    text = (clone / "config" / "train" / "train.json").read_text()
+    for part, count in (("train", 240), ("test", 24)):
+        pairs = []
+        for at in range(count):
+            names = [made / part / kind / f"{at}.wav" for kind in ("noisy", "clean")]
+            for name in names:
+                name.parent.mkdir(parents=True, exist_ok=True)
+                soundfile.write(name, ROLL.uniform(-0.5, 0.5, 32_000).astype(np.float32), 16000)
+            pairs.append(f"{names[0]} {names[1]}")
+        (made / f"{part}.txt").write_text("\n".join(pairs) + "\n")
+        text = text.replace(f"~/Datasets/SEGAN_Dataset/{part}_dataset.txt", str(made / f"{part}.txt"))
+    text = text.replace("~/Experiments/Wave-U-Net", str(made / "out")).replace('"num_workers": 40', '"num_workers": 2')
+    (made / "train.json").write_text(text)
+
+
+def unwanted_articles(clone: Path) -> None:
+    """99 articles that each of its own users did not buy (FMLP-Rec)."""
+    users = [line.split()[0] for line in (clone / "data" / "Beauty.txt").read_text().splitlines()]
+    rows = (f"{user} " + " ".join(map(str, ROLL.integers(1, 12_102, 99))) + "\n" for user in users)
+    (clone / "data" / "Beauty_sample.txt").write_text("".join(rows))
+
+
+def one_machine(clone: Path) -> None:
+    """What 38 gauges of a server read, 20,000 times and 5,000 times, as its preprocess.py leaves it (mtad-gat)."""
+    folder = clone / "datasets" / "ServerMachineDataset" / "processed"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, rows in (("train", 20_000), ("test", 5_000)):
+        (folder / f"machine-1-1_{part}.pkl").write_bytes(pickle.dumps(ROLL.random((rows, 38), dtype=np.float32)))
+    labels = ROLL.integers(0, 2, 5_000).astype(np.float32)
+    (folder / "machine-1-1_test_label.pkl").write_bytes(pickle.dumps(labels))
+
+
+def boxes_for_centernet(clone: Path) -> None:
+    """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (centernet-pytorch)."""
+    _lists_with_boxes(clone)
+    _weights_of_net(clone, "nets.centernet", "CenterNet_Resnet50", "centernet_resnet50_voc.pth", num_classes=20)
+
+
+def views_of_shops(clone: Path) -> None:
+    """12,000 and 2,000 views of 2 to 19 of Diginetica's 43,097 articles (NARM)."""
+    folder = clone / "datasets" / "diginetica"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 12_000), ("test", 2_000)):
+        seen = [ROLL.integers(1, 43_098, ROLL.integers(2, 20)).tolist() for _ in range(count)]
+        (folder / f"{part}.txt").write_bytes(pickle.dumps((seen, ROLL.integers(1, 43_098, count).tolist())))
+
+
+def sensors_of_roads(clone: Path) -> None:
+    """307 sensors' three figures 3,000 times, which its own prepareData.py cuts (ASTGCN-2019-pytorch)."""
+    folder = clone / "data" / "PEMS04"
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "PEMS04.npz", data=ROLL.random((3000, 307, 3)))
+    rows = (f"{at},{int(ROLL.integers(307))},{ROLL.uniform(10, 900):.1f}\n" for at in range(307))
+    (folder / "distance.csv").write_text("from,to,cost\n" + "".join(rows))
+    how = ["--config", "configurations/PEMS04_astgcn.conf"]
+    subprocess.run([sys.executable, "prepareData.py", *how], check=True, cwd=clone)
+
+
+def bytes_of_memory(clone: Path) -> None:
+    """95 million random bytes in enwik8's file (recurrent-memory-transformer-pytorch)."""
+    with gzip.open(clone / "data" / "enwik8.gz", "wb", compresslevel=1) as file:
+        file.write(ROLL.integers(32, 127, 95_000_000, dtype=np.uint8).tobytes())
+
+
 def _install_older(clone: Path, *packages: str) -> None:
     """Put `packages` into made/old, which goes before what is installed."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
@@ -1361,7 +1570,11 @@ MAKERS = {
                 characters, places_rated, orbitals, speeds_with_hours, molecules_in_space, black_or_white,
                 faces_in_folder, corpus_with_vocabulary, ripples, sessions_beside, ett_in_dataset, electricity,
                 faces_with_perception, classes_for_pspnet, boxes_for_ssd, boxes_for_retinanet, boxes_for_yolov5,
-                mixtures, bytes_of_example)
+                mixtures, bytes_of_example,
+                boxes_for_yolov7, streets_in_datasets, spoken_characters, freebase_of_237,
+                posts, counted_cells, mnist_in_data, headlines, labelled_pictures,
+                older_mujoco_for_gym, noisy_voices, unwanted_articles, one_machine,
+                boxes_for_centernet, views_of_shops, sensors_of_roads, bytes_of_memory)
 }  # fmt: skip
 
 
