@@ -4,6 +4,7 @@
     vramtui trace --show-output --steps 99 --python PYTHON benchmarks/convolutions_drawn.py -- 3109 49 2> traced.txt
     python benchmarks/convolutions_drawn.py --compare true.txt traced.txt
 
+A third argument, `benchmark`, runs each twice under `torch.backends.cudnn.benchmark`, first with what is tried.
 Beside a stub the trace wants `VRAMTUI_CUDNN_WITHOUT_DEVICE=1`. Sizes are those that nets usually have, in one dimension
 (series, causal and dilated), two and three; every fourth is transposed, every second has a bias. The standard library
 and torch alone.
@@ -83,7 +84,7 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def peaks(case: Case) -> list[int]:
-    """The most bytes that are held beside what was there, forward and backward."""
+    """The most bytes that are held beside what was there, forward and backward, of each turn."""
     dimensions, dtype = len(case["window"]), getattr(torch, case["dtype"])
     kind = f"Conv{'Transpose' if case['transposed'] else ''}{dimensions}d"
     net = getattr(torch.nn, kind)(
@@ -94,17 +95,19 @@ def peaks(case: Case) -> list[int]:
         last: Any = {2: torch.channels_last, 3: torch.channels_last_3d}[dimensions]
         given = given.to(memory_format=last)
     given.requires_grad_(True)
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    result = net(given)
-    forward = torch.cuda.max_memory_allocated() - before
-    gradient = torch.empty_like(result)
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    result.backward(gradient)
-    backward = torch.cuda.max_memory_allocated() - before
+    taken = []
+    for _ in range(1 + torch.backends.cudnn.benchmark):
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        result = net(given)
+        taken.append(torch.cuda.max_memory_allocated() - before)
+        gradient = torch.empty_like(result)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        result.backward(gradient)
+        taken.append(torch.cuda.max_memory_allocated() - before)
     torch.optim.SGD(net.parameters(), lr=0.1).step()  # a trace ends where nothing is trained any more
-    return [forward, backward]
+    return taken
 
 
 def rows(file: Path) -> dict[int, tuple[Case, list[int]]]:
@@ -129,7 +132,8 @@ def main() -> None:
     if sys.argv[1] == "--compare":
         compare(*map(Path, sys.argv[2:]))
         return
-    for at, case in enumerate(cases(*map(int, sys.argv[1:]))):
+    torch.backends.cudnn.benchmark = sys.argv[3:] == ["benchmark"]
+    for at, case in enumerate(cases(*map(int, sys.argv[1:3]))):
         print(json.dumps([at, case, peaks(case)]), file=sys.stderr, flush=True)
 
 

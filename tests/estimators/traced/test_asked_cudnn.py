@@ -1,6 +1,9 @@
 """Workspaces that cuDNN is asked for, by a process that stands in for PyTorch's CUDA build."""
 
+import io
 import json
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +15,7 @@ from vramtui.estimators.torch_facts.measured_convolutions import ConvolutionCall
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 from vramtui.estimators.traced.device import asked_cudnn  # noqa: E402 - it imports torch
+from vramtui.estimators.traced.process import cudnn_answers  # noqa: E402 - it does, too
 
 CARD = SimpleNamespace(name="L4", limits=CardLimits((8, 9), 58, 1536))
 CALL = ConvolutionCall(
@@ -73,3 +77,24 @@ def test_a_build_without_cudnn_and_another_vendors_card_are_asked_nothing(stand_
     assert asked_cudnn.AskedCudnn(amd, has_cudnn=True).answer(CALL, "forward", output_padding=[0]) is None
     without = asked_cudnn.AskedCudnn(CARD, has_cudnn=False)
     assert without.answer(CALL, "forward", output_padding=[0]) is None
+
+
+def test_the_first_kernel_alone_is_timed_and_each_question_has_a_thread_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PyTorch keeps for each thread which convolutions it has tried; which is fastest is chance without a card."""
+    of_thread = threading.local()
+
+    def answer(asked: dict[str, int]) -> list[int]:
+        if asked["bytes"] < 0:
+            raise torch.OutOfMemoryError
+        before = getattr(of_thread, "tried", 0)
+        of_thread.tried = asked["bytes"]
+        return [before, asked["bytes"], torch.backends.cudnn.benchmark_limit]
+
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark_limit", 10, raising=False)
+    monkeypatch.setattr(cudnn_answers, "answer", answer)
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"bytes": 5}\n{"bytes": -1}\n{"bytes": 7}\n'))
+    cudnn_answers.main()
+    assert capsys.readouterr().out.splitlines() == ["ready", "[0, 5, 1]", "null", "[0, 7, 1]"]

@@ -216,6 +216,30 @@ def test_convolutions_peak_where_the_cuda_build_does(tmp_path: Path, benchmark: 
     assert result.bounded is (benchmark == "True")
 
 
+MIRRORED = """
+import torch
+torch.backends.cudnn.benchmark = True
+down = torch.nn.Conv2d(64, 128, 4, 2, 1, bias=False).cuda().requires_grad_(False)
+up = torch.nn.ConvTranspose2d(128, 64, 4, 2, 1, bias=False).cuda().requires_grad_(False)
+picture = torch.nn.Parameter(torch.randn(64, 64, 32, 32, device="cuda"))
+optimizer = torch.optim.SGD([picture], lr=0.1)
+for _ in range(3):
+    up(down(picture)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.torch
+def test_what_forward_has_tried_backward_tries_again(tmp_path: Path) -> None:
+    """The same build: each convolution's gradient is the other one, and a thread of backward's runs it."""
+    script = tmp_path / "script.py"
+    script.write_text(MIRRORED, encoding="utf-8")
+    with cudnn_without_device():
+        result = WARM.trace(TraceRequest(path=str(script), device=card("H200")))
+    assert (result.peak_allocated, result.peak_reserved) == (78_644_224, 104_857_600)
+
+
 @pytest.mark.torch
 def test_no_kernel_is_tried_that_asks_for_more_than_the_card_has(tmp_path: Path) -> None:
     """The same script and build with 112 MiB beside the context: of the kernels the largest are left out, and of the

@@ -127,9 +127,11 @@ API CUresult cuEventRecord(struct event *event, struct stream *stream) {
   return cuEventRecordWithFlags(event, stream, 0);
 }
 
+/* Nothing is computed: what passes is the host's time, whose chances must not choose among kernels (cudnn.benchmark,
+ * autotuning). A millisecond, then, which is no 0 to divide by, and whole seconds, for who waits. */
 API CUresult cuEventElapsedTime(float *milliseconds, struct event *from, struct event *to) {
   double seconds = (double)(to->at.tv_sec - from->at.tv_sec) + (double)(to->at.tv_nsec - from->at.tv_nsec) / 1e9;
-  *milliseconds = (float)(seconds * 1e3);
+  *milliseconds = 1 + 1000 * (float)(int64_t)seconds;
   return CUDA_SUCCESS;
 }
 

@@ -159,12 +159,14 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: tuple[int, int | N
     is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
     A kernel that asks for more than the card has is none of them.
 
-    Which kernel is fastest only the card tells: the first of cuDNN's own order is taken to be.
+    Which kernel is fastest only the card tells: the first of cuDNN's own order is taken to be. What was tried is kept
+    for each thread (there, `thread_local`), and backward has one of its own.
     """
     memory = call.memory
-    if (convolved, at) in memory.convolutions_tried:
+    tried = convolved, at, torch._C._current_graph_task_id() != -1
+    if tried in memory.convolutions_tried:
         return
-    memory.convolutions_tried.add((convolved, at))
+    memory.convolutions_tried.add(tried)
     measured = tried_workspace(convolved, at) if asked[1] is None else (asked[1], True)
     room = memory.allocator.largest_available
     note = BENCHMARK_NOTE.format(format_bytes(room))

@@ -3,11 +3,17 @@
 A trace starts it and asks (`device/asked_cudnn.py`). The answer to `{"shapes": …}` is a line with two numbers of bytes:
 what cuDNN asks for, and the largest that it tries first under `torch.backends.cudnn.benchmark`; or `null`, where
 PyTorch refuses the convolution. The first line says that it is there. The standard library and torch alone.
+
+Where nothing is computed the fastest of cuDNN's kernels is a matter of chance, so that the first of its order alone is
+timed (`benchmark_limit`): PyTorch 2.13 takes the workspace of the largest before (generate_and_filter_plans and
+get_plans_from_find, aten/src/ATen/native/cudnn/Conv_v8.cpp). It keeps what it tried for each thread, so that a
+convolution that is another's gradient is tried in a thread of its own.
 """
 
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -67,11 +73,13 @@ def answer(asked: dict[str, Any]) -> list[int]:
 def main() -> None:
     """Answer until nobody asks."""
     torch.empty(1, device="cuda")
+    torch.backends.cudnn.benchmark_limit = 1
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         try:
-            numbers = answer(json.loads(line))
+            with ThreadPoolExecutor(1) as thread:
+                numbers = thread.submit(answer, json.loads(line)).result()
         except RuntimeError:  # torch.OutOfMemoryError is one
             numbers = None
         torch.cuda.empty_cache()
