@@ -29,7 +29,7 @@ class Patches:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Restore what was patched while this lasts."""
+        """Restore what was patched while this lasts; what was imported meanwhile is patched after it."""
         patched = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name, _original in self._undo]
         for owner, name, original in reversed(self._undo):
             _put(owner, name, original)
@@ -38,6 +38,9 @@ class Patches:
         finally:
             for owner, name, value in patched:
                 _put(owner, name, value)
+            for finder in sys.meta_path:
+                if isinstance(finder, _AfterImport):
+                    finder.catch_up()
 
     def undo(self) -> None:
         """Put everything back, the last change first."""
@@ -66,12 +69,13 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, name: str, done: Callable[[ModuleType], None]) -> None:
         self._name, self._done = name, done
         self._loader: Any = None
+        self._is_done = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The module's own spec, with this as its loader."""
-        if fullname != self._name or self._loader is not None:
+        if fullname != self._name or self._is_done:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
@@ -88,4 +92,14 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the module with its own loader, then `done`."""
         self._loader.exec_module(module)
-        self._done(module)
+        self._finish(module)
+
+    def catch_up(self) -> None:
+        """Call `done` where the module was imported without this."""
+        if self._name in sys.modules:
+            self._finish(sys.modules[self._name])
+
+    def _finish(self, module: ModuleType) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._done(module)

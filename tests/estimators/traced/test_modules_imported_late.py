@@ -1,0 +1,58 @@
+"""What is patched in modules that a script imports later on: each way to come by them."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from vramtui.estimators.traced.device.patches import Patches, for_module
+
+NAME = "imported_later_on"
+
+
+@pytest.fixture
+def patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Patches]:
+    (tmp_path / f"{NAME}.py").write_text("def launch():\n    return 'its own'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = Patches()
+
+    def patch(module: ModuleType) -> None:
+        made.set(module, "launch", lambda: "ours")
+
+    for_module(made, NAME, patch)
+    yield made
+    made.undo()
+    sys.modules.pop(NAME, None)
+
+
+def launched() -> str:
+    answer: str = importlib.import_module(NAME).launch()
+    return answer
+
+
+def test_a_module_is_patched_as_it_is_imported(patches: Patches) -> None:
+    assert launched() == "ours"
+    patches.undo()
+    assert launched() == "its own"
+
+
+@pytest.mark.usefixtures("patches")
+def test_who_only_asks_whether_it_is_there_does_not_use_the_patch_up() -> None:
+    assert importlib.util.find_spec(NAME) is not None
+    assert launched() == "ours"
+
+
+def test_what_was_imported_while_patches_were_off_is_patched_after_it(patches: Patches) -> None:
+    """PyTorch's compiler is imported so, and Triton with it: TRL's kernels were launched for real after that."""
+    with patches.suspended():
+        assert launched() == "its own"
+    assert launched() == "ours"
+    with patches.suspended():
+        assert launched() == "its own"
+    assert launched() == "ours"
+    patches.undo()
+    assert launched() == "its own"
