@@ -22,6 +22,9 @@ CODE, TRACE = "the code failed at", "the trace stopped at"
         ("torch.nn.functional.math.no_such_name", CODE),  # a module without that name
         ('__import__("numpy").no_such_name', CODE),  # what NumPy's own __getattr__ says so of
         ('assert torch.__version__.startswith("1.")', CODE),  # no tensor is in it
+        ('__import__("transformers").AutoConfig.for_model("none")', CODE),  # a library's word that no tensor is in
+        ("x = torch.ones(4).cuda(); x.masked_scatter_(x.to(torch.uint8), x)", CODE),  # refused on every device
+        ("torch.nn.functional.interpolate(torch.randn(1, 1, 8, 8).cuda())", TRACE),  # a library's, of tensors
         ('assert torch.randn(99, 99, device="cuda").sum() > 10', TRACE),  # hangs on a value
         ('torch.zeros(4, device="cuda:1")', TRACE),  # one card is simulated
     ],
@@ -40,9 +43,9 @@ def test_what_shapes_alone_refuse_and_the_cpu_takes_is_no_fault_of_the_code() ->
     torch = pytest.importorskip("torch")
     from vramtui.estimators.traced.process.failures import OperatorCall  # noqa: PLC0415 - it imports torch
 
-    where, zeros = torch.ops.aten.where.self, torch.zeros(3)
-    assert OperatorCall(where, (zeros.to(torch.uint8), zeros, zeros), {}).fails_without_a_trace() is False
-    assert OperatorCall(where, (zeros, zeros, zeros), {}).fails_without_a_trace() is True
+    where, zeros, error = torch.ops.aten.where.self, torch.zeros(3), RuntimeError("none of the CPU's")
+    assert OperatorCall(where, (zeros.to(torch.uint8), zeros, zeros), {}).fails_without_a_trace(error) is False
+    assert OperatorCall(where, (zeros, zeros, zeros), {}).fails_without_a_trace(error) is True
 
 
 def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import functools
+import itertools
 import linecache
 import re
 import socket
@@ -10,7 +11,7 @@ import sys
 import traceback
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ _OURS = str(Path(__file__).parents[1])
 _FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
 # A missing module or file, or an argument of another type: none of them hangs on what a tensor holds.
 _OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
+_SAME_WORDS = 5  # with which no two errors of different causes begin
+_FEW = 64  # of a list's parts: where they are tensors, the first are
 _MISMATCH = "FakeTensorDeviceMismatchError"
 
 
@@ -59,10 +62,11 @@ class OperatorCall:
         self._args = _shapes_of(args)
         self._kwargs = _shapes_of(kwargs)
 
-    def fails_without_a_trace(self) -> bool | None:
+    def fails_without_a_trace(self, error: BaseException) -> bool | None:
         """Whether it fails on tensors that are not fake; None where it cannot be asked.
 
-        Shapes alone are asked first, which takes no time; what they refuse the CPU may take, as bytes for conditions.
+        Shapes alone are asked first, which takes no time; what they refuse the CPU may take, as bytes for conditions,
+        and what they take the CPU may refuse in the words of `error`, as bytes for `masked_scatter_`.
         """
         fails: bool | None = None
         with torch._C._DisableTorchDispatch():
@@ -73,11 +77,18 @@ class OperatorCall:
                     self.func(*_tensors(self._args, device), **_tensors(self._kwargs, device))
                 except NotImplementedError:
                     continue
-                except Exception:  # noqa: BLE001 - whatever it is, it fails
-                    fails = True
+                except Exception as other:  # noqa: BLE001 - whatever it is, it fails
+                    fails = fails is not False or _begin_alike(str(other), str(error))
                     continue
-                return False
+                if device == "cpu":
+                    return False
+                fails = False
         return fails
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    """Whether two errors say the same, up to what they name: a type is `Byte` here and `torch.uint8` there."""
+    return one.split()[:_SAME_WORDS] == other.split()[:_SAME_WORDS]
 
 
 class _Shape:
@@ -97,7 +108,7 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
     if type(error).__name__ == _MISMATCH:
         return ErrorOwner.CODE
     if call is not None:
-        fails = call.fails_without_a_trace()
+        fails = call.fails_without_a_trace(error)
         return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
     frames = traceback.extract_tb(error.__traceback__)
     inside = frames[-1].filename if frames else ""
@@ -108,7 +119,7 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
         return ErrorOwner.CODE if _of_names_alone(error) else ErrorOwner.VALUE
     if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE) or _of_a_module(error):
         return ErrorOwner.CODE
-    return ErrorOwner.UNKNOWN
+    return ErrorOwner.UNKNOWN if _is_of_tensors(error) else ErrorOwner.CODE
 
 
 def guess_read_before(error: BaseException, guesses: set[str]) -> str:
@@ -129,6 +140,26 @@ def guess_read_before(error: BaseException, guesses: set[str]) -> str:
         if read or not (isinstance(error, ZeroDivisionError) or code.co_name.startswith("<")):
             return read
     return ""
+
+
+def _is_of_tensors(error: BaseException) -> bool:
+    """Whether a library's functions that were running below the code's own line had tensors or arrays at hand: in their
+    variables, and in what these hold. A data set that is not there is said by functions that have none.
+    """
+    below: list[FrameType] = []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        below = [] if is_users(frame.f_code.co_filename) else [*below, frame]
+    return any(_holds_tensors(value) for frame in below for value in [*frame.f_locals.values()])
+
+
+def _holds_tensors(value: Any, depth: int = 2) -> bool:
+    if isinstance(value, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)) or hasattr(type(value), "__array__"):
+        return True
+    if isinstance(value, (ModuleType, type)) or depth == 0:
+        return False
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else ()
+    own = vars(value).values() if hasattr(value, "__dict__") else ()
+    return any(_holds_tensors(part, depth - 1) for part in [*itertools.islice(inside, _FEW), *own])
 
 
 def _of_a_module(error: BaseException) -> bool:
