@@ -53,6 +53,20 @@ def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Pa
         traced(tmp_path, 'import urllib.request\nurllib.request.urlopen("http://weights.invalid/net.pt")\n')
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "class NVMLError(Exception): pass\nraise NVMLError('Shared Library Not Found')",
+        "import subprocess\nsubprocess.run(['nvidia-smi', '-q'], env={'PATH': ''})",
+    ],
+)
+def test_a_driver_that_a_trace_has_not_got_is_no_fault_of_the_code(tmp_path: Path, line: str) -> None:
+    """As gpustat and pynvml ask, to choose a card."""
+    with pytest.raises(TraceFailedError, match=r"script\.py:2 asks NVIDIA's driver about its cards") as failure:
+        traced(tmp_path, f"{line}\n")
+    assert failure.value.beyond_trace
+
+
 READ = """
 import torch
 def sizes(loss):

@@ -385,7 +385,7 @@ def _data_parallel(patches: Patches) -> None:
         return torch.cat([tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors], dim)
 
     background = functools.cache(SimStream)
-    patches.set(torch.nn.parallel._functions, "_get_stream", lambda _device: background())
+    patches.set(torch.nn.parallel._functions, "_get_stream", lambda device: background())  # noqa: ARG005 - its name
     patches.set(torch._C, "_scatter", scatter)
     patches.set(torch._C, "_gather", gather)
     patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))

@@ -89,18 +89,18 @@ def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts
     """`torch.jit.trace` takes sizes for tensors, which fake ones have no answer for: the code is run once as it is."""
     inputs_of: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
 
-    def traced(model: Any, example_inputs: Any = (), *_args: Any, **_kwargs: Any) -> Any:
+    def traced(func: Any, example_inputs: Any = None, *_args: Any, **kwargs: Any) -> Any:
         memory.warn(
             f"torch.jit.trace at {where.user_line()} runs the code once and leaves it as it is; TorchScript may save "
             "more for backward",
             better="TorchScript",
         )
-        run_once(model, example_inputs)
-        if isinstance(model, torch.nn.Module):
-            inputs_of[model] = example_inputs
-        if hasattr(model, "__dict__"):
-            give_save(model)
-        return model
+        run_once(func, example_inputs, kwargs.get("example_kwarg_inputs"))
+        if isinstance(func, torch.nn.Module):
+            inputs_of[func] = () if example_inputs is None else example_inputs
+        if hasattr(func, "__dict__"):
+            give_save(func)
+        return func
 
     def add_graph(_writer: Any, model: Any, input_to_model: Any = (), *_args: Any, **_kwargs: Any) -> None:
         memory.warn(f"add_graph at {where.user_line()} runs the model once; no graph is written")
@@ -187,14 +187,14 @@ def _follow_no_symbols(patches: Patches, memory: SimulatedMemory, where: Whereab
     """
     plain = proxy_tensor.make_fx
 
-    def make_fx(function: Any, *args: Any, **kwargs: Any) -> Any:
+    def make_fx(f: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("tracing_mode", "real") == "real":
-            return plain(function, *args, **kwargs)
+            return plain(f, *args, **kwargs)
 
         def make(*inputs: Any) -> torch.fx.GraphModule:
             memory.warn(f"make_fx at {where.user_line()} makes no graph: what it gives is run as the code that it is")
             graph = torch.fx.Graph()
-            graph.output(graph.call_function(function, tuple(graph.placeholder(f"arg{i}") for i in range(len(inputs)))))
+            graph.output(graph.call_function(f, tuple(graph.placeholder(f"arg{i}") for i in range(len(inputs)))))
             return torch.fx.GraphModule({}, graph)
 
         return make
@@ -202,9 +202,9 @@ def _follow_no_symbols(patches: Patches, memory: SimulatedMemory, where: Whereab
     patches.set(proxy_tensor, "make_fx", make_fx)
 
 
-def run_once(model: Any, inputs: Any) -> None:
+def run_once(model: Any, inputs: Any, named: dict[str, Any] | None = None) -> None:
     """Run the model once, as torch.jit.trace does (torch/jit/_trace.py, 2.13: a tensor or a dict is one argument)."""
-    model(*((inputs,) if isinstance(inputs, (torch.Tensor, dict)) else inputs))
+    model(*((inputs,) if isinstance(inputs, (torch.Tensor, dict)) else inputs or ()), **named or {})
 
 
 def _build_nothing(patches: Patches, where: Whereabouts) -> None:

@@ -154,7 +154,7 @@ def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
         DTensor, "device", property(lambda tensor: tensor._local_tensor.device)
     )  # which says "cuda" to the code
     for module in (_dispatch, _random):
-        patches.set(module, "is_rng_supported_mesh", lambda _mesh: False)
+        patches.set(module, "is_rng_supported_mesh", lambda device_mesh: False)  # noqa: ARG005 - its name
     patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
 
 

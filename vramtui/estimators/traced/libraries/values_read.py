@@ -39,8 +39,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         with values.plainly():
             return plain["tolist"](value)
 
-    def formatted(tensor: torch.Tensor, spec: str) -> str:
-        return format(tensor.item() if tensor.dim() == 0 else str(tensor), spec)
+    def formatted(tensor: torch.Tensor, format_spec: str) -> str:
+        return format(tensor.item() if tensor.dim() == 0 else str(tensor), format_spec)
 
     def show(tensor: torch.Tensor, **kwargs: Any) -> str:
         if not isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
@@ -66,9 +66,9 @@ def _pickle(patches: Patches) -> None:
     plain: Any = torch.Tensor.__reduce_ex__
 
     @functools.wraps(plain)
-    def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
+    def reduce(tensor: torch.Tensor, proto: Any) -> Any:
         if not isinstance(tensor, FakeTensor):
-            return plain(tensor, protocol)
+            return plain(tensor, proto)
         layout = (tuple(tensor.shape), tensor.stride())
         kind = {"dtype": tensor.dtype, "device": str(tensor.device), "requires_grad": tensor.requires_grad}
         return _rebuilt, (layout, kind, isinstance(tensor, torch.nn.Parameter))

@@ -41,8 +41,8 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
     plain_load, plain_save = torch.load, torch.save
     saved: dict[str, bytes] = {}
 
-    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        pickled = _marked(file) or saved.get(place_of(file))
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        pickled = _marked(f) or saved.get(place_of(f))
         if pickled is not None:
             again = pickle.loads(pickled)  # noqa: S301 - a trace has made it
             return again if map_location is None else _moved(again, map_location, _place_of_tensor)
@@ -53,7 +53,7 @@ def install(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> Non
             return storage
 
         with _disable_current_modes():
-            read = plain_load(file, note, *args, **kwargs)
+            read = plain_load(f, note, *args, **kwargs)
         return _moved(read, map_location, lambda tensor: places.get(tensor.untyped_storage()._cdata, "cpu"))
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:

@@ -77,8 +77,8 @@ def _fetch(plain: Any, unsaid: dict[int, LoaderSettings], memory: SimulatedMemor
     """`plain` on real tensors where files are read; its first batch is that of the note."""
 
     @functools.wraps(plain)
-    def fetch(fetcher: Any, places: Any) -> Any:
-        batch = _fetched(plain, fetcher, places)
+    def fetch(fetcher: Any, possibly_batched_index: Any) -> Any:
+        batch = _fetched(plain, fetcher, possibly_batched_index)
         settings = unsaid.pop(id(fetcher.dataset), None)
         if settings is not None:
             memory.warn(settings.note(batch))

@@ -28,21 +28,21 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts, *, sh
     """
     modules: dict[str, Any] = {}
 
-    def save(module: Any, file: Any, *_args: Any, **_kwargs: Any) -> None:
+    def save(m: Any, f: Any, *_args: Any, **_kwargs: Any) -> None:
         memory.warn(_SAVED.format(where.user_line()))
-        modules[place_of(file)] = module
-        if hasattr(file, "write"):
+        modules[place_of(f)] = m
+        if hasattr(f, "write"):
             mark = _MARK + f"{len(modules):08}".encode()
-            modules[str(mark)] = module
-            file.write(mark)
-        if shielded and isinstance(file, (str, os.PathLike)):
-            Path(file).touch()
+            modules[str(mark)] = m
+            f.write(mark)
+        if shielded and isinstance(f, (str, os.PathLike)):
+            Path(f).touch()
 
-    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        module = modules.get(_mark_in(file) or place_of(file))
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        module = modules.get(_mark_in(f) or place_of(f))
         if module is None:
             with _disable_current_modes():
-                module = plain_load(file, "cpu", *args, **kwargs)
+                module = plain_load(f, "cpu", *args, **kwargs)
         moves = map_location is not None and isinstance(module, torch.nn.Module)
         return module.to("cuda" if names_card(map_location) else map_location) if moves else module
 
@@ -50,7 +50,7 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts, *, sh
     patches.set(torch.jit, "save", save)
     patches.set(torch.jit, "load", load)
     for kind in (_jit.RecursiveScriptModule, _jit.ScriptFunction):
-        patches.set(kind, "save", lambda module, file, *_args, **_kwargs: save(module, file))
+        patches.set(kind, "save", lambda self, f, *_args, **_kwargs: save(self, f))
     for name in ("freeze", "optimize_for_inference"):
         patches.set(torch.jit, name, _or_as_it_is(getattr(torch.jit, name)))
 
@@ -69,8 +69,8 @@ def _mark_in(file: Any) -> str:
 def _or_as_it_is(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Freeze TorchScript; a module that a trace has left as it is comes back unchanged."""
 
-    def change(module: Any, *args: Any, **kwargs: Any) -> Any:
-        return plain(module, *args, **kwargs) if isinstance(module, torch.jit.ScriptModule) else module
+    def change(mod: Any, *args: Any, **kwargs: Any) -> Any:
+        return plain(mod, *args, **kwargs) if isinstance(mod, torch.jit.ScriptModule) else mod
 
     return change
 
@@ -81,4 +81,4 @@ def give_save(module: Any) -> None:
     """
     target = vars(module)  # not as a child of itself
     if not hasattr(module, "save"):
-        target["save"] = lambda file, *_args, **_kwargs: torch.jit.save(module, file)
+        target["save"] = lambda f, *_args, **_kwargs: torch.jit.save(module, f)

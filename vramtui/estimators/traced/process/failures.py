@@ -338,6 +338,10 @@ def _asks_for_a_host(error: BaseException) -> bool:
     return cause is not None
 
 
+def _asks_smi(error: FileNotFoundError) -> bool:
+    return Path(str(error.filename)).name == "nvidia-smi"
+
+
 def _unknown_kernel(name: str, place: str) -> BeyondTraceError:
     return BeyondTraceError(
         f"{name}{place} is not an operator of PyTorch itself, and allocates what nothing tells without running it: a "
@@ -357,6 +361,10 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
         return UserError(
             f"the code{place} asks for a line of standard input, which is at its end; a trace takes what is piped into "
             "it (echo ANSWER | vramtui trace …), and with --show-output what is typed"
+        )
+    if type(error).__name__.startswith("NVMLError") or (isinstance(error, FileNotFoundError) and _asks_smi(error)):
+        return BeyondTraceError(
+            f"the code{place} asks NVIDIA's driver about its cards (NVML, nvidia-smi), which a trace has not got"
         )
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package in _WITHOUT_A_CARD:

@@ -212,9 +212,9 @@ class RepeatedCalls:
             remove(module, name)
 
         def adding(plain_adding: Any) -> Any:
-            def add(module: torch.nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
-                structures.changed(module, name, RepeatedCalls)
-                plain_adding(module, name, *args, **kwargs)
+            def add(self: torch.nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
+                structures.changed(self, name, RepeatedCalls)
+                plain_adding(self, name, *args, **kwargs)
 
             return add
 
