@@ -101,6 +101,49 @@ def takes_one_of_two(asked: Asked) -> list[str]:
     return taken
 
 
+def turns_while(asked: Asked) -> int:
+    turns = 0
+    while asked:
+        turns += 1
+        if turns == 9:
+            return turns
+    return turns
+
+
+def turns_while_not(asked: Asked) -> int:
+    turns = 0
+    while not asked:
+        turns += 1
+        asked.read = True
+    return turns
+
+
+def turns_while_both(asked: Asked) -> int:
+    turns = 0
+    while turns < 5 and (
+        asked  # over several lines
+    ):
+        for _ in range(2):
+            turns += 1
+    return turns
+
+
+def turns_within(asked: Asked) -> int:
+    turns = 0
+    for _ in range(3):
+        while asked and asked:
+            turns += 1
+    return turns
+
+
+def test_a_loop_has_its_first_turn_and_then_asks() -> None:
+    assert turns_while(Asked(False)) == 1
+    assert turns_while(Asked(True)) == 9
+    assert turns_while_not(Asked(False)) == turns_while_not(Asked(True)) == 1
+    assert turns_while_both(Asked(False)) == 2
+    assert turns_within(Asked(False)) == 3
+
+
 def test_a_way_out_is_not_taken() -> None:
     for read in (False, True):
         asked = Asked(read)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.probe.host_copies import COMPUTED, SELECTED, SENT, HostCopies
+from vramtui.probe.host_copies import COMPUTED, MOST_FRACTIONS, SELECTED, SENT, HostCopies
 from vramtui.probe.reads import FOLDER, Reads
 
 
@@ -121,6 +121,17 @@ def test_what_is_compared_of_it_is_known_too(reads: Reads) -> None:
     labels = Tensor([5, 0, 9, 1]).cuda()
     assert labels[labels > 4].numel() == int((labels > 4).sum()) == 2
     assert (labels > 4).tolist() == [1, 0, 1, 0]
+    assert reads.count == 0
+
+
+@pytest.mark.parametrize(("numbers", "is_known"), [(3, True), (MOST_FRACTIONS, True), (MOST_FRACTIONS + 1, False)])
+def test_fractions_are_known_where_they_are_few(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch, numbers: int, is_known: bool
+) -> None:
+    monkeypatch.setattr(Tensor, "is_floating_point", lambda one: one.dtype == "torch.float32")
+    boxes = Tensor([7] * numbers, dtype="torch.float32").cuda()
+    assert int((boxes > 5).sum()) == (numbers if is_known else 0)
+    assert boxes.is_cuda
     assert reads.count == 0
 
 

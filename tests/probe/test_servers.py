@@ -36,6 +36,15 @@ class GPTQConfig:
     def maybe_update_config(self, model_name, revision=None):
         self.modules_in_block_to_quantize = []
 """,
+    **dict.fromkeys([f"vllm/v1/{one}__init__.py" for one in ("", "worker/", "worker/gpu/", "worker/gpu/sample/")], ""),
+    "vllm/v1/worker/gpu/sample/sampler.py": """
+from types import SimpleNamespace
+torch = SimpleNamespace(from_numpy=list)
+class Sampler:
+    def __call__(self, logits, input_batch):
+        sampled = [0] * len(input_batch.prefill_len_np)
+        return SimpleNamespace(num_sampled=SimpleNamespace(copy_=sampled.extend, read=sampled))
+""",
     "flashinfer/__init__.py": "",
     "flashinfer/comm/__init__.py": "",
     "flashinfer/comm/cuda_ipc.py": """
@@ -82,6 +91,17 @@ from vramtui.probe import servers
 servers.prepare()
 from flashinfer.comm import cuda_ipc, trtllm_ar
 print(cuda_ipc.cudart.path, trtllm_ar.reduce())
+"""
+SAMPLED = """
+import numpy
+from types import SimpleNamespace
+from vramtui.probe import servers
+servers.prepare()
+from vllm.v1.worker.gpu.sample.sampler import Sampler
+numbers = {"num_computed_tokens_np": [0, 0, 64, 70], "num_scheduled_tokens": [64, 64, 36, 1]}
+numbers |= {"prefill_len_np": [64, 100, 100, 64]}
+batch = SimpleNamespace(**{name: numpy.array(given) for name, given in numbers.items()})
+print(*Sampler()("logits", batch).num_sampled.read[4:])
 """
 SERVER = """
 import asyncio, signal
@@ -139,3 +159,8 @@ def test_flashinfer_finds_the_driver_and_compiles_no_reductions(packages: Path) 
 def test_a_server_that_is_to_end_ends_once_it_listens(packages: Path) -> None:
     assert _run(packages, SERVER, **{STEPS: "1"})[0] == "ends\nserved\n"
     assert _run(packages, SERVER)[0] == "served\n"
+
+
+def test_each_request_gets_its_token_once_all_of_its_prompt_was_read(packages: Path) -> None:
+    pytest.importorskip("numpy")
+    assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")

@@ -2,7 +2,8 @@
 
 What kernels should have computed reads as zeros on an emulated card. A job that works does not raise, and it does not
 leave at the first sight: `if torch.all(labels == -100): return 0`, `if finished.all(): break`, `if not mask.any():
-continue`. So the way is not taken, and what is done is the longer one, of more memory. What an `assert` asks holds.
+continue`. So the way is not taken, and what is done is the longer one, of more memory: `while error > bound` has its
+first turn, and no second. What an `assert` asks holds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .reads import OWN
 
 ANSWERED = "_vramtui_answered"  # on a truth of the card that was written by `all` of this package
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
+Guard = tuple[int, int, "bool | None"]
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
 
@@ -61,6 +63,10 @@ def _answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | Non
         return None
     first, last, is_error = guard
     if_true, if_false = (_line(code, offset) for offset in jump)
+    if is_error is None:  # a loop, which asks again behind its body
+        is_first = at < min((offset for offset, one in _line_starts(code) if first <= one <= last), default=0)
+        stays = [line <= _line(code, _end_of_jumps(code, offset)) <= last for offset in jump]
+        return (stays[0], False) if is_first and stays[0] != stays[1] else None
     leads = [first <= one <= last for one in (if_true, if_false)]
     if first == line:  # all in one line
         leads = [jump[0] < jump[1], jump[1] < jump[0]]
@@ -80,6 +86,13 @@ def _jump(code: Any, at: int) -> tuple[int, int] | None:
     return (following, target) if steps[0].opname.endswith("FALSE") else None
 
 
+def _end_of_jumps(code: Any, offset: int) -> int:
+    """Where the code goes on from `offset`, past a jump that nothing hangs on."""
+    step = next(iter(steps_after(code, offset)), None)
+    is_jump = step is not None and "JUMP" in step.opname and "IF" not in step.opname
+    return int(step.argval) if step is not None and is_jump else offset
+
+
 def _line(code: Any, offset: int) -> int:
     starts = _line_starts(code)
     place = bisect.bisect_right(starts, (offset, 1 << 60)) - 1
@@ -94,18 +107,20 @@ def _line_starts(code: Any) -> tuple[tuple[int, int], ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _guards(path: str) -> dict[int, tuple[int, int, bool]]:
-    """The lines of each condition that guards a way out: the first and last of that way, and whether it is an error."""
+def _guards(path: str) -> dict[int, Guard]:
+    """The lines of each condition that guards a way out: the first and last of that way, and whether it is an error; of
+    one that a loop asks, the first and last of its body, and None.
+    """
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    guards: dict[int, tuple[int, int, bool]] = {}
+    guards: dict[int, Guard] = {}
     _find_guards(tree, guards, is_endless=False)
     return guards
 
 
-def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool]], *, is_endless: bool) -> None:
+def _find_guards(node: ast.AST, guards: dict[int, Guard], *, is_endless: bool) -> None:
     """Those below `node`; where its loop `is_endless` or fails at its end, a healthy job leaves it before."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = getattr(node, name, None)
@@ -119,6 +134,9 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool]], *, is_
             elif isinstance(statement, (ast.While, ast.FunctionDef, ast.AsyncFunctionDef)):
                 within = isinstance(statement, ast.While)
             _find_guards(statement, guards, is_endless=within)
+            if isinstance(statement, ast.While):
+                body = statement.body[0].lineno, statement.body[-1].end_lineno or 0, None
+                guards.update(dict.fromkeys(range(statement.lineno, (statement.test.end_lineno or 0) + 1), body))
             if isinstance(statement, ast.If):
                 way = _way_out(statement, following, is_endless=is_endless or is_failing)
                 if way is not None:

@@ -1,4 +1,4 @@
-"""Whole numbers that the host sent to an emulated card, and what is selected, compared and counted of them alone.
+"""Numbers that the host sent to an emulated card, and what is selected, compared and counted of them alone.
 
 Masks, labels and edges come from the host, so that how many places a mask has is known though no kernel runs: what
 `x[mask]` holds, what `mask.sum()` says. The host's copy goes with the tensor, and is believed until something is
@@ -20,7 +20,8 @@ from typing import Any
 from .import_hook import when_imported
 from .reads import Reads
 
-MOST = 1 << 20  # numbers of a tensor that the host computes with
+MOST = 1 << 20  # whole numbers of a tensor that the host computes with
+MOST_FRACTIONS = 1 << 14  # of others: rows of labels beside boxes, no pictures
 COPY = "_vramtui_copy"  # the host's, with the tensor's version at that time
 SENT = ("to", "cpu", "cuda")
 SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
@@ -200,7 +201,8 @@ class HostCopies:
 
 
 def _is_small(tensor: Any) -> bool:
-    return tensor.numel() <= MOST and not tensor.is_floating_point() and not tensor.is_complex()
+    most = MOST_FRACTIONS if tensor.is_floating_point() else MOST
+    return tensor.numel() <= most and not tensor.is_complex()
 
 
 def _is_view(one: Any, other: Any) -> bool:

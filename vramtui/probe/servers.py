@@ -27,6 +27,7 @@ def prepare() -> None:
         when_imported(name, _open_driver)
     for name, config in GPTQ:
         when_imported(f"vllm.model_executor.layers.quantization.{name}", functools.partial(_quantize_blocks, config))
+    when_imported("vllm.v1.worker.gpu.sample.sampler", _sample_each)
     when_imported("cuda.bindings.runtime", _choose_by_driver)
     when_imported("flashinfer.comm.trtllm_ar", _compile_no_reductions)
 
@@ -37,6 +38,23 @@ def _open_driver(module: Any) -> None:
     module.find_loaded_library = lambda *_: driver
     if hasattr(module, "cudart"):  # opened by then, but in nobody's hands yet
         module.cudart = module.CudaRTLibrary()
+
+
+def _sample_each(module: Any) -> None:
+    """How many tokens each request got is computed on the card since vLLM 0.32 (v1/worker/gpu/input_batch.py): where it
+    reads as none the engine waits for them for ever. One, but where a part of the prompt is still to come.
+    """
+    act = module.Sampler.__call__
+
+    @functools.wraps(act)
+    def sample(self: Any, logits: Any, batch: Any) -> Any:
+        answer = act(self, logits, batch)
+        ends = batch.num_computed_tokens_np + batch.num_scheduled_tokens
+        numbers = module.torch.from_numpy((ends >= batch.prefill_len_np).astype("int32"))
+        answer.num_sampled.copy_(numbers)
+        return answer
+
+    module.Sampler.__call__ = sample
 
 
 def _choose_by_driver(module: Any) -> None:
