@@ -32,6 +32,9 @@ for call in (
     lambda: torch.complex(x, x.double()),
     lambda: torch.complex(x, x, out=ones(3, 2, dtype=torch.complex128)),
     lambda: x.masked_scatter(x.byte(), x),
+    lambda: x.masked_fill(x.byte(), 0),
+    lambda: x.masked_fill_(x.byte(), 0),
+    lambda: x.masked_fill(x.byte(), x.sum()),
     lambda: torch.native_layer_norm(x, [2], ones(1, 2), None, 1e-5),
     lambda: torch.native_layer_norm(x, [2], None, ones(1, 2), 1e-5),
     lambda: torch.native_layer_norm(x, [], None, None, 1e-5),
@@ -60,6 +63,7 @@ x = ones(3, 2)
 x.uniform_(1, 1)
 torch.complex(x, x)
 x.masked_scatter(x > 0, x)
+x.masked_fill(x > 0, 0).masked_fill_(x > 0, x.sum())
 torch.layer_norm(x, [2])
 torch.native_layer_norm(x, [3, 2], x, x, 1e-5)
 torch.nn.functional.gelu(x, approximate="tanh")

@@ -24,6 +24,7 @@ CODE, TRACE = "the code failed at", "the trace stopped at"
         ('assert torch.__version__.startswith("1.")', CODE),  # no tensor is in it
         ('__import__("transformers").AutoConfig.for_model("none")', CODE),  # a library's word that no tensor is in
         ("x = torch.ones(4).cuda(); x.masked_scatter_(x.to(torch.uint8), x)", CODE),  # refused on every device
+        ("x = torch.ones(4).cuda(); x.masked_fill_(x.to(torch.uint8), 0)", CODE),
         ("torch.nn.functional.interpolate(torch.randn(1, 1, 8, 8).cuda())", TRACE),  # a library's, of tensors
         ('assert torch.randn(99, 99, device="cuda").sum() > 10', TRACE),  # hangs on a value
         ('torch.zeros(4, device="cuda:1")', TRACE),  # one card is simulated

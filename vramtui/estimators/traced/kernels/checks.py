@@ -42,6 +42,13 @@ def refuse_mask_of_numbers(given: dict[str, Any]) -> Iterator[str]:
         yield f"masked_scatter_ only supports boolean masks, but got mask with dtype {given['mask'].dtype}"
 
 
+@check("masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar", "masked_fill_.Tensor")
+def refuse_numbers_for_conditions(given: dict[str, Any]) -> Iterator[str]:
+    """Refuse a mask of bytes (ATen/native/cuda/Indexing.cu, masked_fill__cuda)."""
+    if given["mask"].dtype != torch.bool:
+        yield f"masked_fill only supports boolean masks, but got dtype {given['mask'].dtype}"
+
+
 @check("native_layer_norm")
 def refuse_other_shapes(given: dict[str, Any]) -> Iterator[str]:
     """Refuse weights of another shape than what is normalized (ATen/native/layer_norm.h, _check_layer_norm_inputs)."""

@@ -87,8 +87,11 @@ class OperatorCall:
 
 
 def _begin_alike(one: str, other: str) -> bool:
-    """Whether two errors say the same, up to what they name: a type is `Byte` here and `torch.uint8` there."""
-    return one.split()[:_SAME_WORDS] == other.split()[:_SAME_WORDS]
+    """Whether two errors say the same, up to what they name: a type is `Byte` here and `torch.uint8` there, and
+    `masked_fill` on a card is `masked_fill_` on the CPU.
+    """
+    begins = [[word.strip("_") for word in text.split()[:_SAME_WORDS]] for text in (one, other)]
+    return begins[0] == begins[1]
 
 
 class _Shape:
