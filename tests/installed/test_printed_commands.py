@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -30,6 +31,7 @@ from tests.models.test_hub import CONFIG as HUB_CONFIG
 from tests.models.test_hub import Hub
 from tests.models.test_stores import CONFIG, gguf_bytes, ollama
 from tests.test_docs import MESSAGE, PAGES, ROOT
+from vramtui.cli.common.renderer import RENDERERS
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
@@ -101,6 +103,8 @@ OTHERWISE = {
     "vramtui --prometheus http://localhost:9090": ((3,), "9090"),
     "vramtui ps --prometheus https://prometheus.example --token-file token.txt": ((3,), "prometheus.example"),
 }
+if not any(map(shutil.which, RENDERERS)):
+    OTHERWISE["vramtui card gpt2-124m --gpu H100 -o card.png"] = ((2,), "a PNG needs one of rsvg-convert, inkscape,")
 CALL = re.compile(r"(^|[ (])vramtui( |$)")
 # No call, but the name of one; what installs; and what wants PyTorch's CUDA build, which the tests do without.
 NOT_RUN = re.compile(r"vramtui (trace|run|card|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*")

@@ -20,7 +20,6 @@ from .reads import OWN
 
 ANSWERED = "_vramtui_answered"  # on a truth of the card that was written by `all` of this package
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
-Guard = tuple[int, int, "bool | None"]
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
 
@@ -107,7 +106,7 @@ def _line_starts(code: Any) -> tuple[tuple[int, int], ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _guards(path: str) -> dict[int, Guard]:
+def _guards(path: str) -> dict[int, tuple[int, int, bool | None]]:
     """The lines of each condition that guards a way out: the first and last of that way, and whether it is an error; of
     one that a loop asks, the first and last of its body, and None.
     """
@@ -115,12 +114,12 @@ def _guards(path: str) -> dict[int, Guard]:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    guards: dict[int, Guard] = {}
+    guards: dict[int, tuple[int, int, bool | None]] = {}
     _find_guards(tree, guards, is_endless=False)
     return guards
 
 
-def _find_guards(node: ast.AST, guards: dict[int, Guard], *, is_endless: bool) -> None:
+def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool | None]], *, is_endless: bool) -> None:
     """Those below `node`; where its loop `is_endless` or fails at its end, a healthy job leaves it before."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = getattr(node, name, None)
