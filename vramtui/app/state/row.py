@@ -161,7 +161,7 @@ def steady_size(count: int, before: float | None) -> float:
     shown = as_shown(count)
     if before is None or shown == before:
         return shown
-    digits = 2 if min(shown, before) < 0.095 else 1  # a step of the smaller of both
+    digits = max(narrow_digits(count), narrow_digits(round(before * GIB)))  # a step of the smaller of both
     return before if abs(count / GIB - before) < PLAY * 10.0**-digits else shown
 
 
