@@ -97,7 +97,7 @@ def test_the_rounds_are_counted_by_their_list_and_their_rows() -> None:
     assert with_rounds(page, ROUNDS["script"], {}) == page
     chosen = [repository for field in ROUNDS["fields"].values() for repository in field]
     chosen += ROUNDS["further"]["repositories"] + ROUNDS["sixth_further"]["repositories"]
-    for number in ("fourth", "fifth", "sixth", "seventh", "eighth", "ninth"):
+    for number in ("fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"):
         chosen += [repository for field in ROUNDS[f"{number}_fields"].values() for repository in field]
     assert {one["repository"] for one in ROUNDS["script"]} | set(ROUNDS["left_out"]) <= set(chosen)
     new = {"round": 3, "first": "answered", "name": "new", "repository": "a/b", "commit": "1234567"}
