@@ -91,6 +91,15 @@ def test_a_job_that_fails_first_is_said_to_have_failed(python: str) -> None:
     assert (ran.returncode, ran.stderr) == (2, "vramtui: the job ended with 3 before it used CUDA\n")
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_library_that_brings_nvidias_runtime_is_named_where_nothing_used_cuda(python: str, code: int) -> None:
+    ask = "ctypes.CDLL('libcuda.so.1').cuGetExportTable(ctypes.byref(ctypes.c_void_p()), bytes(16))"
+    ran = run("--on", "RTX4090", "--", python, "-c", f"import ctypes; {ask}; raise SystemExit({code})")
+    assert ran.returncode == 2
+    assert "used CUDA" in ran.stderr
+    assert "; not started, for NVIDIA's own runtime inside needs NVIDIA's driver: " in ran.stderr
+
+
 def test_a_job_whose_time_is_over_is_ended(python: str) -> None:
     ran = run("--on", "RTX4090", "--timeout", "1", "--", python, "-c", "import time; time.sleep(200)")
     assert (ran.returncode, ran.stderr) == (2, "vramtui: the job was ended after 1 s, before it used CUDA\n")

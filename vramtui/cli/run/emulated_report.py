@@ -154,7 +154,8 @@ def print_runs(runs: Sequence[EmulatedRun]) -> None:
             code = run.finished.code
             if run.ended_after is not None:
                 fail(BAD_INPUT, f"the job was ended after {run.ended_after:g} s, before it used CUDA")
-            fail(BAD_INPUT, f"the job ended with {code} before it used CUDA" if code else WITHOUT_CUDA)
+            ended = f"the job ended with {code} before it used CUDA" if code else WITHOUT_CUDA
+            fail(BAD_INPUT, "; ".join([ended, *_own_runtimes(run)]))
         print_report(run.finished, run.seen, None)
     else:
         with redirect_stdout(sys.stderr):
@@ -164,6 +165,13 @@ def print_runs(runs: Sequence[EmulatedRun]) -> None:
     for run in runs:
         for line in lines_of(run, alone=len(runs) == 1):
             sys.stderr.write(for_terminal(line) + "\n")
+
+
+def _own_runtimes(run: EmulatedRun) -> Iterator[str]:
+    """Which libraries could not start on this driver."""
+    own = [caller for name, caller in unmodelled_calls(run.reports) if name == OWN_RUNTIME]
+    if own:
+        yield f"not started, for NVIDIA's own runtime inside needs NVIDIA's driver: {', '.join(own)}"
 
 
 def _name(run: EmulatedRun) -> str:
@@ -196,9 +204,7 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
     prefix = "note: " if alone else f"note: {_name(run)}: "
     yield from (prefix + note for note in _notes_of_end(run))
     calls = unmodelled_calls(run.reports)
-    own = [caller for name, caller in calls if name == OWN_RUNTIME]
-    if own:
-        yield f"{prefix}not started, for NVIDIA's own runtime inside needs NVIDIA's driver: {', '.join(own)}"
+    yield from (prefix + sentence for sentence in _own_runtimes(run))
     if any(name == DEVICE_ENGINES for name, _ in calls):
         yield prefix + WITHOUT_DEVICE_NOTE
     others = [f"{name} (called by {caller})" for name, caller in calls if name not in (OWN_RUNTIME, DEVICE_ENGINES)]
